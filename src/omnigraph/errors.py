@@ -1,0 +1,202 @@
+"""Every error a caller can meet, grouped by what the caller does next.
+
+    OmnigraphError
+    ├── Conflict              another writer was there first: retry from a fresh read
+    │   ├── ReadSetChanged      what the operation read has changed since
+    │   ├── KeyConflict         a row with that id exists already
+    │   ├── MergeConflict       two branches changed the same thing
+    │   └── Contention          the retry budget ran out; nothing was written
+    ├── InvalidInput          fix the input
+    │   ├── ParseError
+    │   ├── TypeCheckError
+    │   ├── ConstraintViolation
+    │   └── LoadRejected
+    ├── NotFound              name something that exists
+    │   ├── SnapshotExpired     the commit was there and has been collected
+    │   └── BranchClosed        the branch this handle belongs to was deleted
+    ├── PreconditionFailed    `if_commit` no longer holds; never retried
+    ├── WriterFenced          another process holds this branch exclusively
+    ├── Unknown               the outcome of a write could not be learned; ask again by its key
+    ├── Unavailable           the store did not answer; try later
+    ├── Forbidden             the store refused the credentials; fix the permissions
+    ├── Corruption            stored data is wrong; report it
+    └── Unsupported           this version, store or door cannot do that
+
+`code` is stable and part of the public contract; `details` holds plain JSON values, the same through every door.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class OmnigraphError(Exception):
+    """Base of all errors. `advice` says what to do next, in one sentence."""
+
+    default_code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, code: str | None = None, advice: str | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.advice = advice
+        self.details = {name: value for name, value in details.items() if value is not None}
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.advice}" if self.advice else self.message
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape shared by `--json` and HTTP."""
+        return {"error": str(self), "code": self.code, **self.details}
+
+
+class Conflict(OmnigraphError):
+    """Another writer was there first."""
+
+    default_code = "conflict"
+    retryable = True
+
+    @property
+    def manifest_conflict(self) -> dict[str, Any] | None:
+        """`{table_key, expected, actual}`, or None if the conflict is not about one table's version."""
+        found = self.details.get("manifest_conflict")
+        return dict(found) if found else None
+
+
+class ReadSetChanged(Conflict):
+    """Something the operation read has changed, and the caller asked to decide for itself."""
+
+    @classmethod
+    def on_table(cls, table_key: str, expected: int, actual: int) -> ReadSetChanged:
+        return cls(
+            f"stale view of '{table_key}': expected table version {expected} but current is {actual}; refresh and retry",
+            manifest_conflict={"table_key": table_key, "expected": expected, "actual": actual},
+        )
+
+
+class KeyConflict(Conflict):
+    """A strict insert named an id that exists."""
+
+    default_code = "key_conflict"
+    retryable = False
+
+    @classmethod
+    def on_row(cls, table_key: str, row_id: str) -> KeyConflict:
+        return cls(
+            f"{table_key} already has a row with id {row_id!r}",
+            advice="Use another key, or an upsert instead of a strict insert",
+            key_conflict={"table_key": table_key, "id": row_id},
+        )
+
+
+class MergeConflict(Conflict):
+    """Two branches changed the same thing; `details['merge_conflicts']` lists every case."""
+
+    default_code = "merge_conflict"
+    retryable = False
+
+    @property
+    def conflicts(self) -> list[dict[str, Any]]:
+        return list(self.details.get("merge_conflicts", []))
+
+
+class Contention(Conflict):
+    """The retry budget ran out. Nothing was written."""
+
+    default_code = "contention"
+
+
+class InvalidInput(OmnigraphError):
+    """The input is wrong and will stay wrong."""
+
+    default_code = "invalid_input"
+
+
+class ParseError(InvalidInput):
+    """Text that is not in the language. Details carry file, line and column."""
+
+    default_code = "parse_error"
+
+
+class TypeCheckError(InvalidInput):
+    """Text that parses but does not fit the schema."""
+
+    default_code = "type_error"
+
+
+class ConstraintViolation(InvalidInput):
+    """A change would break rules of the schema; `details['violations']` lists them."""
+
+    default_code = "constraint_violation"
+
+    @property
+    def violations(self) -> list[dict[str, Any]]:
+        return list(self.details.get("violations", []))
+
+
+class LoadRejected(InvalidInput):
+    """A load found bad records and was told not to skip them."""
+
+    default_code = "load_rejected"
+
+
+class NotFound(OmnigraphError):
+    """The named thing does not exist."""
+
+    default_code = "not_found"
+
+
+class SnapshotExpired(NotFound):
+    """The commit existed and was collected by cleanup."""
+
+    default_code = "snapshot_expired"
+
+
+class BranchClosed(NotFound):
+    """The branch incarnation this handle follows was deleted."""
+
+    default_code = "branch_closed"
+
+
+class PreconditionFailed(OmnigraphError):
+    """`if_commit` does not name the current state."""
+
+    default_code = "precondition_failed"
+
+
+class WriterFenced(OmnigraphError):
+    """Another process claimed exclusive writing on this branch."""
+
+    default_code = "writer_fenced"
+
+
+class Unknown(OmnigraphError):
+    """The write may or may not have landed. Repeat it with the same client key to learn which."""
+
+    default_code = "unknown_outcome"
+
+
+class Unavailable(OmnigraphError):
+    """The store did not answer, or asks for less load."""
+
+    default_code = "unavailable"
+    retryable = True
+
+
+class Forbidden(OmnigraphError):
+    """The store refused the credentials or the permissions behind them."""
+
+    default_code = "forbidden"
+
+
+class Corruption(OmnigraphError):
+    """Stored data contradicts itself. Nothing was changed; writing is refused."""
+
+    default_code = "corruption"
+
+
+class Unsupported(OmnigraphError):
+    """Asked for something this version, store or door does not do."""
+
+    default_code = "unsupported"

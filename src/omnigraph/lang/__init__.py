@@ -1,0 +1,1 @@
+"""The languages: text to typed trees. Pure: no I/O, no engine."""

@@ -1,0 +1,1 @@
+"""The query and mutation language: grammar, parser, typed tree, checker."""

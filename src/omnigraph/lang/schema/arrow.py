@@ -1,0 +1,42 @@
+"""Physical columns of a type: the Arrow schema that tables, overlays and Spark share."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from omnigraph.lang.schema.model import SYSTEM_COLUMNS, EntityKind, PropType, Scalar, TypeDef
+
+_SCALARS = {
+    Scalar.STRING: pa.utf8(),
+    Scalar.BOOL: pa.bool_(),
+    Scalar.I32: pa.int32(),
+    Scalar.I64: pa.int64(),
+    Scalar.U32: pa.uint32(),
+    Scalar.U64: pa.uint64(),
+    Scalar.F32: pa.float32(),
+    Scalar.F64: pa.float64(),
+    Scalar.DATE: pa.date32(),
+    Scalar.DATETIME: pa.timestamp("ms", "UTC"),
+    Scalar.BLOB: pa.large_binary(),
+}
+
+
+def arrow_type(kind: PropType) -> pa.DataType:
+    if kind.vector_size is not None:
+        return pa.list_(pa.float32(), kind.vector_size)
+    scalar = _SCALARS[kind.scalar]
+    return pa.list_(scalar) if kind.is_list else scalar
+
+
+def system_fields(kind: EntityKind) -> list[pa.Field]:
+    return [pa.field(name, pa.utf8(), nullable=False) for name in SYSTEM_COLUMNS[kind]]
+
+
+def arrow_schema(one: TypeDef) -> pa.Schema:
+    """`id` (and `src`, `dst`), then one column per property, named by its identity.
+
+    Property columns are nullable in storage whatever the schema says: required is a rule of ours, and a column
+    added later has no value in older rows until they are rewritten.
+    """
+    columns = [pa.field(prop.id, arrow_type(prop.type), nullable=True) for prop in one.properties]
+    return pa.schema([*system_fields(one.kind), *columns])

@@ -1,0 +1,263 @@
+"""The compiled schema: types, properties and rules with identities that survive renames.
+
+A `Catalog` is an immutable value. Every type and property has an identity minted once, when it first appears;
+names can change, identities never do, and a name dropped and added again gets a new identity. Tables, columns,
+overlays and footprints are keyed by identity only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any, Literal
+
+EntityKind = Literal["node", "edge"]
+
+#: Columns that every table has under these very names; properties may not be called so.
+SYSTEM_COLUMNS: Mapping[EntityKind, tuple[str, ...]] = {"node": ("id",), "edge": ("id", "src", "dst")}
+
+
+class Scalar(Enum):
+    """The scalar types of the language, by the word users write."""
+
+    STRING = "String"
+    BOOL = "Bool"
+    I32 = "I32"
+    I64 = "I64"
+    U32 = "U32"
+    U64 = "U64"
+    F32 = "F32"
+    F64 = "F64"
+    DATE = "Date"
+    DATETIME = "DateTime"
+    BLOB = "Blob"
+
+
+@dataclass(frozen=True, slots=True)
+class PropType:
+    """A property's type: a scalar, a list of it, an enum (strings from a set), or a vector of F32."""
+
+    scalar: Scalar
+    is_list: bool = False
+    enum_values: tuple[str, ...] = ()
+    vector_size: int | None = None
+
+    def __str__(self) -> str:
+        if self.vector_size is not None:
+            return f"Vector({self.vector_size})"
+        if self.enum_values:
+            return f"enum({', '.join(self.enum_values)})"
+        return f"[{self.scalar.value}]" if self.is_list else self.scalar.value
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """`@name(args…, key=value…)` kept as written; `args` hold plain JSON values."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    named: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One property. `id` is its identity and the name of its column in storage."""
+
+    id: str
+    name: str
+    type: PropType
+    nullable: bool = False
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRule:
+    """Intent to index one column; its kind follows from the property's type."""
+
+    column: str
+    metric: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRule:
+    """Both ends inclusive; None is open."""
+
+    column: str
+    low: float | int | None
+    high: float | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRule:
+    """The text must contain a match of the RE2 expression."""
+
+    column: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cardinality:
+    """Outgoing edges of one type per source; `high` None is unbounded."""
+
+    low: int
+    high: int | None
+
+    @property
+    def binds(self) -> bool:
+        return self.low > 0 or self.high is not None
+
+
+@dataclass(frozen=True)
+class TypeDef:
+    """A node or edge type. `id` is its identity, its table's name and its key in records."""
+
+    id: str
+    kind: EntityKind
+    name: str
+    properties: tuple[Property, ...] = ()
+    key: tuple[str, ...] = ()  # property ids, in the order of the ids
+    uniques: tuple[tuple[str, ...], ...] = ()  # column ids; edges may name src and dst
+    indexes: tuple[IndexRule, ...] = ()
+    ranges: tuple[RangeRule, ...] = ()
+    checks: tuple[CheckRule, ...] = ()
+    cardinality: Cardinality = Cardinality(0, None)
+    source: str | None = None  # edges: identity of the type at the tail
+    target: str | None = None  # edges: identity of the type at the head
+    implements: tuple[str, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+
+    @property
+    def table_key(self) -> str:
+        """How users see this table in errors: `node:Person`, `edge:Knows`."""
+        return f"{self.kind}:{self.name}"
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Property]:
+        return {prop.name: prop for prop in self.properties}
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Property]:
+        return {prop.id: prop for prop in self.properties}
+
+    @property
+    def has_blob(self) -> bool:
+        return any(prop.type.scalar is Scalar.BLOB for prop in self.properties)
+
+    def column_name(self, column: str) -> str:
+        """The user's name of a column id."""
+        return column if column in SYSTEM_COLUMNS[self.kind] else self.by_id[column].name
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """A whole schema: the source exactly as given, and its compiled form."""
+
+    types: tuple[TypeDef, ...]
+    source: str = ""
+    interfaces: tuple[str, ...] = ()
+
+    @cached_property
+    def by_id(self) -> Mapping[str, TypeDef]:
+        return {one.id: one for one in self.types}
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, TypeDef]:
+        return {one.name: one for one in self.types if one.kind == "node"}
+
+    @cached_property
+    def _edges(self) -> Mapping[str, TypeDef]:
+        return {one.name.lower(): one for one in self.types if one.kind == "edge"}
+
+    def node(self, name: str) -> TypeDef | None:
+        return self._nodes.get(name)
+
+    def edge(self, name: str) -> TypeDef | None:
+        """Edges are found whatever the case, since queries write them lower-case-first."""
+        return self._edges.get(name.lower())
+
+    def edges_at(self, node_id: str) -> Iterator[TypeDef]:
+        """Edge types with this node type at either end."""
+        return (one for one in self.types if one.kind == "edge" and node_id in (one.source, one.target))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"source": self.source, "interfaces": list(self.interfaces), "types": [_type_json(one) for one in self.types]}
+
+    def encode(self) -> bytes:
+        """Canonical bytes: the same catalog always gives the same hash."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @cached_property
+    def hash(self) -> str:
+        return hashlib.sha256(self.encode()).hexdigest()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Catalog:
+        raw = json.loads(data)
+        return cls(tuple(_type_of(one) for one in raw["types"]), raw["source"], tuple(raw["interfaces"]))
+
+
+def mint_id(name: str, token: str) -> str:
+    """An identity that people can read: the name at birth and a random tail."""
+    return f"{name}_{token}"
+
+
+def mint_type_id(kind: EntityKind, name: str, token: str) -> str:
+    return f"{kind}.{name.lower()}-{token}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _type_json(one: TypeDef) -> dict[str, Any]:
+    plain = _plain(asdict(one))
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
+
+
+def _annotations_of(raw: list[dict[str, Any]]) -> tuple[Annotation, ...]:
+    return tuple(Annotation(one["name"], _tuples(one["args"]), _tuples(one["named"])) for one in raw)
+
+
+def _property_of(raw: dict[str, Any]) -> Property:
+    kind = raw["type"]
+    return Property(
+        raw["id"],
+        raw["name"],
+        PropType(Scalar(kind["scalar"]), kind["is_list"], tuple(kind["enum_values"]), kind["vector_size"]),
+        raw["nullable"],
+        _annotations_of(raw["annotations"]),
+    )
+
+
+def _type_of(raw: dict[str, Any]) -> TypeDef:
+    return TypeDef(
+        id=raw["id"],
+        kind=raw["kind"],
+        name=raw["name"],
+        properties=tuple(_property_of(one) for one in raw["properties"]),
+        key=tuple(raw["key"]),
+        uniques=_tuples(raw["uniques"]),
+        indexes=tuple(IndexRule(**one) for one in raw["indexes"]),
+        ranges=tuple(RangeRule(**one) for one in raw["ranges"]),
+        checks=tuple(CheckRule(**one) for one in raw["checks"]),
+        cardinality=Cardinality(**raw["cardinality"]),
+        source=raw["source"],
+        target=raw["target"],
+        implements=tuple(raw["implements"]),
+        annotations=_annotations_of(raw["annotations"]),
+    )

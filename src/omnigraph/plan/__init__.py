@@ -1,0 +1,1 @@
+"""Typed trees to relational plans; constraints as queries that return violations. Pure."""

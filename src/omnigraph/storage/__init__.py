@@ -1,0 +1,1 @@
+"""Storage: the object-store seam and the only module that knows Lance."""

@@ -1,0 +1,1 @@
+"""The write path: transactions, plans, footprints, publishing."""
