@@ -1,0 +1,86 @@
+"""Limits and switches of one process, each with its default and its environment variable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from omnigraph.errors import InvalidInput
+
+FoldMode = Literal["auto", "never", "always", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every field can be set by `OMNIGRAPH_<FIELD IN CAPITALS>`."""
+
+    fsync: bool = True
+    """Off for tests only: an acknowledged write then survives a crash of the process, not of the machine."""
+
+    fold: FoldMode = "auto"
+    """When the overlay moves into tables: by its bounds, never, after every commit, or after every second by chance."""
+
+    overlay_soft_bytes: int = 64 * 1024
+    overlay_soft_entries: int = 512
+    overlay_hard_factor: int = 4
+    inline_share: int = 4
+    """A change rides in the record while it is at most one part in so many of the soft bound; 0 stages every change."""
+
+    mutation_max_rows: int = 100_000
+    publish_max_rounds: int = 64
+    publish_deadline_s: float = 30.0
+    publish_max_prepares: int = 8
+    """Re-preparations of a change with table work."""
+
+    read_ahead: int = 16
+    walk_limit: int = 64
+    """A plan further behind than this is prepared anew instead of being tested record by record."""
+
+    group_max_members: int = 256
+    idempotency_days: int = 7
+
+    @property
+    def overlay_hard_bytes(self) -> int:
+        return self.overlay_soft_bytes * self.overlay_hard_factor
+
+    @property
+    def overlay_hard_entries(self) -> int:
+        return self.overlay_soft_entries * self.overlay_hard_factor
+
+    @property
+    def inline_max_bytes(self) -> int:
+        return self.overlay_soft_bytes // self.inline_share if self.inline_share else 0
+
+    @property
+    def inline_max_entries(self) -> int:
+        return self.overlay_soft_entries // self.inline_share if self.inline_share else 0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
+        found = os.environ if environment is None else environment
+        changes: dict[str, Any] = {}
+        for one in fields(cls):
+            text = found.get(f"OMNIGRAPH_{one.name.upper()}")
+            if text is not None:
+                changes[one.name] = _convert(one.name, text, getattr(cls(), one.name))
+        return replace(cls(), **changes)
+
+
+def _convert(name: str, text: str, default: object) -> object:
+    """The text as the type of the default, or a refusal that names the variable."""
+    variable = f"OMNIGRAPH_{name.upper()}"
+    if isinstance(default, bool):
+        known = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+        if text.lower() not in known:
+            raise InvalidInput(f"{variable} is {text!r}", advice="Use on or off", variable=variable)
+        return known[text.lower()]
+    if isinstance(default, (int, float)):
+        try:
+            return type(default)(text)
+        except ValueError as error:
+            raise InvalidInput(f"{variable} is {text!r}", advice="Use a number", variable=variable) from error
+    if name == "fold" and text not in ("auto", "never", "always", "random"):
+        raise InvalidInput(f"{variable} is {text!r}", advice="Use auto, never, always or random", variable=variable)
+    return text

@@ -1,0 +1,141 @@
+"""The overlay: row images and tombstones that live in the record because no table version holds them yet.
+
+Rows of one table, as Arrow: `id`, `_rid` (the record attempt that placed the entry in this stream), `_del`, then
+the table's own columns. An entry is always a full image. Tables and their encoded bytes are immutable and shared
+between records, so that a commit re-encodes only what it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+RID, DEL = "_rid", "_del"
+_MARKS = (RID, DEL)
+
+
+class OverlayTable:
+    """All overlay entries of one table: at most one per id."""
+
+    def __init__(self, table: pa.Table, encoded: bytes | None = None) -> None:
+        self._table = table
+        self._encoded = encoded
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> OverlayTable:
+        return cls(pa.ipc.open_stream(pa.py_buffer(data)).read_all(), bytes(data))
+
+    @classmethod
+    def of_change(cls, schema: pa.Schema, rows: pa.Table | None, deleted: Collection[str], rid: str) -> OverlayTable:
+        """The entries of one change: images of `rows`, tombstones for `deleted`."""
+        parts = []
+        if rows is not None and rows.num_rows:
+            parts.append(_marked(rows.select(schema.names).cast(schema), rid, deleted=False))
+        if deleted:
+            tombs = {one.name: pa.nulls(len(deleted), one.type) for one in schema}
+            tombs["id"] = pa.array(list(deleted), pa.utf8())
+            loose = pa.schema([one.with_nullable(True) for one in schema])
+            parts.append(_marked(pa.table(tombs, schema=loose), rid, deleted=True))
+        return cls(_concat(parts) if parts else _marked(schema.empty_table(), rid, deleted=False))
+
+    @property
+    def table(self) -> pa.Table:
+        return self._table
+
+    @cached_property
+    def encoded(self) -> bytes:
+        if self._encoded is not None:
+            return self._encoded
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._table.schema) as writer:
+            writer.write_table(self._table.combine_chunks())
+        return bytes(sink.getvalue())
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        return {row_id: place for place, row_id in enumerate(self._table["id"].to_pylist())}
+
+    @property
+    def entries(self) -> int:
+        return int(self._table.num_rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.encoded)
+
+    @property
+    def hidden_ids(self) -> Collection[str]:
+        """Ids whose row in the pin, if any, must not be seen."""
+        return self.index.keys()
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """The images: what a reader sees of this overlay."""
+        return self._table.filter(pc.invert(self._table[DEL])).drop_columns(list(_MARKS))
+
+    @cached_property
+    def tombstones(self) -> frozenset[str]:
+        return frozenset(self._table.filter(self._table[DEL])["id"].to_pylist())
+
+    @cached_property
+    def stamps(self) -> frozenset[tuple[str, str]]:
+        """Every entry as (id, rid): what a fold that read this overlay may remove, and nothing else."""
+        return frozenset(zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True))
+
+    def rows_of(self, ids: Iterable[str]) -> pa.Table:
+        places = [self.index[one] for one in ids if one in self.index]
+        found = self._table.take(pa.array(places, pa.int64()))
+        return found.filter(pc.invert(found[DEL])).drop_columns(list(_MARKS))
+
+    def own(self, rid: str) -> OverlayTable:
+        """The entries that one record placed: its logical change."""
+        return OverlayTable(self._table.filter(pc.equal(self._table[RID], rid)))
+
+    def with_entries(self, newer: OverlayTable) -> OverlayTable:
+        """Entries of `newer` replace those of the same id."""
+        if not newer.entries:
+            return self
+        kept = self.without_ids(newer.index.keys())
+        return OverlayTable(_concat([kept.table, newer.table])) if kept.entries else newer
+
+    def without_ids(self, ids: Collection[str]) -> OverlayTable:
+        gone = [self.index[one] for one in ids if one in self.index]
+        return self._without_places(gone)
+
+    def without_stamps(self, stamps: Collection[tuple[str, str]]) -> OverlayTable:
+        """Remove exactly these (id, rid) entries; an entry replaced since stays."""
+        rids = self._table[RID].to_pylist()
+        gone = [self.index[row_id] for row_id, rid in stamps if row_id in self.index and rids[self.index[row_id]] == rid]
+        return self._without_places(gone)
+
+    def _without_places(self, gone: list[int]) -> OverlayTable:
+        if not gone:
+            return self
+        drop = set(gone)
+        keep = [place for place in range(self._table.num_rows) if place not in drop]
+        return OverlayTable(self._table.take(pa.array(keep, pa.int64())))
+
+
+Overlay = Mapping[str, OverlayTable]
+
+
+def overlay_size(overlay: Overlay) -> tuple[int, int]:
+    """(bytes, entries) of a whole overlay: what the fold bounds are about."""
+    return sum(one.size_bytes for one in overlay.values()), sum(one.entries for one in overlay.values())
+
+
+def _marked(rows: pa.Table, rid: str, *, deleted: bool) -> pa.Table:
+    count = rows.num_rows
+    marked: Any = rows.append_column(RID, pa.array([rid] * count, pa.utf8()))
+    marked = marked.append_column(DEL, pa.array([deleted] * count, pa.bool_()))
+    return marked.select(["id", RID, DEL, *[name for name in rows.column_names if name != "id"]])
+
+
+def _concat(parts: list[pa.Table]) -> pa.Table:
+    """One table; a column that only some parts have is null in the others."""
+    loose = [part.cast(pa.schema([one.with_nullable(True) for one in part.schema])) for part in parts]
+    return pa.concat_tables(loose, promote_options="default").combine_chunks()
