@@ -1,0 +1,177 @@
+"""The branch registry: which stream a branch name stands for now.
+
+Entries of one name are numbered and written once: even numbers create, odd numbers delete what came before. So
+the parity of the newest number says whether the branch is alive, names can be re-used without aliasing, and a
+listing is enough to know all live branches. The folder is the case-folded name, where names that differ only by
+case meet and are refused (they would be one directory on some file systems).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from omnigraph.errors import Conflict, Corruption, InvalidInput, NotFound, Unavailable
+from omnigraph.storage.store import PutResult, Store
+
+MAIN = "main"
+_ROOT = "__branches/"
+_MAX_NAME = 255
+_FORBIDDEN = set('\\~^:?*[]{}<>|"\x7f')
+
+
+@dataclass(frozen=True, slots=True)
+class BranchEntry:
+    """One line of the registry."""
+
+    name: str
+    n: int
+    stream: str
+
+    @property
+    def alive(self) -> bool:
+        return self.n % 2 == 0
+
+    def encode(self) -> bytes:
+        return json.dumps({"name": self.name, "n": self.n, "stream": self.stream, "alive": self.alive}).encode()
+
+
+def check_branch_name(name: str) -> None:
+    """Refuse names that some store, shell or reader would take for something else."""
+    reason = _why_bad(name)
+    if reason:
+        raise InvalidInput(
+            f"{name!r} cannot be a branch name: {reason}",
+            code="bad_branch_name",
+            advice="Use letters, digits, '-', '_', '.' and '/' between parts",
+            name=name,
+        )
+
+
+def _why_bad(name: str) -> str | None:
+    parts = name.split("/")
+    rules = [
+        (not name, "it is empty"),
+        (len(name) > _MAX_NAME or len(quote(name.casefold(), safe="")) > _MAX_NAME - 15, "it is too long"),
+        (any(ord(one) < 33 or one in _FORBIDDEN for one in name), "it has a space or a special character"),
+        (any(part in ("", ".", "..") for part in parts) or ".." in name, "it has an empty part or dots only"),
+        (name.startswith(("-", "__")) or name.endswith("."), "it begins with '-' or '__', or ends with '.'"),
+        (not name.isprintable(), "it has characters that cannot be printed"),
+        (_like_commit_id(name), "it looks like a commit id"),
+    ]
+    return next((reason for bad, reason in rules if bad), None)
+
+
+def _like_commit_id(name: str) -> bool:
+    stream, dot, seq = name.partition(".")
+    return bool(dot) and len(stream) == 26 and stream.isalnum() and seq.isdecimal()
+
+
+class Registry:
+    """Reads and appends registry entries; the stream's own records remain the truth about closing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, name: str) -> BranchEntry | None:
+        """The newest entry under this name (in any case), dead or alive."""
+        listed = self._store.list(_folder(name))
+        numbers = [_number(one.key) for one in listed]
+        return self._read(name, max(numbers)) if numbers else None
+
+    def live(self, name: str) -> BranchEntry:
+        entry = self.find(name)
+        if entry is None or not entry.alive or entry.name != name:
+            raise no_such_branch(name)
+        return entry
+
+    def names(self) -> list[str]:
+        """Names of all live branches, in one listing; a name whose case differs from its folder costs a GET."""
+        newest: dict[str, int] = {}
+        for one in self._store.list(_ROOT):
+            folder = one.key[len(_ROOT) :].split("/", 1)[0]
+            newest[folder] = max(newest.get(folder, -1), _number(one.key))
+        alive = [(folder, n) for folder, n in sorted(newest.items()) if n % 2 == 0]
+        found = self._store.get_many([f"{_ROOT}{folder}/{n:08d}.json" for folder, n in alive])
+        return sorted(
+            _decode(data, folder).name if data else unquote(folder) for (folder, _), data in zip(alive, found, strict=True)
+        )
+
+    def append(self, entry: BranchEntry) -> PutResult:
+        """Write the entry. EXISTS means: look again, it may even be our own."""
+        return self._store.put_if_absent(_key(entry.name, entry.n), entry.encode())
+
+    def create(self, name: str, stream: str) -> BranchEntry:
+        """Register a new incarnation. A fresh name costs one PUT."""
+        entry = BranchEntry(name, 0, stream)
+        while not self._appended(entry):
+            newest = self.find(name)
+            if newest is None:
+                continue
+            if newest.stream == stream and newest.alive:
+                return newest
+            if newest.alive:
+                raise _taken(name, newest.name)
+            entry = BranchEntry(name, newest.n + 1, stream)
+        return entry
+
+    def tombstone(self, entry: BranchEntry) -> None:
+        """Mark exactly this incarnation as deleted; idempotent, and harmless after a re-creation."""
+        self.append(BranchEntry(entry.name, entry.n + 1, entry.stream))
+
+    def _appended(self, entry: BranchEntry) -> bool:
+        """False if the number is taken, perhaps by ourselves. A lost answer counts as taken: looking tells."""
+        try:
+            return self.append(entry) is PutResult.CREATED
+        except Unavailable:
+            if self.find(entry.name) is None:
+                raise
+            return False
+
+    def _read(self, name: str, n: int) -> BranchEntry:
+        return _decode(self._store.get(_key(name, n)), name)
+
+
+def no_such_branch(name: str) -> NotFound:
+    return NotFound(
+        f"there is no branch {name!r}", code="branch_not_found", advice="See `omnigraph branch list`", branch=name
+    )
+
+
+def _taken(name: str, existing: str) -> Conflict:
+    if name == existing:
+        text = f"branch {name!r} exists already"
+    else:
+        text = f"branch {name!r} differs from the existing {existing!r} only by case"
+    return BranchExists(text, advice="Choose another name, or delete that branch first", branch=existing)
+
+
+class BranchExists(Conflict):
+    """The name is in use."""
+
+    default_code = "branch_exists"
+    retryable = False
+
+
+def _folder(name: str) -> str:
+    return f"{_ROOT}{quote(name.casefold(), safe='')}/"
+
+
+def _key(name: str, n: int) -> str:
+    return f"{_folder(name)}{n:08d}.json"
+
+
+def _number(key: str) -> int:
+    digits = key.rsplit("/", 1)[-1].removesuffix(".json")
+    if not digits.isdecimal():
+        raise Corruption(f"{key} does not belong into the branch registry", advice="Move it away", key=key)
+    return int(digits)
+
+
+def _decode(data: bytes, where: str) -> BranchEntry:
+    try:
+        raw = json.loads(data)
+        return BranchEntry(raw["name"], raw["n"], raw["stream"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corruption(f"the registry entry of branch {where!r} cannot be read", advice="Run `omnigraph verify`") from error

@@ -1,0 +1,112 @@
+"""A snapshot: one commit and its schema, readable for as long as the commit is retained."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.errors import Corruption, NotFound
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.model import Catalog, TypeDef
+from omnigraph.log.record import CommitRecord
+from omnigraph.log.view import TableView
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.store import ObjectMissing
+
+
+def schema_key(schema_hash: str) -> str:
+    return f"schemas/{schema_hash}.json"
+
+
+@dataclass
+class Catalogs:
+    """Schemas by hash. Content-addressed objects never change, so this cache is never stale."""
+
+    backend: Backend
+    keep: int = 64
+    _known: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def get(self, schema_hash: str) -> Catalog:
+        with self._lock:
+            found = self._known.get(schema_hash)
+        if found is None:
+            found = self._load(schema_hash)
+            self.remember(found)
+        return found
+
+    def remember(self, catalog: Catalog) -> None:
+        with self._lock:
+            self._known[catalog.hash] = catalog
+            while len(self._known) > self.keep:
+                self._known.popitem(last=False)
+
+    def _load(self, schema_hash: str) -> Catalog:
+        key = schema_key(schema_hash)
+        try:
+            catalog = Catalog.decode(self.backend.store.get(key))
+        except ObjectMissing as error:
+            raise Corruption(f"{key} is missing though a commit names it", advice="Run `omnigraph verify`") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corruption(f"{key} cannot be read", advice="Restore it from a backup", key=key) from error
+        if catalog.hash != schema_hash:
+            raise Corruption(f"{key} does not hold what its name says", advice="Restore it from a backup", key=key)
+        return catalog
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one operation sees, captured once. It cannot be asked for anything newer."""
+
+    backend: Backend
+    record: CommitRecord
+    catalog: Catalog
+
+    @property
+    def commit_id(self) -> str:
+        return self.record.commit_id
+
+    def view(self, one: TypeDef) -> TableView:
+        return self.view_of(one.id, arrow_schema(one))
+
+    def view_of(self, table: str, schema: pa.Schema) -> TableView:
+        """A table by identity; a table no commit has touched is empty and costs nothing."""
+        pin = self.record.pins.get(table)
+        pinned = self.backend.tables.open(table, pin.version) if pin and pin.version else None
+        return TableView(schema, pinned, self.record.overlay.get(table))
+
+    def type(self, name: str) -> TypeDef:
+        """A node type of this name, or else an edge type."""
+        found = self.catalog.node(name) or self.catalog.edge(name)
+        if found is None:
+            raise no_such_type(name, self.catalog)
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """Counts and pins per type, as `omnigraph snapshot --json` prints them."""
+        tables = []
+        for one in self.catalog.types:
+            pin = self.record.pins.get(one.id)
+            entries = self.record.overlay.get(one.id)
+            tables.append(
+                {
+                    "table_key": one.table_key,
+                    "table_id": one.id,
+                    "rows": pin.rows if pin else 0,
+                    "version": pin.version if pin else None,
+                    "fragments": pin.fragments if pin else 0,
+                    "size_bytes": pin.size_bytes if pin else 0,
+                    "changed_seq": pin.changed_seq if pin else 0,
+                    "overlay_entries": entries.entries if entries else 0,
+                }
+            )
+        return {"commit_id": self.commit_id, "schema": self.record.schema, "tables": tables}
+
+
+def no_such_type(name: str, catalog: Catalog) -> NotFound:
+    known = ", ".join(sorted(one.name for one in catalog.types)) or "none"
+    return NotFound(f"there is no type {name!r}", code="type_not_found", advice=f"Known types: {known}", type=name)

@@ -1,0 +1,50 @@
+"""Everything effectful that an operation needs, in one value that is handed down and never looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
+from omnigraph.config import Config
+from omnigraph.storage.pauses import NO_PAUSES, Pauses
+from omnigraph.storage.store import Store
+from omnigraph.storage.tables import TableStore
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+_PARALLEL_TABLES = 16
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One graph's storage as one process sees it, with the clock, the ids and the test hooks that go with it."""
+
+    store: Store
+    tables: TableStore
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=SystemIds)
+    pauses: Pauses = NO_PAUSES
+    config: Config = field(default_factory=Config)
+    listed_in_order: bool = True
+    _workers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_PARALLEL_TABLES, thread_name_prefix="omnigraph-io"), repr=False
+    )
+
+    def in_parallel(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
+        """`work` of every item, at once, in their order; the first error is raised after all have ended."""
+        todo = list(items)
+        if len(todo) <= 1:
+            return [work(one) for one in todo]
+        futures = [self._workers.submit(work, one) for one in todo]
+        errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None:
+                raise error
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        self._workers.shutdown(wait=True)
