@@ -1,0 +1,169 @@
+"""One place, one name: turns what a user writes into a store, and into the same place as Lance wants it named."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from omnigraph.errors import InvalidInput
+from omnigraph.storage.local import LocalStore
+from omnigraph.storage.store import Store
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_REMOTE_SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "azure": "az",
+    "adl": "az",
+    "abfs": "abfs",
+    "abfss": "abfs",
+}
+_ADVICE = "Use a directory, file://, s3://bucket/path, gs://bucket/path, az://container/path or abfs://..."
+
+# Options of the HTTP client; obstore takes them apart from the store's own.
+_CLIENT_OPTIONS = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "timeout",
+        "user_agent",
+    }
+)
+_LANCE_ONLY = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
+_OPTION_PREFIXES = {"s3": ("aws_",), "gs": ("google_",), "az": ("azure_storage_", "azure_"), "abfs": ()}
+_S3_SYNONYMS = {
+    "endpoint_url": "endpoint",
+    "endpoint_url_s3": "endpoint",
+    "default_region": "region",
+    "token": "session_token",
+    "bucket_name": "bucket",
+}
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A graph's place in its one normal form. `options` use the names that obstore and Lance share."""
+
+    uri: str
+    scheme: str  # "file" or one of the remote schemes
+    options: Mapping[str, str]
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == "file"
+
+
+def normalise(uri: str, options: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None) -> Address:
+    """The one name of the place that `uri` means, with the options that reach it from this environment."""
+    scheme = _SCHEME.match(uri)
+    if not uri.strip():
+        raise InvalidInput("the graph's address is empty", code="invalid_address", advice=_ADVICE)
+    if scheme is None or scheme.group(1).lower() == "file":
+        return Address(_local_path(uri), "file", {})
+    known = _REMOTE_SCHEMES.get(scheme.group(1).lower())
+    if known is None:
+        raise InvalidInput(
+            f"cannot store a graph at {uri!r}: unknown scheme {scheme.group(1)!r}",
+            code="invalid_address",
+            advice=_ADVICE,
+        )
+    return Address(_remote_uri(known, uri), known, _remote_options(known, options or {}, environ))
+
+
+def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fsync: bool = True) -> Store:
+    """The store at `uri`. Nothing is asked of it yet: a wrong address or a dead server shows at the first request."""
+    address = normalise(uri, storage_options)
+    if address.is_local:
+        return LocalStore(address.uri, fsync=fsync)
+    # obstore takes 60 ms to import: a graph in a directory does not pay for it.
+    from omnigraph.storage.remote import open_remote
+
+    client = {name: value for name, value in address.options.items() if name in _CLIENT_OPTIONS}
+    not_own = _CLIENT_OPTIONS | _LANCE_ONLY
+    own = {name: value for name, value in address.options.items() if name not in not_own}
+    if address.scheme == "s3":
+        # One plain DELETE per key: the bulk request is not spoken by every S3-compatible store.
+        own.setdefault("aws_disable_bulk_delete", "true")
+    return open_remote(address.uri, own, client)
+
+
+def lance_address(uri: str, storage_options: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
+    """The URI and the storage options that make Lance read and write at the same place."""
+    address = normalise(uri, storage_options)
+    return address.uri, dict(address.options)
+
+
+def _local_path(uri: str) -> str:
+    """The real path: a symbolic link that is turned round later must not move an open graph."""
+    if _SCHEME.match(uri) is None:
+        return os.path.realpath(os.path.expanduser(uri))
+    parts = urlsplit(uri)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidInput(
+            f"not a local address: {uri!r}",
+            code="invalid_address",
+            advice="Write file:///absolute/path with three slashes, or the path alone",
+        )
+    return os.path.realpath(unquote(parts.path))
+
+
+def _remote_uri(scheme: str, uri: str) -> str:
+    rest = uri.partition("://")[2]
+    # A percent sign, a query or a blank would be read differently by the two clients: one place, two names.
+    if re.search(r"[%?#\\\s]", rest):
+        raise InvalidInput(
+            f"not a storage address: {uri!r}",
+            code="invalid_address",
+            advice="Use plain characters; options belong into storage options, not into the address",
+        )
+    bucket, *folders = [part for part in rest.split("/") if part] or [""]
+    if not bucket or rest.startswith("/") or any(part in (".", "..") for part in folders):
+        raise InvalidInput(
+            f"not a storage address: {uri!r}", code="invalid_address", advice=f"Write {scheme}://bucket/path"
+        )
+    return f"{scheme}://{'/'.join([bucket, *folders])}"
+
+
+def _remote_options(scheme: str, options: Mapping[str, str], environ: Mapping[str, str] | None) -> dict[str, str]:
+    named = {_option_name(scheme, name): str(value) for name, value in options.items()}
+    if scheme != "s3":
+        return named
+    environment = os.environ if environ is None else environ
+    if "aws_endpoint" not in named:
+        found = next((environment[name] for name in _ENDPOINT_VARIABLES if environment.get(name)), None)
+        if found:
+            named["aws_endpoint"] = found
+    # Whoever writes http:// in an endpoint means it; both clients would otherwise refuse without saying why.
+    if named.get("aws_endpoint", "").startswith("http://"):
+        named.setdefault("allow_http", "true")
+    return named
+
+
+def _option_name(scheme: str, name: str) -> str:
+    """One spelling per option, so that the two clients cannot prefer different synonyms."""
+    lowered = name.lower()
+    bare = next((lowered[len(head) :] for head in _OPTION_PREFIXES[scheme] if lowered.startswith(head)), lowered)
+    if bare in _CLIENT_OPTIONS or bare in _LANCE_ONLY:
+        return bare
+    return f"aws_{_S3_SYNONYMS.get(bare, bare)}" if scheme == "s3" else lowered

@@ -1,0 +1,68 @@
+"""What a key may look like, and which part of the on-disk layout it belongs to."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from omnigraph.errors import InvalidInput
+
+TEMPORARY_PREFIX = ".tmp-"
+
+_SEGMENT = r"(?!\.\.?(?:/|\Z))(?!\.tmp-)[^/\\\x00-\x1f\x7f]+"
+_KEY = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
+
+
+class KeyClass(StrEnum):
+    """The parts of the layout that costs are counted by."""
+
+    RECORD = "record"
+    REGISTRY = "registry"
+    SCHEMA = "schema"
+    GRAPH = "graph"
+    INTENT = "intent"
+    ARCHIVE = "archive"
+    TAG = "tag"
+    LEASE = "lease"
+    TRASH = "trash"
+    TABLE = "table"
+    OTHER = "other"
+
+
+_CLASS_BY_FOLDER = {
+    "__manifest": KeyClass.RECORD,
+    "__branches": KeyClass.REGISTRY,
+    "schemas": KeyClass.SCHEMA,
+    "graph.json": KeyClass.GRAPH,
+    "__recovery": KeyClass.INTENT,
+    "__archive": KeyClass.ARCHIVE,
+    "__tags": KeyClass.TAG,
+    "__leases": KeyClass.LEASE,
+    "__trash": KeyClass.TRASH,
+    "tables": KeyClass.TABLE,
+}
+
+
+def classify(key: str) -> KeyClass:
+    """The class of a key or of a folder prefix."""
+    return _CLASS_BY_FOLDER.get(key.partition("/")[0], KeyClass.OTHER)
+
+
+def check_key(key: str) -> str:
+    """`key` itself, if every store can hold it under exactly that name."""
+    if _KEY.fullmatch(key) is None:
+        raise InvalidInput(
+            f"not a storage key: {key!r}",
+            code="invalid_key",
+            advice="Keys are relative, separated by '/', without empty, '.', '..' or '.tmp-*' parts",
+        )
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """`prefix` itself, if it names a folder ('' is the root)."""
+    if prefix and (not prefix.endswith("/") or _KEY.fullmatch(prefix[:-1]) is None):
+        raise InvalidInput(
+            f"not a folder prefix: {prefix!r}", code="invalid_key", advice="A prefix is a key followed by '/'"
+        )
+    return prefix

@@ -1,0 +1,324 @@
+"""A graph in a directory.
+
+`put_if_absent` writes a temporary file beside the target, makes it durable, and gives it its name with a hard link,
+which fails if the name is taken: the one file-system call that is atomic and refuses to replace. Everything a caller
+is told has happened survives a power cut (H41), unless `fsync=False`, which is for tests.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import islice
+
+from omnigraph.clock import IdSource, SystemIds
+from omnigraph.errors import Forbidden, InvalidInput, OmnigraphError, Unavailable, Unsupported
+from omnigraph.storage.keys import TEMPORARY_PREFIX, check_key, check_prefix
+from omnigraph.storage.store import ObjectInfo, ObjectMissing, PutResult
+
+FIRST_PAGE_KEYS = 100
+
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+_REFUSED = frozenset({errno.EACCES, errno.EPERM})
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_UNAVAILABLE = {
+    errno.ENOSPC: ("disk_full", "Free some space on that file system and try again"),
+    errno.EDQUOT: ("disk_full", "Free some space within the quota and try again"),
+    errno.EROFS: ("read_only_file_system", "Mount the file system writable, or open the graph read-only"),
+    errno.EIO: ("io_error", "Check the disk"),
+    errno.ESTALE: ("root_vanished", "Mount the file system again and reopen the graph"),
+    errno.EMFILE: ("too_many_open_files", "Raise the limit of open files (ulimit -n)"),
+    errno.ENFILE: ("too_many_open_files", "Raise the system's limit of open files"),
+}
+
+
+class LocalStore:
+    """Objects are files below `root_path`; the directory is made by the first put."""
+
+    def __init__(self, root_path: str | os.PathLike[str], *, fsync: bool = True, ids: IdSource | None = None) -> None:
+        self._root = os.path.abspath(os.fspath(root_path))
+        self._fsync = fsync
+        self._ids = ids or SystemIds()
+        self._root_id = _identity(self._root)
+        self._durable: set[str] = set()
+        self._durable_lock = threading.Lock()
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    @property
+    def fsync(self) -> bool:
+        return self._fsync
+
+    def path_of(self, key: str) -> str:
+        """The file that holds `key`."""
+        return f"{self._root}/{check_key(key)}"
+
+    def get(self, key: str) -> bytes:
+        path = self.path_of(key)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _read_all(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise self._typed(error, "read", key) from error
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        # One after the other: a thread hand-over costs more than reading a cached file.
+        return [self._get_or_none(key) for key in keys]
+
+    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        path = self.path_of(key)
+        with self._typing("create", key):
+            # Names are never reused, so an existing one settles it without writing and syncing a temporary file.
+            if os.path.lexists(path):
+                return self._exists(path)
+            temporary = self._write_temporary(path, data)
+            try:
+                return self._link(temporary, path)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self.path_of(key)
+        with self._typing("write", key):
+            temporary = self._write_temporary(path, data)
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                os.unlink(temporary)
+                raise
+            self._settle(os.path.dirname(path))
+
+    def head(self, key: str) -> ObjectInfo:
+        try:
+            return _info(self.path_of(key), key)
+        except OSError as error:
+            raise self._typed(error, "look up", key) from error
+
+    def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
+        folder = f"{self._root}/{check_prefix(prefix)}".rstrip("/")
+        try:
+            keys = sorted(_walk(folder, prefix))
+            found = (_info_or_none(f"{self._root}/{key}", key) for key in keys)
+            present = (info for info in found if info is not None)
+            listed = list(islice(present, FIRST_PAGE_KEYS)) if first_page else list(present)
+        except OSError as error:
+            raise self._typed(error, "list", prefix) from error
+        if not listed:
+            self._check_root("list", prefix)
+        return listed
+
+    def delete(self, key: str) -> None:
+        path = self.path_of(key)
+        try:
+            os.unlink(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                raise self._typed(error, "delete", key) from error
+            self._check_root("delete", key)
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """Sync files that somebody else wrote below the root, and every directory that leads to them.
+
+        Lance syncs nothing: what a record is going to name passes through here before the record is put.
+        """
+        if not self._fsync:
+            return
+        folders = set()
+        with self._typing("sync", ""):
+            for path in paths:
+                _sync(path, os.O_RDONLY)
+                folders.add(os.path.dirname(os.path.abspath(path)))
+            for folder in folders:
+                self._settle(folder)
+
+    def _get_or_none(self, key: str) -> bytes | None:
+        try:
+            return self.get(key)
+        except ObjectMissing:
+            return None
+
+    def _link(self, temporary: str, path: str) -> PutResult:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return self._exists(path)
+        except OSError as error:
+            if error.errno in _NO_HARD_LINKS:
+                raise no_hard_links(self._root) from error
+            raise
+        # The name must be durable before the caller is told; the temporary's removal rides in the same sync.
+        os.unlink(temporary)
+        self._settle(os.path.dirname(path))
+        return PutResult.CREATED
+
+    def _exists(self, path: str) -> PutResult:
+        # The caller may find its own bytes there (a link whose answer was lost) and acknowledge them: sync the name.
+        self._settle(os.path.dirname(path))
+        return PutResult.EXISTS
+
+    def _write_temporary(self, path: str, data: bytes) -> str:
+        folder = os.path.dirname(path)
+        temporary = f"{folder}/{TEMPORARY_PREFIX}{self._ids.token(16)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            descriptor = os.open(temporary, flags, 0o666)
+        except FileNotFoundError:
+            self._make_folder(folder)
+            descriptor = os.open(temporary, flags, 0o666)
+        try:
+            try:
+                _write_all(descriptor, data)
+                if self._fsync:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            os.unlink(temporary)
+            raise
+        return temporary
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a missing folder, but never a root that was there before: an unmounted disk is not an empty graph."""
+        self._check_root("write", "")
+        os.makedirs(folder, exist_ok=True)
+        if self._root_id is None:
+            self._root_id = _identity(self._root)
+        with self._durable_lock:
+            self._durable.discard(folder)
+
+    def _settle(self, folder: str) -> None:
+        """Make the names inside `folder` durable, and once per folder the path that leads to it.
+
+        Another process may have made the folder and not yet synced its parent, so existing is not enough.
+        """
+        if not self._fsync:
+            return
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+        if folder in self._durable:
+            return
+        above = folder
+        while above != self._root and above.startswith(self._root):
+            above = os.path.dirname(above)
+            _sync(above, os.O_RDONLY | os.O_DIRECTORY)
+        # Above the root reading may be denied, and nothing can be done about it.
+        with suppress(PermissionError):
+            _sync(os.path.dirname(self._root), os.O_RDONLY | os.O_DIRECTORY)
+        with self._durable_lock:
+            self._durable.add(folder)
+
+    def _check_root(self, verb: str, key: str) -> None:
+        """A missing file means something only while the root is still the directory it was."""
+        if self._root_id is None:
+            self._root_id = _identity(self._root)
+            return
+        if _identity(self._root) != self._root_id:
+            raise Unavailable(
+                f"cannot {verb} {key!r}: the directory {self._root} has vanished or was replaced",
+                code="root_vanished",
+                advice="Mount or restore it and reopen the graph",
+                root=self._root,
+            )
+
+    @contextmanager
+    def _typing(self, verb: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._typed(error, verb, key) from error
+
+    def _typed(self, error: OSError, verb: str, key: str) -> OmnigraphError:
+        number = error.errno or 0
+        if number in _ABSENT:
+            self._check_root(verb, key)
+            return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
+        what = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
+        if number in _REFUSED:
+            return Forbidden(what, advice="Check the owner and the permissions of that directory", root=self._root)
+        if number == errno.ENAMETOOLONG:
+            return InvalidInput(what, code="invalid_key", advice="Use a shorter name", root=self._root)
+        code, advice = _UNAVAILABLE.get(number, ("io_error", "Check the disk and the file system"))
+        return Unavailable(what, code=code, advice=advice, root=self._root)
+
+
+def no_hard_links(root: str) -> Unsupported:
+    """The refusal of a file system on which put-if-absent cannot be made."""
+    return Unsupported(
+        f"the file system of {root} has no hard links, so it cannot create a file only if it is absent",
+        code="no_conditional_put",
+        advice="Keep it on a file system with hard links (ext4, xfs, btrfs, zfs, apfs, ntfs) or in an object store",
+        root=root,
+    )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _read_all(descriptor: int) -> bytes:
+    expected = os.fstat(descriptor).st_size
+    data = os.read(descriptor, expected + 1)
+    if len(data) == expected:
+        return data
+    parts = [data]
+    while part := os.read(descriptor, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _walk(folder: str, prefix: str) -> Iterator[str]:
+    """Keys below a folder, in no order; a folder that vanishes meanwhile had nothing to list."""
+    try:
+        entries = os.scandir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with entries:
+        for entry in entries:
+            if entry.name.startswith(TEMPORARY_PREFIX):
+                continue
+            if entry.is_dir():
+                yield from _walk(entry.path, f"{prefix}{entry.name}/")
+            else:
+                yield prefix + entry.name
+
+
+def _info(path: str, key: str) -> ObjectInfo:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def _info_or_none(path: str, key: str) -> ObjectInfo | None:
+    try:
+        return _info(path, key)
+    except FileNotFoundError:
+        return None

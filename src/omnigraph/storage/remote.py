@@ -1,0 +1,210 @@
+"""A graph in an object store: S3, Google Cloud Storage, Azure Blob Storage, through obstore.
+
+Every error of obstore becomes one of the seam's typed answers here. `AlreadyExistsError` is passed on as `EXISTS`
+although it may mean four things (H25): taken by another, taken by this very request whose first answer was lost,
+taken by an earlier attempt, or not taken at all (S3's 409). Only reading the key tells.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore import exceptions as failures
+from obstore.store import from_url
+
+from omnigraph.errors import Forbidden, InvalidInput, NotFound, OmnigraphError, Unavailable
+from omnigraph.storage.keys import check_key, check_prefix
+from omnigraph.storage.store import ObjectInfo, ObjectMissing, PutResult
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+# A request may begin its last retry just before the retry limit and then use its whole time: 10 s in all.
+REQUEST_TIMEOUT_S = 6.0
+RETRY_LIMIT_S = 4.0
+CONNECT_TIMEOUT_S = 3.0
+MAX_RETRIES = 2
+
+PARALLEL_GETS = 16
+
+# Fewer than any store puts on one page, so that taking the first chunk of the stream never asks for a second page.
+FIRST_PAGE_KEYS = 100
+_WHOLE_PAGE_KEYS = 1000
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
+_BAD_TOKEN = re.compile(r"<Code>(?:ExpiredToken|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch)</Code>")
+_NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google\.internal|[Cc]redential")
+
+
+class RemoteStore:
+    """Objects below a prefix of one bucket or container."""
+
+    def __init__(self, root: str, inner: ObjectStore) -> None:
+        self._root = root
+        self._inner = inner
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def get(self, key: str) -> bytes:
+        try:
+            return bytes(obstore.get(self._inner, check_key(key)).bytes())
+        except (failures.BaseError, OSError) as error:
+            raise self._typed(error, "read", key) from error
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        if len(keys) < 2:
+            return [self._get_or_none(key) for key in keys]
+        return list(self._threads().map(self._get_or_none, keys))
+
+    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        try:
+            obstore.put(self._inner, check_key(key), data, mode="create", use_multipart=False)
+        except failures.AlreadyExistsError:
+            return PutResult.EXISTS
+        except (failures.BaseError, OSError) as error:
+            raise self._typed(error, "create", key) from error
+        return PutResult.CREATED
+
+    def put(self, key: str, data: bytes) -> None:
+        try:
+            obstore.put(self._inner, check_key(key), data, mode="overwrite", use_multipart=False)
+        except (failures.BaseError, OSError) as error:
+            raise self._typed(error, "write", key) from error
+
+    def head(self, key: str) -> ObjectInfo:
+        try:
+            return _info(obstore.head(self._inner, check_key(key)))
+        except (failures.BaseError, OSError) as error:
+            raise self._typed(error, "look up", key) from error
+
+    def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
+        folder = check_prefix(prefix) or None
+        try:
+            chunks = obstore.list(self._inner, folder, chunk_size=FIRST_PAGE_KEYS if first_page else _WHOLE_PAGE_KEYS)
+            listed = next(iter(chunks), []) if first_page else chain.from_iterable(chunks)
+            return sorted((_info(meta) for meta in listed), key=lambda info: info.key)
+        except (failures.BaseError, OSError) as error:
+            raise self._typed(error, "list", prefix) from error
+
+    def delete(self, key: str) -> None:
+        try:
+            obstore.delete(self._inner, check_key(key))
+        except (failures.BaseError, OSError) as error:
+            typed = self._typed(error, "delete", key)
+            if not isinstance(typed, ObjectMissing):
+                raise typed from error
+
+    def _get_or_none(self, key: str) -> bytes | None:
+        try:
+            return self.get(key)
+        except ObjectMissing:
+            return None
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._pool_lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(PARALLEL_GETS, thread_name_prefix="omnigraph-get")
+            return self._pool
+
+    def _typed(self, error: Exception, verb: str, key: str) -> OmnigraphError:
+        text = str(error).partition("\n\nDebug source")[0]
+        found = _STATUS.search(text)
+        status = int(found.group(1)) if found else None
+        what = f"cannot {verb} {key!r} in {self._root}"
+        if _NO_BUCKET.search(text) or (verb not in ("read", "look up", "delete") and _is_missing(error, status)):
+            return NotFound(
+                f"{what}: the bucket does not exist",
+                code="bucket_missing",
+                advice="Create the bucket, or check its name and the endpoint",
+                root=self._root,
+            )
+        if _is_missing(error, status):
+            return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
+        denied = isinstance(error, failures.PermissionDeniedError | failures.UnauthenticatedError)
+        if denied or status in (401, 403) or _BAD_TOKEN.search(text):
+            return self._refused(what, status)
+        # S3 answers 400 also to an upload that stalled; that one is worth another try.
+        if "incorrectly configured region" in text or (status in (301, 307, 400) and "RequestTimeout" not in text):
+            return InvalidInput(
+                f"{what}: the store does not accept the request as it is addressed: {_brief(text)}",
+                code="store_configuration",
+                advice="Check the region (AWS_REGION), the endpoint and the storage options",
+                root=self._root,
+            )
+        return self._unavailable(what, text, status)
+
+    def _refused(self, what: str, status: int | None) -> Forbidden:
+        return Forbidden(
+            f"{what}: the store refused the credentials" + (f" ({status})" if status else ""),
+            advice="Check the credentials, and that they may get, put, list and delete below that address",
+            root=self._root,
+            status=status,
+        )
+
+    def _unavailable(self, what: str, text: str, status: int | None) -> Unavailable:
+        if status is None and _NO_CREDENTIALS.search(text):
+            advice = "No credentials were found: set them in the environment or as storage options"
+            return Unavailable(f"{what}: {_brief(text)}", code="no_credentials", advice=advice, root=self._root)
+        if status in (429, 503):
+            advice, code = "The store asks for less load: try again later", "slow_down"
+        else:
+            advice, code = "Check that the store is up and reachable, and try again", "unavailable"
+        return Unavailable(f"{what}: {_brief(text)}", code=code, advice=advice, root=self._root, status=status)
+
+
+def open_remote(
+    root: str,
+    config: Mapping[str, str],
+    client: Mapping[str, str],
+    *,
+    timeout_s: float = REQUEST_TIMEOUT_S,
+    retry_limit_s: float = RETRY_LIMIT_S,
+) -> RemoteStore:
+    """The client for `root`, not yet connected: `config` holds the store's own options, `client` those of HTTP."""
+    bounds: dict[str, Any] = {"timeout": _seconds(timeout_s), "connect_timeout": _seconds(CONNECT_TIMEOUT_S)}
+    options: ClientConfig = {**bounds, **client}  # type: ignore[typeddict-item]
+    retry: RetryConfig = {
+        "max_retries": MAX_RETRIES,
+        "retry_timeout": timedelta(seconds=retry_limit_s),
+        "backoff": {"init_backoff": _seconds(0.05), "max_backoff": _seconds(0.5), "base": 2},
+    }
+    try:
+        inner = from_url(root, config=dict(config), client_options=options, retry_config=retry)  # type: ignore[call-overload]
+    except (failures.BaseError, ValueError, TypeError) as error:
+        raise InvalidInput(
+            f"the storage options of {root} are not usable: {_brief(str(error))}",
+            code="store_configuration",
+            advice="Use the option names of the object_store crate, such as aws_endpoint or aws_access_key_id",
+            root=root,
+        ) from error
+    return RemoteStore(root, inner)
+
+
+def _is_missing(error: Exception, status: int | None) -> bool:
+    return isinstance(error, FileNotFoundError | failures.NotFoundError) or status == 404
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
+
+
+def _seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+def _brief(text: str) -> str:
+    """The first line of an obstore message: the rest is a dump of its internals and of the server's XML."""
+    return text.strip().partition("\n")[0][:300]
