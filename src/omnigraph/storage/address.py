@@ -58,6 +58,7 @@ _S3_SYNONYMS = {
     "token": "session_token",
     "bucket_name": "bucket",
 }
+_EXPRESS_SUFFIX = "--x-s3"
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -88,7 +89,11 @@ def normalise(uri: str, options: Mapping[str, str] | None = None, environ: Mappi
             code="invalid_address",
             advice=_ADVICE,
         )
-    return Address(_remote_uri(known, uri), known, _remote_options(known, options or {}, environ))
+    place = _remote_uri(known, uri)
+    found = _remote_options(known, options or {}, os.environ if environ is None else environ)
+    if not lists_in_order(place):
+        found.setdefault("aws_s3_express", "true")
+    return Address(place, known, found)
 
 
 def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fsync: bool = True) -> Store:
@@ -105,13 +110,19 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fs
     if address.scheme == "s3":
         # One plain DELETE per key: the bulk request is not spoken by every S3-compatible store.
         own.setdefault("aws_disable_bulk_delete", "true")
-    return open_remote(address.uri, own, client)
+    return open_remote(address.uri, own, client, ordered=lists_in_order(address.uri))
 
 
 def lance_address(uri: str, storage_options: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
     """The URI and the storage options that make Lance read and write at the same place."""
     address = normalise(uri, storage_options)
     return address.uri, dict(address.options)
+
+
+def lists_in_order(uri: str) -> bool:
+    """Whether the store at this address is known to list keys in order; S3 Express directory buckets do not (H28)."""
+    bucket = uri.partition("://")[2].partition("/")[0]
+    return not (uri.startswith("s3://") and bucket.endswith(_EXPRESS_SUFFIX))
 
 
 def _local_path(uri: str) -> str:
@@ -145,13 +156,12 @@ def _remote_uri(scheme: str, uri: str) -> str:
     return f"{scheme}://{'/'.join([bucket, *folders])}"
 
 
-def _remote_options(scheme: str, options: Mapping[str, str], environ: Mapping[str, str] | None) -> dict[str, str]:
+def _remote_options(scheme: str, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     named = {_option_name(scheme, name): str(value) for name, value in options.items()}
     if scheme != "s3":
         return named
-    environment = os.environ if environ is None else environ
     if "aws_endpoint" not in named:
-        found = next((environment[name] for name in _ENDPOINT_VARIABLES if environment.get(name)), None)
+        found = next((environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None)
         if found:
             named["aws_endpoint"] = found
     # Whoever writes http:// in an endpoint means it; both clients would otherwise refuse without saying why.

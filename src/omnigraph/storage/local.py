@@ -77,7 +77,7 @@ class LocalStore:
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         path = self.path_of(key)
-        with self._typing("create", key):
+        with self.typing("create", key):
             # Names are never reused, so an existing one settles it without writing and syncing a temporary file.
             if os.path.lexists(path):
                 return self._exists(path)
@@ -90,7 +90,7 @@ class LocalStore:
 
     def put(self, key: str, data: bytes) -> None:
         path = self.path_of(key)
-        with self._typing("write", key):
+        with self.typing("write", key):
             temporary = self._write_temporary(path, data)
             try:
                 os.replace(temporary, path)
@@ -135,7 +135,7 @@ class LocalStore:
         if not self._fsync:
             return
         folders = set()
-        with self._typing("sync", ""):
+        with self.typing("sync", ""):
             for path in paths:
                 _sync(path, os.O_RDONLY)
                 folders.add(os.path.dirname(os.path.abspath(path)))
@@ -231,7 +231,7 @@ class LocalStore:
             )
 
     @contextmanager
-    def _typing(self, verb: str, key: str) -> Iterator[None]:
+    def typing(self, verb: str, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from omnigraph.errors import OmnigraphError
-
 
 class Pauses(Protocol):
     """Called by the engine at each named point, by the thread that does the work."""
@@ -75,7 +73,7 @@ class ControlledPauses:
         self._arrived = threading.Condition()
         self._seen: list[str] = []
         self._visits: dict[str, int] = {}
-        self._actions: dict[tuple[str, int], list[Callable[[], None]]] = {}
+        self._actions: dict[tuple[str, int], list[Callable[[], object]]] = {}
         self._holds: list[Hold] = []
 
     def reach(self, name: str) -> None:
@@ -110,7 +108,7 @@ class ControlledPauses:
 
     def call_at(self, name: str, act: Callable[[], object], nth: int = 1) -> None:
         """Run `act` in the visiting thread at the `nth` visit from now: a whole schedule on one thread."""
-        self._at(name, nth, lambda: void(act()))
+        self._at(name, nth, act)
 
     def wait_seen(self, name: str, nth: int = 1, timeout_s: float = 30.0) -> None:
         """Block until `name` was reached `nth` times in all."""
@@ -131,12 +129,8 @@ class ControlledPauses:
         with self._arrived:
             return list(self._seen)
 
-    def _at(self, name: str, nth: int, act: Callable[[], None]) -> None:
+    def _at(self, name: str, nth: int, act: Callable[[], object]) -> None:
         if nth < 1:
-            raise OmnigraphError(f"visits are counted from 1, not {nth}")
+            raise ValueError(f"visits are counted from 1, not {nth}")
         with self._arrived:
             self._actions.setdefault((name, self._visits.get(name, 0) + nth), []).append(act)
-
-
-def void(_: object) -> None:
-    """Drop a result where a callable must answer None."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from itertools import chain
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -39,18 +39,23 @@ PARALLEL_GETS = 16
 FIRST_PAGE_KEYS = 100
 _WHOLE_PAGE_KEYS = 1000
 
+# A 404 to one of these is about the bucket: a key need not exist for them.
+_NEEDS_BUCKET = frozenset({"create", "write", "list"})
+
 _STATUS = re.compile(r"status code: (\d{3})")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 _BAD_TOKEN = re.compile(r"<Code>(?:ExpiredToken|InvalidToken|InvalidAccessKeyId|SignatureDoesNotMatch)</Code>")
-_NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google\.internal|[Cc]redential")
+# The addresses at which a machine in the cloud is asked for its own credentials, when none were given.
+_METADATA = re.compile(r"/latest/api/token|/latest/meta-data|computeMetadata|/metadata/identity")
 
 
 class RemoteStore:
     """Objects below a prefix of one bucket or container."""
 
-    def __init__(self, root: str, inner: ObjectStore) -> None:
+    def __init__(self, root: str, client: ObjectStore, *, ordered: bool = True) -> None:
         self._root = root
-        self._inner = inner
+        self._client = client
+        self._ordered = ordered
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
 
@@ -60,7 +65,7 @@ class RemoteStore:
 
     def get(self, key: str) -> bytes:
         try:
-            return bytes(obstore.get(self._inner, check_key(key)).bytes())
+            return bytes(obstore.get(self._client, check_key(key)).bytes())
         except (failures.BaseError, OSError) as error:
             raise self._typed(error, "read", key) from error
 
@@ -71,7 +76,7 @@ class RemoteStore:
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         try:
-            obstore.put(self._inner, check_key(key), data, mode="create", use_multipart=False)
+            obstore.put(self._client, check_key(key), data, mode="create", use_multipart=False)
         except failures.AlreadyExistsError:
             return PutResult.EXISTS
         except (failures.BaseError, OSError) as error:
@@ -80,28 +85,34 @@ class RemoteStore:
 
     def put(self, key: str, data: bytes) -> None:
         try:
-            obstore.put(self._inner, check_key(key), data, mode="overwrite", use_multipart=False)
+            obstore.put(self._client, check_key(key), data, mode="overwrite", use_multipart=False)
         except (failures.BaseError, OSError) as error:
             raise self._typed(error, "write", key) from error
 
     def head(self, key: str) -> ObjectInfo:
         try:
-            return _info(obstore.head(self._inner, check_key(key)))
+            return _info(obstore.head(self._client, check_key(key)))
         except (failures.BaseError, OSError) as error:
             raise self._typed(error, "look up", key) from error
 
     def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
         folder = check_prefix(prefix) or None
         try:
-            chunks = obstore.list(self._inner, folder, chunk_size=FIRST_PAGE_KEYS if first_page else _WHOLE_PAGE_KEYS)
-            listed = next(iter(chunks), []) if first_page else chain.from_iterable(chunks)
-            return sorted((_info(meta) for meta in listed), key=lambda info: info.key)
+            if first_page and self._ordered:
+                first = next(iter(obstore.list(self._client, folder, chunk_size=FIRST_PAGE_KEYS)), [])
+                page = [_info(meta) for meta in first]
+                if _in_order(page):
+                    return page
+                # The newest record could be on any page (H28): never trust this store's first one again.
+                self._ordered = False
+            pages = obstore.list(self._client, folder, chunk_size=_WHOLE_PAGE_KEYS)
+            return sorted((_info(meta) for page in pages for meta in page), key=_key)
         except (failures.BaseError, OSError) as error:
             raise self._typed(error, "list", prefix) from error
 
     def delete(self, key: str) -> None:
         try:
-            obstore.delete(self._inner, check_key(key))
+            obstore.delete(self._client, check_key(key))
         except (failures.BaseError, OSError) as error:
             typed = self._typed(error, "delete", key)
             if not isinstance(typed, ObjectMissing):
@@ -120,22 +131,15 @@ class RemoteStore:
             return self._pool
 
     def _typed(self, error: Exception, verb: str, key: str) -> OmnigraphError:
+        """Which of the seam's answers an error of obstore is. LIST has no error classes, so the status decides too."""
         text = str(error).partition("\n\nDebug source")[0]
         found = _STATUS.search(text)
         status = int(found.group(1)) if found else None
         what = f"cannot {verb} {key!r} in {self._root}"
-        if _NO_BUCKET.search(text) or (verb not in ("read", "look up", "delete") and _is_missing(error, status)):
-            return NotFound(
-                f"{what}: the bucket does not exist",
-                code="bucket_missing",
-                advice="Create the bucket, or check its name and the endpoint",
-                root=self._root,
-            )
+        if _METADATA.search(text) or _is_refusal(error, status, text):
+            return self._refused(what, status, given=_METADATA.search(text) is None)
         if _is_missing(error, status):
-            return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
-        denied = isinstance(error, failures.PermissionDeniedError | failures.UnauthenticatedError)
-        if denied or status in (401, 403) or _BAD_TOKEN.search(text):
-            return self._refused(what, status)
+            return self._missing(what, key, bucket=verb in _NEEDS_BUCKET or _NO_BUCKET.search(text) is not None)
         # S3 answers 400 also to an upload that stalled; that one is worth another try.
         if "incorrectly configured region" in text or (status in (301, 307, 400) and "RequestTimeout" not in text):
             return InvalidInput(
@@ -146,7 +150,25 @@ class RemoteStore:
             )
         return self._unavailable(what, text, status)
 
-    def _refused(self, what: str, status: int | None) -> Forbidden:
+    def _missing(self, what: str, key: str, *, bucket: bool) -> NotFound:
+        """A missing bucket is never taken for a missing key: 'no such record' would be an answer about the graph."""
+        if not bucket:
+            return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
+        return NotFound(
+            f"{what}: the bucket does not exist",
+            code="bucket_missing",
+            advice="Create the bucket, or check its name and the endpoint",
+            root=self._root,
+        )
+
+    def _refused(self, what: str, status: int | None, *, given: bool) -> Forbidden:
+        if not given:
+            return Forbidden(
+                f"{what}: no credentials were given, and this machine has none of its own",
+                code="no_credentials",
+                advice="Set them in the environment (AWS_ACCESS_KEY_ID, …) or as storage options",
+                root=self._root,
+            )
         return Forbidden(
             f"{what}: the store refused the credentials" + (f" ({status})" if status else ""),
             advice="Check the credentials, and that they may get, put, list and delete below that address",
@@ -155,9 +177,6 @@ class RemoteStore:
         )
 
     def _unavailable(self, what: str, text: str, status: int | None) -> Unavailable:
-        if status is None and _NO_CREDENTIALS.search(text):
-            advice = "No credentials were found: set them in the environment or as storage options"
-            return Unavailable(f"{what}: {_brief(text)}", code="no_credentials", advice=advice, root=self._root)
         if status in (429, 503):
             advice, code = "The store asks for less load: try again later", "slow_down"
         else:
@@ -172,6 +191,7 @@ def open_remote(
     *,
     timeout_s: float = REQUEST_TIMEOUT_S,
     retry_limit_s: float = RETRY_LIMIT_S,
+    ordered: bool = True,
 ) -> RemoteStore:
     """The client for `root`, not yet connected: `config` holds the store's own options, `client` those of HTTP."""
     bounds: dict[str, Any] = {"timeout": _seconds(timeout_s), "connect_timeout": _seconds(CONNECT_TIMEOUT_S)}
@@ -182,7 +202,7 @@ def open_remote(
         "backoff": {"init_backoff": _seconds(0.05), "max_backoff": _seconds(0.5), "base": 2},
     }
     try:
-        inner = from_url(root, config=dict(config), client_options=options, retry_config=retry)  # type: ignore[call-overload]
+        store = from_url(root, config=dict(config), client_options=options, retry_config=retry)  # type: ignore[call-overload]
     except (failures.BaseError, ValueError, TypeError) as error:
         raise InvalidInput(
             f"the storage options of {root} are not usable: {_brief(str(error))}",
@@ -190,7 +210,12 @@ def open_remote(
             advice="Use the option names of the object_store crate, such as aws_endpoint or aws_access_key_id",
             root=root,
         ) from error
-    return RemoteStore(root, inner)
+    return RemoteStore(root, store, ordered=ordered)
+
+
+def _is_refusal(error: Exception, status: int | None, text: str) -> bool:
+    denied = isinstance(error, failures.PermissionDeniedError | failures.UnauthenticatedError)
+    return denied or status in (401, 403) or _BAD_TOKEN.search(text) is not None
 
 
 def _is_missing(error: Exception, status: int | None) -> bool:
@@ -199,6 +224,14 @@ def _is_missing(error: Exception, status: int | None) -> bool:
 
 def _info(meta: ObjectMeta) -> ObjectInfo:
     return ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
+
+
+def _key(info: ObjectInfo) -> str:
+    return info.key
+
+
+def _in_order(page: list[ObjectInfo]) -> bool:
+    return all(one.key < next_one.key for one, next_one in pairwise(page))
 
 
 def _seconds(value: float) -> timedelta:
