@@ -1,0 +1,12 @@
+"""Tables: the only package that knows Lance.
+
+A table version is a *detached* Lance version: immutable, found by its id alone, and named by nobody until a commit
+record does. Lance checks nothing when it makes one (no conflict, no key), so exactly one function commits
+(`TableStore.commit`), it takes a pinned handle, and everything it applies was computed against that very pin.
+"""
+
+from omnigraph.storage.tables.pinned import IndexInfo, PinnedTable
+from omnigraph.storage.tables.staged import StagedTable, TableDelta
+from omnigraph.storage.tables.store import IoStats, TableStore
+
+__all__ = ["IndexInfo", "IoStats", "PinnedTable", "StagedTable", "TableDelta", "TableStore"]

@@ -1,0 +1,65 @@
+"""Lance's errors, told apart by what the caller does next.
+
+Lance raises ValueError, OSError, RuntimeError or ArrowInvalid for any cause, with the cause in the text only; the
+guard tests pin the phrases that are recognised here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from omnigraph.errors import Corruption, Forbidden, InvalidInput, OmnigraphError, Unavailable
+from omnigraph.storage.store import ObjectMissing
+
+
+class AlreadyBorn(Exception):
+    """Version 1 of the table exists: the answer to a second birth."""
+
+
+#: A birth is prepared on version 0, which never exists; once there is a version 1, Lance looks for it.
+_BORN = re.compile(r"Dataset already exists|/_versions/(?:0|18446744073709551615)\.manifest was not found")
+_MISSING = re.compile(r"was not found|not found: |NoSuchKey|No such file or directory|404 Not Found", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"\b403\b|Forbidden|AccessDenied|\b401\b|Unauthorized|InvalidAccessKeyId|SignatureDoesNotMatch|permission denied",
+    re.IGNORECASE,
+)
+_BROKEN = re.compile(
+    r"file size is too small|fill whole buffer|corrupt|magic|unexpected end|failed to decode|decode error"
+    r"|out of (?:range|bounds)|checksum|panicked",
+    re.IGNORECASE,
+)
+_WRONG = re.compile(r"Invalid user input|No match for FieldRef|No field named|Schema error", re.IGNORECASE)
+
+
+def told_apart(error: BaseException, what: str) -> OmnigraphError:
+    """The typed error for one raised by Lance. The order matters: a 404 also carries the words of an I/O error."""
+    text = str(error)
+    if _REFUSED.search(text):
+        return Forbidden(f"{what}: the store refused access ({text})", advice="Check the credentials and permissions")
+    if _WRONG.search(text):
+        return InvalidInput(f"{what}: {text}")
+    if _MISSING.search(text):
+        return ObjectMissing(f"{what}: a file is missing ({text})")
+    if _BROKEN.search(text) or not isinstance(error, (OSError, ValueError, RuntimeError)):
+        return Corruption(f"{what}: unreadable ({text})", advice="Run `omnigraph verify` to see what is damaged")
+    return Unavailable(f"{what}: the store did not answer ({text})", advice="Try again later")
+
+
+@contextmanager
+def lance_call(what: str) -> Iterator[None]:
+    """Wraps every call into Lance; `what` says which table and what was being done."""
+    try:
+        yield
+    except OmnigraphError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        if _BORN.search(str(error)):
+            raise AlreadyBorn from error
+        raise told_apart(error, what) from error
+    except BaseException as error:
+        # A panic inside Lance arrives as a BaseException of its binding layer.
+        if type(error).__name__ == "PanicException":
+            raise told_apart(error, what) from error
+        raise

@@ -1,0 +1,118 @@
+"""Field ids: which column of a data file is which column of the table.
+
+A property's column has one name for ever but any number of field ids: two branches may add the same columns in
+another order. So data files are written with the ids of their own schema, counted from zero, and get the ids of
+the table when the commit is built. A staged file therefore fits any base and is never written twice for its ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+    from lance.lance.schema import LanceField
+    from lance.schema import LanceSchema
+
+FieldPath = tuple[str, ...]
+
+_PROTO_ID = 3
+_PROTO_PARENT = 4
+_SIGN = 1 << 63
+_WRAP = 1 << 64
+
+
+def field_ids(schema: LanceSchema) -> dict[FieldPath, int]:
+    """Every field, nested ones too, by the names on its path."""
+    found: dict[FieldPath, int] = {}
+
+    def walk(one: LanceField, above: FieldPath) -> None:
+        path = (*above, one.name())
+        found[path] = one.id()
+        for child in one.children():
+            walk(child, path)
+
+    for top in schema.fields():
+        walk(top, ())
+    return found
+
+
+def fresh_schema(schema: pa.Schema) -> LanceSchema:
+    """The ids a data file of this schema is written with."""
+    from lance.schema import LanceSchema
+
+    return LanceSchema.from_pyarrow(schema)
+
+
+def extended(schema: LanceSchema, max_field_id: int, added: Sequence[pa.Field]) -> LanceSchema:
+    """`schema` plus nullable columns under ids never used before in this line of versions."""
+    make, (metadata, *protos) = schema.__reduce__()
+    _, (_, *fresh) = fresh_schema(pa.schema(added)).__reduce__()
+    return make(metadata, *protos, *(_shifted(proto, max_field_id + 1) for proto in fresh))
+
+
+def renumber(fragments: Iterable[FragmentMetadata], written: pa.Schema, target: LanceSchema) -> None:
+    """Give data files that were written with `fresh_schema(written)` the ids of `target`, in place."""
+    wanted = field_ids(target)
+    moved = {old: wanted[path] for path, old in field_ids(fresh_schema(written)).items()}
+    for fragment in fragments:
+        for file in fragment.files:
+            file.fields = [moved[one] for one in file.fields]
+
+
+def _shifted(proto: bytes, by: int) -> bytes:
+    parts = list(read_proto(proto))
+    values = {tag: value for tag, _, value in parts}
+    parent = values.get(_PROTO_PARENT, 0)
+    parent = parent - _WRAP if parent >= _SIGN else parent
+    kept = b"".join(_part(*part) for part in parts if part[0] not in (_PROTO_ID, _PROTO_PARENT))
+    number = _part(_PROTO_ID, 0, values.get(_PROTO_ID, 0) + by)
+    return kept + number + _part(_PROTO_PARENT, 0, parent if parent < 0 else parent + by)
+
+
+def read_proto(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """(field number, wire type, value) of one protobuf message: as much of the format as Lance's messages use."""
+    at = 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        wire = tag & 7
+        if wire == 0:
+            value: Any
+            value, at = _read_varint(data, at)
+        else:
+            size = {1: 8, 5: 4}.get(wire)
+            if size is None:
+                size, at = _read_varint(data, at)
+            value, at = data[at : at + size], at + size
+        yield tag >> 3, wire, value
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def _varint(value: int) -> bytes:
+    value %= _WRAP
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _part(tag: int, wire: int, value: int | bytes) -> bytes:
+    head = _varint(tag << 3 | wire)
+    if isinstance(value, int):
+        return head + _varint(value)
+    return head + (_varint(len(value)) if wire == 2 else b"") + value

@@ -1,0 +1,290 @@
+"""Reading one immutable table version."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.fields import read_proto
+from omnigraph.storage.tables.shapes import Shape, with_columns
+from omnigraph.storage.tables.staged import fragment_files
+
+if TYPE_CHECKING:
+    import lance
+    from lance.fragment import FragmentMetadata
+
+#: Values per pushed-down `isin`; longer lists are cut.
+_VALUES_PER_FILTER = 2_000
+#: Looking for more than one row in this many reads the column once instead of asking for each value.
+_SCAN_INSTEAD_RATIO = 50
+_FEW_VALUES = 200
+_ROWS_PER_TAKE = 8_192
+_ADDRESS = pa.field("_rowaddr", pa.uint64())
+
+_MANIFEST_MAX_FRAGMENT = 11
+_MANIFEST_TRANSACTION = 12
+_DETACHED = 1 << 63
+_U64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """One index: all segments of one name. Rows of fragments outside `covered_fragments` are found by scanning."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    covered_fragments: frozenset[int]
+    segments: tuple[str, ...]
+
+
+class PinnedTable:
+    """One version of one table. Immutable and thread-safe; opening it cost its manifest, reading costs the data.
+
+    Reads take an optional `schema`: the columns and types the caller knows. Columns of it that this version lacks
+    come as nulls, columns that it lacks are not read: a schema may be older or newer than the version.
+    """
+
+    def __init__(self, table: str, dataset: lance.LanceDataset) -> None:
+        self.table = table
+        self.version = str(dataset.version)
+        self._dataset = dataset
+
+    def __repr__(self) -> str:
+        return f"PinnedTable({self.table!r}, {self.version!r})"
+
+    def lance(self) -> lance.LanceDataset:
+        """The raw handle, for engines that scan it. Nothing may commit through it."""
+        return self._dataset
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    @cached_property
+    def metadata(self) -> tuple[FragmentMetadata, ...]:
+        """Fragments as the manifest has them; no request."""
+        return tuple(one.metadata for one in self._dataset.get_fragments())
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(one.num_rows for one in self.metadata)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of the data files, live rows and removed ones alike."""
+        return sum(file.file_size_bytes or 0 for one in self.metadata for file in one.files)
+
+    @property
+    def fragments(self) -> int:
+        return len(self.metadata)
+
+    @cached_property
+    def manifest(self) -> dict[int, Any]:
+        """Single-valued parts of the Lance manifest, by field number."""
+        return {tag: value for tag, _, value in read_proto(bytes(self._dataset._ds.serialized_manifest()))}
+
+    @property
+    def max_fragment_id(self) -> int:
+        """Greatest fragment id ever used in this line of versions, -1 if none; ids of removed ones stay taken."""
+        return int(self.manifest.get(_MANIFEST_MAX_FRAGMENT, -1))
+
+    def find(
+        self, ids: Sequence[str], columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None
+    ) -> pa.Table:
+        """The rows of these ids, in no order; always with the id column."""
+        return self.find_by("id", ids, columns, schema=schema)
+
+    def find_by(
+        self,
+        column: str,
+        values: Sequence[Any],
+        columns: Sequence[str] | None = None,
+        *,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
+        """Rows whose `column` equals one of `values`; nulls never match. Uses the column's index if there is one."""
+        shape = self._shape(with_columns(columns, "id", column), schema)
+        wanted = list(dict.fromkeys(one for one in values if one is not None))
+        if not wanted or column not in self.schema.names:
+            return shape.out.empty_table()
+        if not self._reads_whole_column(len(wanted)):
+            return shape.fit(self._matches(column, wanted, shape.physical))
+        found = self._hash_matches(column, wanted, None)
+        return shape.fit(self._take(found["_rowaddr"], shape.physical))
+
+    def addresses(self, ids: Sequence[str], fragment_ids: Collection[int] | None = None) -> pa.Table:
+        """`id` and `_rowaddr` of the ids that are here, optionally only in some fragments."""
+        if self._reads_whole_column(len(ids)):
+            return self._hash_matches("id", ids, fragment_ids)
+        return self._matches("id", ids, ["id"], fragment_ids, address=True)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        limit: int | None = None,
+        hidden_ids: Collection[str] = (),
+        *,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
+        """Rows that satisfy `where` and are not hidden, then the limit (H10)."""
+        shape = self._shape(columns, schema)
+        taken: list[pa.RecordBatch] = []
+        left = limit
+        for batch in self._stream(shape, where, hidden_ids, limit):
+            part = batch if left is None else batch.slice(0, left)
+            taken.append(part)
+            if left is not None:
+                left -= part.num_rows
+                if left <= 0:
+                    break
+        return pa.Table.from_batches(taken, shape.out)
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        hidden_ids: Collection[str] = (),
+        *,
+        schema: pa.Schema | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Like `scan`, in bounded memory."""
+        return self._stream(self._shape(columns, schema), where, hidden_ids, None)
+
+    def count(self, where: pc.Expression | None = None, *, schema: pa.Schema | None = None) -> int:
+        if where is None:
+            return self.rows
+        if not self._pushes(where):
+            return sum(batch.num_rows for batch in self.batches(["id"], where, schema=schema))
+        with lance_call(f"count rows of table {self.table}"):
+            return int(self._dataset.count_rows(where))
+
+    def indices(self) -> list[IndexInfo]:
+        """Indexes by name, with the fragments of this version that each covers."""
+        here = {one.id for one in self.metadata}
+        found: dict[str, list[dict[str, Any]]] = {}
+        with lance_call(f"list indexes of table {self.table}"):
+            for one in self._dataset.list_indices():
+                found.setdefault(one["name"], []).append(one)
+        return [
+            IndexInfo(
+                name=name,
+                kind=str(parts[0]["type"]).upper(),
+                columns=tuple(parts[0]["fields"]),
+                covered_fragments=frozenset(f for part in parts for f in part["fragment_ids"] if f in here),
+                segments=tuple(str(part["uuid"]) for part in parts),
+            )
+            for name, parts in found.items()
+        ]
+
+    def files(self) -> set[str]:
+        """Every file this version names, by key relative to the graph's root; a key ending in '/' is a folder.
+
+        Includes the files of the table's birth: a table without version 1 is not one that Lance can open.
+        """
+        names = {"_versions/18446744073709551614.manifest", "_versions/latest_version_hint.json", self.manifest_file}
+        names.update(name for one in self.metadata for name in fragment_files(one))
+        names |= {f"_indices/{uuid}/" for index in self.indices() for uuid in index.segments}
+        transaction = self.manifest.get(_MANIFEST_TRANSACTION)
+        if transaction:
+            names.add(f"_transactions/{bytes(transaction).decode()}")
+        return {f"tables/{self.table}/{name}" for name in names}
+
+    @property
+    def manifest_file(self) -> str:
+        """Relative to the table, like everything in it."""
+        number = int(self.version)
+        return f"_versions/d{number}.manifest" if number >= _DETACHED else f"_versions/{_U64 - number}.manifest"
+
+    def _shape(self, columns: Sequence[str] | None, schema: pa.Schema | None) -> Shape:
+        return Shape.of(columns, schema if schema is not None else self.schema, self.schema)
+
+    def _reads_whole_column(self, values: int) -> bool:
+        return values > _FEW_VALUES and values * _SCAN_INSTEAD_RATIO > self.rows
+
+    def _pushes(self, where: pc.Expression) -> bool:
+        """Whether Lance can evaluate the filter: not if it names a column that this version lacks."""
+        try:
+            where.to_substrait(self.schema)
+        except (KeyError, pa.ArrowInvalid):
+            return False
+        return True
+
+    def _stream(
+        self, shape: Shape, where: pc.Expression | None, hidden_ids: Collection[str], limit: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        if not self.rows:
+            return
+        shown = ~pc.field("id").isin(list(hidden_ids)) if hidden_ids else None
+        if where is None or self._pushes(where):
+            condition = where if shown is None else (shown if where is None else where & shown)
+            for batch in self._scanner(shape.physical, condition, limit=limit):
+                yield shape.fit_batch(batch)
+            return
+        # The filter names a column that is null in all these rows; only Arrow can be told so.
+        everything = self._shape(None, shape.known)
+        for batch in self._scanner(everything.physical, shown):
+            kept = pa.Table.from_batches([everything.fit_batch(batch)]).filter(where)
+            yield from shape.fit(kept).to_batches()
+
+    def _scanner(
+        self,
+        columns: list[str],
+        where: pc.Expression | None,
+        fragment_ids: Collection[int] | None = None,
+        *,
+        address: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        with lance_call(f"read table {self.table}"):
+            only = None
+            if fragment_ids is not None:
+                only = [one for one in self._dataset.get_fragments() if one.fragment_id in fragment_ids]
+            scanner = self._dataset.scanner(
+                columns=columns, filter=where, limit=limit, fragments=only, with_row_address=address
+            )
+            yield from scanner.to_batches()
+
+    def _matches(
+        self,
+        column: str,
+        values: Sequence[Any],
+        columns: list[str],
+        fragment_ids: Collection[int] | None = None,
+        *,
+        address: bool = False,
+    ) -> pa.Table:
+        """Through the index if there is one; long lists are cut into several questions."""
+        fields = [self.schema.field(name) for name in columns]
+        schema = pa.schema([*fields, _ADDRESS] if address else fields)
+        batches: list[pa.RecordBatch] = []
+        for at in range(0, len(values) if self.rows else 0, _VALUES_PER_FILTER):
+            where = pc.field(column).isin(values[at : at + _VALUES_PER_FILTER])
+            batches += self._scanner(columns, where, fragment_ids, address=address)
+        return pa.Table.from_batches(batches, schema)
+
+    def _hash_matches(self, column: str, values: Sequence[Any], fragment_ids: Collection[int] | None) -> pa.Table:
+        """Reads the whole column once: cheaper than asking for a large share of its values."""
+        wanted = pa.array(values, self.schema.field(column).type)
+        schema = pa.schema([self.schema.field(column), _ADDRESS])
+        kept = (
+            batch.filter(pc.is_in(batch.column(column), wanted))
+            for batch in self._scanner([column], None, fragment_ids, address=True)
+        )
+        return pa.Table.from_batches(kept, schema)
+
+    def _take(self, addresses: pa.ChunkedArray, columns: list[str]) -> pa.Table:
+        numbers = addresses.to_pylist()
+        with lance_call(f"read table {self.table}"):
+            parts = [
+                self._dataset._take_rows(numbers[at : at + _ROWS_PER_TAKE], columns=columns)
+                for at in range(0, len(numbers), _ROWS_PER_TAKE)
+            ]
+        return pa.concat_tables(parts) if parts else pa.schema(map(self.schema.field, columns)).empty_table()

@@ -1,0 +1,334 @@
+"""All tables of one graph: birth, opening, staging, and the one function that commits."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from omnigraph.errors import Corruption
+from omnigraph.lang.schema.arrow import system_fields
+from omnigraph.lang.schema.model import EntityKind
+from omnigraph.storage.tables.building import (
+    Deletions,
+    added_fields,
+    delete_from,
+    empty_table,
+    fitted,
+    operation_of,
+    unchanged_fragments,
+)
+from omnigraph.storage.tables.durable import Durable
+from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
+from omnigraph.storage.tables.pinned import PinnedTable
+from omnigraph.storage.tables.staged import StagedTable, TableDelta, dumped, loaded
+
+if TYPE_CHECKING:
+    import lance
+    from lance import LanceOperation
+    from lance.fragment import FragmentMetadata
+
+_BIRTH_VERSION = "1"
+_FILE_FORMAT = "2.2"
+_ROWS_PER_FILE = 1 << 20
+_BYTES_PER_FILE = 512 << 20
+_OPEN_VERSIONS = 512
+_THREADS = 16
+#: A detached commit is retried only if the random id it drew is taken.
+_DETACHED_RETRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class IoStats:
+    """Requests and bytes of Lance since the store was opened; listing and HEAD count as reads."""
+
+    read_iops: int
+    write_iops: int
+    read_bytes: int
+    write_bytes: int
+
+    @classmethod
+    def of(cls, seen: Any) -> IoStats:  # noqa: ANN401 - Lance does not name the class of its counters
+        return cls(seen.read_iops, seen.write_iops, seen.read_bytes, seen.written_bytes)
+
+    def __add__(self, other: IoStats) -> IoStats:
+        return IoStats(
+            self.read_iops + other.read_iops,
+            self.write_iops + other.write_iops,
+            self.read_bytes + other.read_bytes,
+            self.write_bytes + other.write_bytes,
+        )
+
+    def __sub__(self, other: IoStats) -> IoStats:
+        return IoStats(
+            self.read_iops - other.read_iops,
+            self.write_iops - other.write_iops,
+            self.read_bytes - other.read_bytes,
+            self.write_bytes - other.write_bytes,
+        )
+
+
+class TableStore:
+    """All Lance tables of one graph, below `<address>/tables/`. Thread-safe; one shared cache for all tables.
+
+    `local_root` is the same place as a path, for a graph in a directory: Lance's files are then made durable
+    before a commit returns, unless `fsync` is off.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        fsync: bool = True,
+        local_root: Path | None = None,
+        index_cache_bytes: int = 256 << 20,
+        metadata_cache_bytes: int = 128 << 20,
+    ) -> None:
+        self._address = address.rstrip("/")
+        self._options = dict(storage_options) if storage_options else None
+        self._durable = Durable(local_root) if fsync and local_root is not None else None
+        self._cache_bytes = (index_cache_bytes, metadata_cache_bytes)
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[tuple[str, str], PinnedTable] = OrderedDict()
+        self._session: lance.Session | None = None
+        self._outside = IoStats(0, 0, 0, 0)
+        self._meter: lance.LanceDataset | None = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    def birth(self, table: str, kind: EntityKind) -> PinnedTable:
+        """The empty version 1, made if missing: a pure function of the table's identity (H14).
+
+        Racing births, and one after a crash half-way, all end with the same version.
+        """
+        schema = pa.schema(system_fields(kind))
+        try:
+            born = self._keep(self._commit(table, None, empty_table(schema), ()))
+        except AlreadyBorn:
+            born = self.open(table, _BIRTH_VERSION)
+        if born.version != _BIRTH_VERSION or born.fragments or not born.schema.equals(schema):
+            raise Corruption(f"version 1 of table {table} is not the empty table of a {kind} type", table=table)
+        if self._durable is not None:
+            self._durable.sync(born.files())
+        return born
+
+    def open(self, table: str, version: str) -> PinnedTable:
+        """The version, from memory if it was opened or committed here. Raises ObjectMissing if it is not there."""
+        with self._lock:
+            found = self._opened.get((table, version))
+            if found is not None:
+                self._opened.move_to_end((table, version))
+                return found
+        import lance
+
+        with lance_call(f"open version {version} of table {table}"):
+            dataset = lance.LanceDataset(
+                self._uri(table), int(version), storage_options=self._options, session=self._shared_session()
+            )
+        return self._keep(PinnedTable(table, dataset))
+
+    def stage(self, base: PinnedTable, change: TableDelta) -> StagedTable:
+        """Write data files and deletion files for `change` on `base`. Nobody can see them."""
+        rows = fitted(change.rows, change.schema) if change.rows is not None and change.rows.num_rows else None
+        added = () if change.overwrite else added_fields(base, change.schema)
+        written_ids = rows["id"].combine_chunks() if rows is not None else pa.array([], pa.utf8())
+        removed_ids: Sequence[str] = ()
+        if not change.overwrite:
+            removed_ids = _present([*written_ids.to_pylist(), *change.delete_ids], change.present_ids)
+        # The data file, the deletion files and the index list that the commit needs are one hop together.
+        writing = self._pool().submit(self._write, base, rows) if rows is not None and base.metadata else None
+        warming = self._pool().submit(base.indices) if base.metadata else None
+        deletions = delete_from(base, removed_ids, self._pool().map)
+        fragments = writing.result() if writing is not None else self._write(base, rows)
+        if warming is not None:
+            warming.result()
+        return StagedTable(
+            table=base.table,
+            base_version=base.version,
+            schema=change.schema,
+            overwrite=change.overwrite,
+            fragments=tuple(dumped(one) for one in fragments),
+            touched=deletions.touched,
+            emptied=deletions.emptied,
+            delete_ids=tuple(change.delete_ids),
+            rows_written=len(written_ids),
+            bytes_written=sum(file.file_size_bytes or 0 for one in fragments for file in one.files),
+            rows_removed=base.rows if change.overwrite else deletions.rows(base),
+            adds_columns=bool(added),
+            written_ids=written_ids,
+        )
+
+    def restage(
+        self, staged: StagedTable, base: PinnedTable, *, present_ids: Collection[str] | None = None
+    ) -> StagedTable:
+        """The same data files on another base: own ids are looked for there and removed (H4).
+
+        Deletion files are written anew for every fragment that differs from the old base, so that no other
+        writer's removals are lost. `present_ids` is the hint of `TableDelta`, about the new base.
+        """
+        if staged.overwrite:
+            return replace(staged, base_version=base.version, rows_removed=base.rows)
+        old = self._cached(staged.table, staged.base_version)
+        same = unchanged_fragments(old, base) if old is not None else set()
+        changed = {one.id for one in base.metadata} - same
+        ids = _present([*self._written_ids(staged), *staged.delete_ids], present_ids)
+        kept = Deletions(staged.touched, staged.emptied).of_fragments(same)
+        deletions = kept + delete_from(base, ids, self._pool().map, changed)
+        return replace(
+            staged,
+            base_version=base.version,
+            touched=deletions.touched,
+            emptied=deletions.emptied,
+            rows_removed=deletions.rows(base),
+            adds_columns=bool(added_fields(base, staged.schema)),
+        )
+
+    def commit(self, base: PinnedTable, staged: StagedTable) -> PinnedTable:
+        """The version that `staged` makes of `base`: durable, warm in memory, and named by nobody yet."""
+        if (staged.table, staged.base_version) != (base.table, base.version):
+            raise AssertionError(f"staged for {staged.table}@{staged.base_version}, committed on {base}")
+        if staged.is_empty:
+            return base
+        return self._keep(self._commit(base.table, base, operation_of(base, staged), staged.files()))
+
+    def io_stats(self) -> IoStats:
+        """What Lance asked of the store so far, over all tables."""
+        with self._lock:
+            meter, outside = self._meter, self._outside
+        return outside if meter is None else outside + IoStats.of(meter.io_stats_snapshot())
+
+    def close(self) -> None:
+        """Stop the helper threads and forget every handle."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+            self._opened.clear()
+        if threads is not None:
+            threads.shutdown()
+
+    def _commit(
+        self, table: str, base: PinnedTable | None, operation: LanceOperation.BaseOperation, files: Iterable[str]
+    ) -> PinnedTable:
+        """The only call of Lance's commit in the code base: detached, on a pinned handle; without one, a birth.
+
+        Lance applies the operation to the handle's version and checks nothing: no conflict, no key, not even
+        that the transaction was prepared on that version. So the three are compared here. A birth must not be
+        retried by Lance: its retry would make a version 2. Afterwards `files`, which the operation names, and
+        what the commit itself wrote are durable.
+        """
+        from lance import LanceDataset, Transaction
+
+        read_version = int(base.version) if base is not None else 0
+        target = base.lance() if base is not None else self._uri(table)
+        transaction = Transaction(read_version, operation, transaction_properties={"base": str(read_version)})
+        if base is not None and not base.lance().version == transaction.read_version == int(base.version):
+            raise AssertionError(f"handle at {base.lance().version}, transaction on {read_version}, pin {base}")
+        with lance_call(f"commit table {table}"):
+            made = LanceDataset.commit(
+                target,
+                transaction,
+                detached=base is not None,
+                max_retries=_DETACHED_RETRIES if base is not None else 0,
+                storage_options=self._options,
+            )
+        if base is None:
+            made = self._adopt(table, made)
+        pinned = PinnedTable(table, made)
+        if self._durable is not None:
+            own = {f"_transactions/{read_version}-{transaction.uuid}.txn", pinned.manifest_file}
+            self._durable.sync(f"tables/{table}/{name}" for name in own.union(files))
+        return pinned
+
+    def _adopt(self, table: str, made: lance.LanceDataset) -> lance.LanceDataset:
+        """A handle of the shared session for one that was made outside of it, without a request."""
+        import lance
+
+        stats = made.io_stats_snapshot()
+        with self._lock:
+            self._outside = self._outside + IoStats.of(stats)
+        return lance.LanceDataset(
+            self._uri(table),
+            made.version,
+            storage_options=self._options,
+            session=self._shared_session(),
+            serialized_manifest=bytes(made._ds.serialized_manifest()),
+        )
+
+    def _write(self, base: PinnedTable, rows: pa.Table | None) -> list[FragmentMetadata]:
+        """Data files with field ids of their own, so that they fit any base; mode 'overwrite' means just that."""
+        if rows is None:
+            return []
+        from lance.fragment import write_fragments
+
+        with lance_call(f"stage rows of table {base.table}"):
+            written: list[FragmentMetadata] = write_fragments(
+                rows,
+                base.lance(),
+                mode="overwrite",
+                max_rows_per_file=_ROWS_PER_FILE,
+                max_bytes_per_file=_BYTES_PER_FILE,
+                data_storage_version=_FILE_FORMAT,
+                storage_options=self._options,
+            )
+        return written
+
+    def _written_ids(self, staged: StagedTable) -> list[str]:
+        if staged.written_ids is not None:
+            return list(staged.written_ids.to_pylist())
+        from lance.file import LanceFileReader
+
+        found: list[str] = []
+        with lance_call(f"read staged rows of table {staged.table}"):
+            for file in (file for one in staged.fragments for file in loaded(one).files):
+                reader = LanceFileReader(
+                    f"{self._uri(staged.table)}/data/{file.path}", storage_options=self._options, columns=["id"]
+                )
+                found += reader.read_all().to_table()["id"].to_pylist()
+        return found
+
+    def _uri(self, table: str) -> str:
+        return f"{self._address}/tables/{table}"
+
+    def _shared_session(self) -> lance.Session:
+        with self._lock:
+            if self._session is None:
+                import lance
+
+                index_bytes, metadata_bytes = self._cache_bytes
+                self._session = lance.Session(
+                    index_cache_size_bytes=index_bytes, metadata_cache_size_bytes=metadata_bytes
+                )
+            return self._session
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="omnigraph-tables")
+            return self._threads
+
+    def _cached(self, table: str, version: str) -> PinnedTable | None:
+        with self._lock:
+            return self._opened.get((table, version))
+
+    def _keep(self, opened: PinnedTable) -> PinnedTable:
+        with self._lock:
+            if self._meter is None:
+                self._meter = opened.lance()
+            kept = self._opened.setdefault((opened.table, opened.version), opened)
+            self._opened.move_to_end((opened.table, opened.version))
+            while len(self._opened) > _OPEN_VERSIONS:
+                self._opened.popitem(last=False)
+            return kept
+
+
+def _present(ids: Sequence[str], hint: Collection[str] | None) -> list[str]:
+    distinct = dict.fromkeys(ids)
+    if hint is None:
+        return list(distinct)
+    known = hint if isinstance(hint, (set, frozenset, dict)) else set(hint)
+    return [one for one in distinct if one in known]
