@@ -95,7 +95,8 @@ class Registry:
         alive = [(folder, n) for folder, n in sorted(newest.items()) if n % 2 == 0]
         found = self._store.get_many([f"{_ROOT}{folder}/{n:08d}.json" for folder, n in alive])
         return sorted(
-            _decode(data, folder).name if data else unquote(folder) for (folder, _), data in zip(alive, found, strict=True)
+            _decode(data, folder).name if data else unquote(folder)
+            for (folder, _), data in zip(alive, found, strict=True)
         )
 
     def append(self, entry: BranchEntry) -> PutResult:
@@ -174,4 +175,6 @@ def _decode(data: bytes, where: str) -> BranchEntry:
         raw = json.loads(data)
         return BranchEntry(raw["name"], raw["n"], raw["stream"])
     except (ValueError, KeyError, TypeError) as error:
-        raise Corruption(f"the registry entry of branch {where!r} cannot be read", advice="Run `omnigraph verify`") from error
+        raise Corruption(
+            f"the registry entry of branch {where!r} cannot be read", advice="Run `omnigraph verify`"
+        ) from error

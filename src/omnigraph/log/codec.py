@@ -1,7 +1,7 @@
 """The frame around a commit record: magic, codec, length, checksum, body.
 
-    frame = magic u32 | codec u8 | raw_len u32 | crc32c u32 | body        (little endian)
-    body  = header_len u32 | JSON header | sections, back to back
+frame = magic u32 | codec u8 | raw_len u32 | crc32c u32 | body        (little endian)
+body  = header_len u32 | JSON header | sections, back to back
 """
 
 from __future__ import annotations

@@ -109,7 +109,9 @@ class OverlayTable:
     def without_stamps(self, stamps: Collection[tuple[str, str]]) -> OverlayTable:
         """Remove exactly these (id, rid) entries; an entry replaced since stays."""
         rids = self._table[RID].to_pylist()
-        gone = [self.index[row_id] for row_id, rid in stamps if row_id in self.index and rids[self.index[row_id]] == rid]
+        gone = [
+            self.index[row_id] for row_id, rid in stamps if row_id in self.index and rids[self.index[row_id]] == rid
+        ]
         return self._without_places(gone)
 
     def _without_places(self, gone: list[int]) -> OverlayTable:

@@ -247,7 +247,9 @@ def parse_commit_id(text: str) -> tuple[str, int]:
     """(stream, seq) of `<stream>.<seq>`."""
     stream, dot, seq = text.partition(".")
     if not (dot and stream.isalnum() and seq.isdecimal()):
-        raise InvalidInput(f"{text!r} is not a commit id", advice="A commit id looks like <stream>.<seq>; see `commit list`")
+        raise InvalidInput(
+            f"{text!r} is not a commit id", advice="A commit id looks like <stream>.<seq>; see `commit list`"
+        )
     return stream, int(seq)
 
 

@@ -65,7 +65,9 @@ class RecordStream:
         seqs = _contiguous(self.stream, listed)
         head, later = self._store.get_many([record_key(self.stream, seqs[0]), record_key(self.stream, seqs[0] + 1)])
         if head is None:
-            raise Corruption(f"record {self.stream}.{seqs[0]} is listed but cannot be read", advice="Run `omnigraph verify`")
+            raise Corruption(
+                f"record {self.stream}.{seqs[0]} is listed but cannot be read", advice="Run `omnigraph verify`"
+            )
         entry = self._decode(record_key(self.stream, seqs[0]), head, seqs[0])
         if later is not None:
             entry = self._decode(record_key(self.stream, seqs[0] + 1), later, seqs[0] + 1)
@@ -111,7 +113,9 @@ class RecordStream:
     def _decode(self, key: str, data: bytes, seq: int) -> Entry:
         entry = decode_record(data, key)
         if (entry.header.stream, entry.seq) != (self.stream, seq):
-            raise Corruption(f"{key} holds the record {entry.header.commit_id}", advice="Run `omnigraph verify`", key=key)
+            raise Corruption(
+                f"{key} holds the record {entry.header.commit_id}", advice="Run `omnigraph verify`", key=key
+            )
         return entry
 
 

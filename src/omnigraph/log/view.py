@@ -73,7 +73,9 @@ class TableView:
         found = self._shaped(parts, names)
         return found.slice(0, limit) if limit is not None else found
 
-    def batches(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The same rows as `scan`, without holding the whole table in memory."""
         names = self._names(columns)
         if self.overlay:

@@ -1,0 +1,107 @@
+"""Repeating a write safely: `_ops`, a table like any other, remembers what a client key led to.
+
+The row rides in the very record it speaks of, so the answer is there exactly if the commit is. The key is also a
+claim in the footprint: two concurrent uses of one key meet, and the second finds the first one's answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.errors import InvalidInput
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.model import Property, PropType, Scalar, TypeDef
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.write.footprint import Footprint, FootprintBuilder, merge_writes
+from omnigraph.write.plan import PublishPlan, TableAction
+
+_TEXT = PropType(Scalar.STRING)
+
+OPS_TYPE = TypeDef(
+    id="_ops",
+    kind="node",
+    name="_ops",
+    properties=(
+        Property("op_id", "op_id", _TEXT),
+        Property("seq", "seq", PropType(Scalar.I64)),
+        Property("result", "result", _TEXT),
+        Property("created_at", "created_at", PropType(Scalar.DATETIME)),
+    ),
+)
+OPS_SCHEMA = arrow_schema(OPS_TYPE)
+_MAX_KEY = 255
+_ULID = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_LAST_ULID_MILLIS = 253_402_300_799_000  # the end of the year 9999, where datetime ends
+
+
+def check_client_key(key: str, now: datetime, keep_days: int) -> None:
+    """Refuse keys that cannot be kept, and ULID keys so old that their answer may have been forgotten."""
+    if not key or len(key) > _MAX_KEY or not key.isprintable():
+        raise InvalidInput(
+            f"{key!r} cannot be a client key", code="bad_client_key", advice=f"Use 1 to {_MAX_KEY} printable characters"
+        )
+    minted = _ulid_time(key)
+    if minted is not None and now - minted > timedelta(days=keep_days):
+        raise InvalidInput(
+            f"client key {key} is older than the {keep_days} days for which answers are kept",
+            code="idempotency_window_passed",
+            advice="Read the graph to learn whether the write landed, then use a new key",
+            client_key=key,
+        )
+
+
+def ops_row_id(stream: str, client_key: str) -> str:
+    """Keys belong to a stream: a branch does not inherit the answers of its source."""
+    return f"{stream}:{client_key}"
+
+
+def earlier_answer(snapshot: Snapshot, client_key: str) -> Mapping[str, Any] | None:
+    """What this key led to, by one point read: `{commit_id, counts, result}`."""
+    row_id = ops_row_id(snapshot.record.stream, client_key)
+    found = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA).find([row_id], ["id", "seq", "result"]).to_pylist()
+    if not found:
+        return None
+    answer = json.loads(found[0]["result"])
+    return {"commit_id": f"{snapshot.record.stream}.{found[0]['seq']}", **answer}
+
+
+def ops_entry(plan: PublishPlan, stream: str, seq: int, now: datetime) -> TableAction:
+    """The row that makes `plan`'s client key answerable, as part of the record at `seq`."""
+    assert plan.options.client_key is not None
+    answer = json.dumps({"counts": plan.counts, "result": dict(plan.result)}, sort_keys=True)
+    row = {
+        "id": ops_row_id(stream, plan.options.client_key),
+        "op_id": plan.op_id,
+        "seq": seq,
+        "result": answer,
+        "created_at": now,
+    }
+    return TableAction(OPS_TYPE.id, OPS_SCHEMA, pa.Table.from_pylist([row], OPS_SCHEMA), inserted=1)
+
+
+def with_key_claim(footprint: Footprint, stream: str, client_key: str) -> Footprint:
+    claims = FootprintBuilder()
+    claims.read_write(OPS_TYPE.id, "row", ops_row_id(stream, client_key))
+    built = claims.build()
+    return replace(
+        footprint,
+        reads={**footprint.reads, **built.reads},
+        writes=merge_writes([footprint.writes, built.writes]),
+    )
+
+
+def _ulid_time(key: str) -> datetime | None:
+    """When a ULID was minted; None for keys that are not ULIDs."""
+    text = key.upper()
+    if len(text) != 26 or not set(text) <= set(_ULID):
+        return None
+    millis = 0
+    for one in text[:10]:
+        millis = millis * 32 + _ULID.index(one)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis) if millis <= _LAST_ULID_MILLIS else None

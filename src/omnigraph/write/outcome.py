@@ -1,0 +1,83 @@
+"""Storing a record and learning what became of it: landed, refused, or unknown. Never two of them, never a guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.errors import Forbidden, Unavailable, Unknown
+from omnigraph.log.record import CommitRecord, Stub, decode_record
+from omnigraph.log.stream import record_key
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.store import ObjectMissing, PutResult
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The record is durable under its seq."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Another record has the seq: ours did not land and never will."""
+
+    by: CommitRecord | Stub
+
+
+def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Landed | Refused:
+    """Create `record` under its seq. Raises Unknown if nobody could tell until `deadline` (monotonic seconds).
+
+    "Exists" may be our own earlier try, somebody else's record, or a store that answers 409 without having looked;
+    a failure may have landed. So both lead to reading the seq: our rid has landed, another rid refuses, and absence
+    means nothing at all, since the first PUT may still arrive: the same bytes go to the same seq again.
+    """
+    key = record_key(record.stream, record.seq)
+    wait_s = _FIRST_WAIT_S
+    ambiguous = False
+    while True:
+        try:
+            if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
+                return Landed()
+            ambiguous = True
+            known = _look(backend, key, record.rid)
+        except Forbidden as error:
+            if ambiguous:
+                raise _unknown(record) from error
+            raise
+        except Unavailable as error:
+            ambiguous = True
+            known = _look_if_possible(backend, key, record.rid)
+            if known is None and backend.clock.monotonic() >= deadline:
+                raise _unknown(record) from error
+        if known is not None:
+            return known
+        if backend.clock.monotonic() >= deadline:
+            raise _unknown(record)
+        backend.clock.sleep(backend.ids.uniform(wait_s / 2, wait_s))
+        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def _look(backend: Backend, key: str, rid: str) -> Landed | Refused | None:
+    try:
+        entry = decode_record(backend.store.get(key), key)
+    except ObjectMissing:
+        return None
+    return Landed() if entry.rid == rid else Refused(entry)
+
+
+def _look_if_possible(backend: Backend, key: str, rid: str) -> Landed | Refused | None:
+    try:
+        return _look(backend, key, rid)
+    except Unavailable:
+        return None
+
+
+def _unknown(record: CommitRecord) -> Unknown:
+    member = record.members[0]
+    return Unknown(
+        f"the store did not tell whether commit {record.commit_id} landed",
+        advice="Repeat the write with the same client key, or read the graph, before anything else",
+        op_id=member.op_id,
+        client_key=member.client_key,
+    )

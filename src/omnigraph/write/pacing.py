@@ -1,0 +1,46 @@
+"""Fairness between processes: a winner leaves room, losers never back off alone.
+
+A loser needs two hops per round (read what won, try again), a winner one, so without pacing the first winner wins
+for ever. Whoever has met another process lately waits up to two round trips after each own success; whoever has
+not leaves a window of three round trips after every sixteen commits, in which a starving process can show itself.
+"""
+
+from __future__ import annotations
+
+from omnigraph.clock import Clock, IdSource
+
+_FOREIGN_MEMORY_S = 2.0
+_COMMITS_PER_WINDOW = 16
+_SMOOTHING = 0.2
+
+
+class Pacing:
+    """Used by the one thread that currently leads a publisher."""
+
+    def __init__(self, clock: Clock, ids: IdSource) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._round_trip_s = 0.0
+        self._foreign_at = float("-inf")
+        self._uncontested = 0
+        self._not_before = 0.0
+
+    def wait_for_turn(self) -> None:
+        left_s = self._not_before - self._clock.monotonic()
+        if left_s > 0:
+            self._clock.sleep(left_s)
+
+    def saw_foreign(self) -> None:
+        self._foreign_at = self._clock.monotonic()
+        self._uncontested = 0
+
+    def landed(self, put_s: float) -> None:
+        """Our record landed after a PUT of `put_s`; decide when the next may start."""
+        self._round_trip_s += _SMOOTHING * (put_s - self._round_trip_s) if self._round_trip_s else put_s
+        now = self._clock.monotonic()
+        if now - self._foreign_at < _FOREIGN_MEMORY_S:
+            self._not_before = now + self._ids.uniform(0, 2 * self._round_trip_s)
+            return
+        self._uncontested += 1
+        if self._uncontested % _COMMITS_PER_WINDOW == 0:
+            self._not_before = now + 3 * self._round_trip_s

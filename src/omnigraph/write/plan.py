@@ -1,0 +1,156 @@
+"""`PublishPlan`: the complete, declarative intent of a write, and `WriteTxn`: the snapshot it was made on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from omnigraph.lang.schema.model import Catalog, EntityKind, TypeDef
+from omnigraph.log.overlay import OverlayTable
+from omnigraph.log.record import CommitRecord, Epoch, Header, Kind
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.log.view import TableView
+from omnigraph.storage.tables import StagedTable
+from omnigraph.write.footprint import Footprint
+
+
+Reshape = Callable[[OverlayTable, str], OverlayTable]
+"""Entries of one table and the new record's rid → the same entries under the new schema. Pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What every write verb takes."""
+
+    actor: str | None = None
+    message: str | None = None
+    client_key: str | None = None
+    if_commit: str | None = None
+    on_conflict: Literal["retry", "fail"] = "retry"
+
+
+@dataclass(frozen=True)
+class WriteTxn:
+    """A snapshot captured once and threaded through; nothing below can ask for 'latest'."""
+
+    snapshot: Snapshot
+
+    @property
+    def record(self) -> CommitRecord:
+        return self.snapshot.record
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.snapshot.catalog
+
+    def view(self, one: TypeDef) -> TableView:
+        return self.snapshot.view(one)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedMove:
+    """A table version built on `expected` and not yet named by any record."""
+
+    expected: str | None
+    staged: StagedTable
+    version: str
+    size_bytes: int
+    fragments: int
+
+
+@dataclass(frozen=True)
+class TableAction:
+    """The change of one table: images to write and ids to remove; insert, upsert, update and delete all lower to this.
+
+    `overwrite` replaces the whole content by `rows`. Counts are what the user is told.
+    """
+
+    table: str
+    schema: pa.Schema
+    rows: pa.Table | None = None
+    deleted: tuple[str, ...] = ()
+    inserted: int = 0
+    updated: int = 0
+    removed: int = 0
+    overwrite: bool = False
+    fresh_ids: bool = False  # no id of this action can exist in the table: nothing to look for
+    never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
+    move: StagedMove | None = None  # set once staged; None rides inline
+
+    @property
+    def kind(self) -> EntityKind:
+        return "edge" if "src" in self.schema.names else "node"
+
+    @property
+    def ids(self) -> list[str]:
+        written: list[str] = self.rows["id"].to_pylist() if self.rows is not None else []
+        return [*written, *self.deleted]
+
+    @property
+    def entries(self) -> int:
+        return (self.rows.num_rows if self.rows is not None else 0) + len(self.deleted)
+
+    def overlay(self, rid: str) -> OverlayTable:
+        return OverlayTable.of_change(self.schema, self.rows, self.deleted, rid)
+
+
+@dataclass(frozen=True)
+class FoldAction:
+    """Overlay entries moved into a table version: exactly these (id, rid), and nothing that replaced them since."""
+
+    table: str
+    move: StagedMove
+    stamps: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class PublishPlan:
+    """All that `publish` needs. A plan holds only its own change: pins and overlay come from the previous record."""
+
+    kind: Kind
+    op_id: str
+    base: CommitRecord
+    footprint: Footprint = field(default_factory=Footprint)
+    actions: tuple[TableAction, ...] = ()
+    folds: tuple[FoldAction, ...] = ()
+    options: WriteOptions = WriteOptions()
+    holder: str | None = None  # writer epoch this writer holds
+    schema: str | None = None  # new schema, by a schema change
+    reshapes: Mapping[str, Reshape] = field(default_factory=dict)  # by a schema change: overlay entries in a new shape
+    dropped: frozenset[str] = frozenset()  # by a schema change: tables no longer named
+    merged: Header | None = None  # second parent
+    epoch: Epoch | None = None  # by a claim or a release
+    gc: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "inserted": sum(one.inserted for one in self.actions),
+            "updated": sum(one.updated for one in self.actions),
+            "deleted": sum(one.removed for one in self.actions),
+        }
+
+    @property
+    def is_staged(self) -> bool:
+        return any(one.move is not None for one in self.actions) or bool(self.folds)
+
+    @property
+    def groupable(self) -> bool:
+        """Only plain mutations share a record; everything else is a commit of its own."""
+        return self.kind == "mutate" and not self.extra and self.options.if_commit is None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a write did. `commit_id` is None if there was nothing to do."""
+
+    commit_id: str | None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    replayed: bool = False
+    attempts: int = 1

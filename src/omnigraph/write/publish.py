@@ -1,0 +1,297 @@
+"""The publisher: the only code that makes anything visible.
+
+One per process and stream. Writers of one process queue here and never race each other for a seq; while one
+record is on its way the waiting plans gather, and those that do not meet go into the next record together.
+Whichever thread finds nobody leading leads one round, then looks whether its own plan is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from threading import Condition
+
+from omnigraph.errors import BranchClosed, Contention, OmnigraphError, Unknown, WriterFenced
+from omnigraph.log.record import CommitRecord, Stub
+from omnigraph.log.stream import Entry, RecordStream
+from omnigraph.storage.backend import Backend
+from omnigraph.write.footprint import Hit, conflict
+from omnigraph.write.group import Group
+from omnigraph.write.next_record import live_folds, next_record
+from omnigraph.write.outcome import Landed, put_record
+from omnigraph.write.pacing import Pacing
+from omnigraph.write.plan import PublishPlan, TableAction
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The plan is part of this record."""
+
+    record: CommitRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The plan does not hold on the newest record; prepare it anew from there."""
+
+    hit: Hit
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The change holds, but a table it staged has a newer pin: re-commit the staged files on that."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pointless:
+    """A fold whose entries are gone: nothing to do, nothing lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A typed answer for the caller."""
+
+    error: OmnigraphError
+
+
+Outcome = Published | Stale | Moved | Pointless | Failed
+
+
+class _Ticket:
+    """One waiting plan."""
+
+    def __init__(self, plan: PublishPlan, deadline: float) -> None:
+        self.plan = plan
+        self.deadline = deadline
+        self.rounds = 0
+        self.outcome: Outcome | None = None
+
+
+class Publisher:
+    """Publishes plans on one stream, and knows its newest record as far as this process has seen it."""
+
+    def __init__(self, backend: Backend, records: RecordStream, head: CommitRecord) -> None:
+        self.records = records
+        self._backend = backend
+        self._head = head
+        self._recent: deque[Entry] = deque(maxlen=2 * backend.config.walk_limit)
+        self._turn = Condition()
+        self._queue: list[_Ticket] = []
+        self._leading = False
+        self._pacing = Pacing(backend.clock, backend.ids)
+
+    @property
+    def head(self) -> CommitRecord:
+        """The newest record this process has seen. Only `refresh` says whether there is a newer one."""
+        return self._head
+
+    def refresh(self) -> CommitRecord:
+        """Ask the store for newer records: one GET when there are none."""
+        self._follow(self.records.after(self._head.seq))
+        return self._head
+
+    def publish(self, plan: PublishPlan, deadline: float) -> Outcome:
+        """Publish `plan`, together with others where possible. Blocks until its outcome is known."""
+        ticket = _Ticket(plan, deadline)
+        with self._turn:
+            self._queue.append(ticket)
+        while True:
+            with self._turn:
+                while ticket.outcome is None and self._leading:
+                    self._turn.wait()
+                if ticket.outcome is not None:
+                    return ticket.outcome
+                self._leading = True
+            try:
+                self._lead_one_round()
+            finally:
+                with self._turn:
+                    self._leading = False
+                    self._turn.notify_all()
+
+    def _lead_one_round(self) -> None:
+        self._pacing.wait_for_turn()
+        head, members = self._choose()
+        if not members:
+            return
+        try:
+            self._put(head, members)
+        except OmnigraphError as error:
+            for ticket in members:
+                self._settle(ticket, Failed(_for_member(error, ticket.plan)))
+        except BaseException:
+            for ticket in members:
+                self._settle(ticket, Failed(_interrupted(ticket.plan)))
+            raise
+
+    def _choose(self) -> tuple[CommitRecord, list[_Ticket]]:
+        """Answer the plans that cannot go on; of the others take as many as may share the record after the head."""
+        config = self._backend.config
+        with self._turn:
+            waiting, head, recent = list(self._queue), self._head, list(self._recent)
+        group = Group(config.group_max_members, config.overlay_soft_entries)
+        members: list[_Ticket] = []
+        for ticket in waiting:
+            verdict = self._verdict(ticket, head, recent)
+            if verdict is not None:
+                self._settle(ticket, verdict)
+            elif group.admits(ticket.plan):
+                group.add(ticket.plan)
+                members.append(ticket)
+            elif not ticket.plan.groupable:
+                break  # it goes next, and nobody behind it may pass
+            if group.is_full:
+                break
+        return head, members
+
+    def _put(self, head: CommitRecord, members: Sequence[_Ticket]) -> None:
+        backend = self._backend
+        plans = [_trimmed(ticket.plan, head) for ticket in members]
+        record = next_record(head, plans, backend.ids.token(16), backend.clock.now())
+        point = "fold" if record.kind == "fold" else "write"
+        backend.pauses.reach(f"{point}.before-record")
+        started = backend.clock.monotonic()
+        outcome = put_record(backend, record, max(ticket.deadline for ticket in members))
+        backend.pauses.reach(f"{point}.after-record")
+        if isinstance(outcome, Landed):
+            self._pacing.landed(backend.clock.monotonic() - started)
+            self._advance([record])
+            for ticket in members:
+                self._settle(ticket, Published(record))
+            return
+        self._pacing.saw_foreign()
+        for ticket in members:
+            ticket.rounds += 1
+        self._follow([outcome.by, *self.records.after_many(outcome.by.seq, limit=backend.config.walk_limit)])
+
+    def _verdict(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[Entry]) -> Outcome | None:
+        """Why the plan cannot be published on `head`; None if it can."""
+        plan, config = ticket.plan, self._backend.config
+        since = _since(plan.base, head, recent, config.walk_limit)
+        landed = next((one for one in since or () if _holds(one, plan.op_id)), None)
+        if landed is not None:
+            return Published(landed)
+        fence = fence_of(plan, head) or next((fence for one in since or () if (fence := fence_of(plan, one))), None)
+        if fence is not None:
+            return Failed(fence)
+        if ticket.rounds >= config.publish_max_rounds or self._backend.clock.monotonic() >= ticket.deadline:
+            return Failed(_contention(ticket.rounds))
+        if since is None:
+            return Stale(Hit(None, "too many commits landed in between"))
+        hit = next((hit for one in since if (hit := _invalidates(plan, one))), None)
+        if hit is not None:
+            return Stale(hit)
+        if plan.folds and not live_folds(head, plan.folds):
+            return Pointless()
+        return next((Moved(one.table) for one in plan.actions if _pin_moved(one, head)), None)
+
+    def _follow(self, entries: list[Entry]) -> None:
+        """Take over records of other processes."""
+        if not entries:
+            return
+        self._pacing.saw_foreign()
+        if len(entries) > self._backend.config.walk_limit:
+            newest = self.records.newest()
+            assert newest is not None
+            entries = [newest]
+        self._advance(entries)
+
+    def _advance(self, entries: Sequence[Entry]) -> None:
+        """Move the head forward, never back: refreshes and rounds of several threads may arrive in any order."""
+        with self._turn:
+            for one in entries:
+                if one.seq <= self._head.seq:
+                    continue
+                if one.seq != self._head.seq + 1 and not (self._recent and self._recent[-1].seq + 1 == one.seq):
+                    self._recent.clear()
+                self._recent.append(one)
+                if isinstance(one, CommitRecord):
+                    self._head = one
+
+    def _settle(self, ticket: _Ticket, outcome: Outcome) -> None:
+        with self._turn:
+            if ticket.outcome is None:
+                ticket.outcome = outcome
+                self._queue.remove(ticket)
+
+
+def fence_of(plan: PublishPlan, record: Entry) -> OmnigraphError | None:
+    """Whether `record` forbids this writer to go on: the branch was closed, or somebody holds it exclusively."""
+    if isinstance(record, Stub):
+        return None
+    if record.kind == "close":
+        return BranchClosed(
+            f"the branch of stream {record.stream} was deleted",
+            advice="Open the branch again by its name if it was re-created",
+            stream=record.stream,
+        )
+    if plan.kind == "epoch":
+        return None
+    holder = record.epoch.holder
+    if holder != plan.holder and (holder is not None or plan.holder is not None):
+        return WriterFenced(
+            "another writer has claimed this branch" if holder else "this writer's claim on the branch has ended",
+            advice="Open the graph again; with exclusive=True to take the branch over",
+            epoch=record.epoch.n,
+        )
+    return None
+
+
+def _invalidates(plan: PublishPlan, record: Entry) -> Hit | None:
+    if isinstance(record, CommitRecord) and record.kind == "gc":
+        honoured = plan.op_id in (record.gc or {}).get("honours", ())
+        # What was staged before the fence may have been swept by now; inline changes name no file.
+        return Hit(None, "cleanup ran since the change was staged") if plan.is_staged and not honoured else None
+    return conflict(plan.footprint, plan.base.schema, record)
+
+
+def _since(base: CommitRecord, head: CommitRecord, recent: Sequence[Entry], walk_limit: int) -> list[Entry] | None:
+    """Records after `base` up to `head`; None if they are too many or no longer at hand."""
+    count = head.seq - base.seq
+    if count > walk_limit:
+        return None
+    found = [one for one in recent if base.seq < one.seq <= head.seq]
+    return found if len(found) == count else None
+
+
+def _pin_moved(action: TableAction, head: CommitRecord) -> bool:
+    if action.move is None:
+        return False
+    pin = head.pins.get(action.table)
+    return (pin.version if pin else None) != action.move.expected
+
+
+def _trimmed(plan: PublishPlan, head: CommitRecord) -> PublishPlan:
+    """A fold drops the tables that moved on without it."""
+    return replace(plan, folds=live_folds(head, plan.folds)) if plan.folds else plan
+
+
+def _holds(record: Entry, op_id: str) -> bool:
+    return any(member.op_id == op_id for member in record.header.members)
+
+
+def _contention(rounds: int) -> Contention:
+    return Contention(
+        f"the write lost {rounds} rounds against other writers and was given up; nothing was written",
+        advice="Retry later, or send fewer writers to this branch",
+        attempts=rounds,
+    )
+
+
+def _for_member(error: OmnigraphError, plan: PublishPlan) -> OmnigraphError:
+    """The same failure, told with this member's own operation."""
+    if not isinstance(error, Unknown):
+        return error
+    return Unknown(error.message, advice=error.advice, op_id=plan.op_id, client_key=plan.options.client_key)
+
+
+def _interrupted(plan: PublishPlan) -> Unknown:
+    return Unknown(
+        "the write was interrupted while its record was on the way",
+        advice="Repeat the write with the same client key, or read the graph, before anything else",
+        op_id=plan.op_id,
+        client_key=plan.options.client_key,
+    )

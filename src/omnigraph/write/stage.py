@@ -1,0 +1,77 @@
+"""Staging: table versions built beside the graph, for changes that are too large to ride in a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from omnigraph.config import Config
+from omnigraph.lang.schema.model import EntityKind
+from omnigraph.log.record import CommitRecord
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.tables import PinnedTable, StagedTable, TableDelta
+from omnigraph.write.plan import StagedMove, TableAction
+
+
+def rides_inline(actions: Sequence[TableAction], config: Config) -> bool:
+    """Small changes go into the record; an overwrite has no row images to put there."""
+    if any(one.overwrite or one.never_inline for one in actions):
+        return False
+    entries = sum(one.entries for one in actions)
+    size_bytes = sum(one.rows.nbytes for one in actions if one.rows is not None)
+    return entries <= config.inline_max_entries and size_bytes <= config.inline_max_bytes
+
+
+def stage_actions(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
+    """The same actions with a table version each, all tables at once."""
+    return tuple(backend.in_parallel(lambda one: _stage(backend, on, one), actions))
+
+
+def restage_moved(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
+    """Re-commit the staged files of tables whose pin moved; the others stay as they are. No data is rewritten."""
+    return tuple(backend.in_parallel(lambda one: _restage(backend, on, one), actions))
+
+
+def delta_of(action: TableAction) -> TableDelta:
+    return TableDelta(
+        schema=action.schema,
+        rows=action.rows,
+        delete_ids=action.deleted,
+        overwrite=action.overwrite,
+        present_ids=() if action.fresh_ids else None,
+    )
+
+
+def base_table(
+    backend: Backend, on: CommitRecord, action_table: str, kind: EntityKind
+) -> tuple[str | None, PinnedTable]:
+    """The pinned version to build on, and the pin that a record must still show then."""
+    version = pinned_version(on, action_table)
+    if version is None:
+        return None, backend.tables.birth(action_table, kind)
+    return version, backend.tables.open(action_table, version)
+
+
+def pinned_version(on: CommitRecord, table: str) -> str | None:
+    pin = on.pins.get(table)
+    return pin.version if pin else None
+
+
+def commit_staged(backend: Backend, expected: str | None, base: PinnedTable, staged: StagedTable) -> StagedMove:
+    made = backend.tables.commit(base, staged)
+    return StagedMove(expected, staged, made.version, made.size_bytes, made.fragments)
+
+
+def _stage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
+    expected, base = base_table(backend, on, action.table, action.kind)
+    staged = backend.tables.stage(base, delta_of(action))
+    return replace(action, move=commit_staged(backend, expected, base, staged))
+
+
+def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
+    if action.move is None or pinned_version(on, action.table) == action.move.expected:
+        return action
+    expected, base = base_table(backend, on, action.table, action.kind)
+    # Ids that entered the table since are looked for even if they were fresh: somebody may have folded them in.
+    staged = backend.tables.restage(action.move.staged, base)
+    return replace(action, move=commit_staged(backend, expected, base, staged))
