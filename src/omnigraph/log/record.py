@@ -220,6 +220,10 @@ class Stub:
     def rid(self) -> str:
         return self.header.rid
 
+    @property
+    def commit_id(self) -> str:
+        return self.header.commit_id
+
     def encode(self) -> bytes:
         return encode_frame({"v": RECORD_VERSION, "stub": True, **_header_json(self.header), "sections": []}, [])
 

@@ -7,6 +7,7 @@ reader always probes upward from what was listed; no pointer exists that could b
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from omnigraph.errors import Corruption
 from omnigraph.log.record import CommitRecord, Header, Stub, decode_record, no_such_commit
@@ -128,7 +129,7 @@ def _readable(entry: Entry) -> CommitRecord:
 def _contiguous(stream: str, listed: list[ObjectInfo]) -> list[int]:
     """Seqs of a listing, newest first. A missing one in between is damage, never the end of the log."""
     seqs = sorted((seq_of_key(one.key) for one in listed), reverse=True)
-    for newer, older in zip(seqs, seqs[1:], strict=False):
+    for newer, older in pairwise(seqs):
         if newer != older + 1:
             raise Corruption(
                 f"stream {stream} has no record {newer - 1}, though {newer} exists",

@@ -33,6 +33,9 @@ class Backend:
     _workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_PARALLEL_TABLES, thread_name_prefix="omnigraph-io"), repr=False
     )
+    _background: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="omnigraph-upkeep"), repr=False
+    )
 
     def in_parallel(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
         """`work` of every item, at once, in their order; the first error is raised after all have ended."""
@@ -46,5 +49,11 @@ class Backend:
                 raise error
         return [future.result() for future in futures]
 
+    def in_background(self, work: Callable[[], object]) -> None:
+        """Work nobody waits for, such as a fold; its failure is nobody's failure. `close` waits for it."""
+        self._background.submit(work)
+
     def close(self) -> None:
+        self._background.shutdown(wait=True)
         self._workers.shutdown(wait=True)
+        self.tables.close()

@@ -10,6 +10,7 @@ import pyarrow as pa
 from omnigraph.config import Config
 from omnigraph.log.overlay import OverlayTable, overlay_size
 from omnigraph.log.record import CommitRecord
+from omnigraph.log.stream import Entry
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.tables import TableDelta
 from omnigraph.write.plan import FoldAction, PublishPlan, WriteOptions
@@ -41,7 +42,7 @@ class Folder:
         self._schema_of = schema_of
         self._busy = Lock()
 
-    def fold(self, holder: str | None = None) -> CommitRecord | None:
+    def fold(self, holder: str | None = None) -> Entry | None:
         """Move everything that is in the overlay now into tables. None if there was nothing to do."""
         with self._busy:
             return self._fold(holder)
@@ -72,7 +73,7 @@ class Folder:
         chance = 2 * (fullness(record, config) - 0.5)
         return chance > 0 and self._backend.ids.uniform(0, 1) < chance**2
 
-    def _fold(self, holder: str | None) -> CommitRecord | None:
+    def _fold(self, holder: str | None) -> Entry | None:
         record = self._publisher.head
         if not record.overlay or record.kind == "close" or record.epoch.holder != holder:
             return None

@@ -114,7 +114,7 @@ class FootprintBuilder:
 
 
 def claim(table: str, kind: str, key: str) -> int:
-    return xxhash.xxh64_intdigest(f"{table}|{kind}|{key}")
+    return xxhash.xxh64_intdigest(f"{table}|{kind}|{key}".encode())
 
 
 def tuple_key(values: Iterable[Any]) -> str:

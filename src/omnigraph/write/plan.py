@@ -16,7 +16,6 @@ from omnigraph.log.view import TableView
 from omnigraph.storage.tables import StagedTable
 from omnigraph.write.footprint import Footprint
 
-
 Reshape = Callable[[OverlayTable, str], OverlayTable]
 """Entries of one table and the new record's rid → the same entries under the new schema. Pure."""
 

@@ -26,9 +26,9 @@ from omnigraph.write.plan import PublishPlan, TableAction
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The plan is part of this record."""
+    """The plan is part of this record, which may have been collected since."""
 
-    record: CommitRecord
+    record: Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,10 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The change holds, but a table it staged has a newer pin: re-commit the staged files on that."""
+    """The change holds on `tested`, but a table it staged has a newer pin there: re-commit the staged files on that."""
 
     table: str
+    tested: CommitRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ class Publisher:
             if verdict is not None:
                 self._settle(ticket, verdict)
             elif group.admits(ticket.plan):
+                # It holds on this head, so a lost round need not test what came before again.
+                ticket.plan = replace(ticket.plan, base=head)
                 group.add(ticket.plan)
                 members.append(ticket)
             elif not ticket.plan.groupable:
@@ -186,7 +189,7 @@ class Publisher:
             return Stale(hit)
         if plan.folds and not live_folds(head, plan.folds):
             return Pointless()
-        return next((Moved(one.table) for one in plan.actions if _pin_moved(one, head)), None)
+        return next((Moved(one.table, head) for one in plan.actions if _pin_moved(one, head)), None)
 
     def _follow(self, entries: list[Entry]) -> None:
         """Take over records of other processes."""

@@ -1,0 +1,159 @@
+"""The rules that need other rows: uniqueness, endpoints, cardinality. Only what a change can break is looked at."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from omnigraph.errors import ConstraintViolation
+from omnigraph.lang.schema.model import Cardinality, Catalog, TypeDef
+from omnigraph.lang.schema.rules import Violation, row_violations
+from omnigraph.lang.schema.values import to_output
+from omnigraph.storage.backend import Backend
+from omnigraph.write.claims import unique_key
+from omnigraph.write.table_state import RowChange, TableState
+
+VIOLATIONS_MAX = 100
+
+Changes = Mapping[str, Sequence[RowChange]]
+StateOf = Callable[[TypeDef], TableState]
+_Probe = Callable[[], list[Violation]]
+
+
+def check_changes(backend: Backend, catalog: Catalog, state_of: StateOf, changes: Changes) -> None:
+    """Raise ConstraintViolation with everything the changes would break, up to a hundred. All probes run at once."""
+    probes: list[_Probe] = []
+    for table, rows in changes.items():
+        one, state = catalog.by_id[table], state_of(catalog.by_id[table])
+        after = [change for change in rows if change.after is not None]
+        if after:
+            probes.append(partial(_values, one, state, after))
+            probes += [partial(_unique, one, columns, state, after) for columns in one.uniques]
+        if one.kind == "edge":
+            probes.append(partial(_endpoints, one, catalog, state_of, after))
+    probes += _cardinality_probes(catalog, state_of, changes)
+    found = [violation for part in backend.in_parallel(lambda probe: probe(), probes) for violation in part]
+    if found:
+        raise violations_error(found)
+
+
+def violations_error(found: Sequence[Violation]) -> ConstraintViolation:
+    ordered = sorted(found, key=lambda one: (one.type, one.id, one.rule, one.property or ""))
+    first = ordered[0]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return ConstraintViolation(
+        f"{first.message}{more}",
+        advice="Nothing was written; fix the change and send it again",
+        violations=[one.to_json() for one in ordered[:VIOLATIONS_MAX]],
+        violation_count=len(found),
+    )
+
+
+def _values(one: TypeDef, state: TableState, after: Sequence[RowChange]) -> list[Violation]:
+    rows = state.action(after).rows
+    return row_violations(one, rows, limit=VIOLATIONS_MAX) if rows is not None else []
+
+
+def _unique(one: TypeDef, columns: Sequence[str], state: TableState, after: Sequence[RowChange]) -> list[Violation]:
+    """Duplicates inside the change, and against committed rows that the change leaves alone."""
+    holders: defaultdict[str, list[RowChange]] = defaultdict(list)
+    for change in after:
+        key = unique_key(one, columns, change.after)
+        if key is not None:
+            holders[key].append(change)
+    found = [_duplicate(one, columns, change, sharers[0].id) for sharers in holders.values() for change in sharers[1:]]
+    moved = {key: sharers[0] for key, sharers in holders.items() if unique_key(one, columns, sharers[0].before) != key}
+    values = list(dict.fromkeys(change.after[columns[0]] for change in moved.values() if change.after is not None))
+    for row in state.committed_by(columns[0], values, columns) if values else ():
+        owner = moved.get(unique_key(one, columns, row) or "")
+        if owner is not None:
+            found.append(_duplicate(one, columns, owner, row["id"]))
+    return found
+
+
+def _duplicate(one: TypeDef, columns: Sequence[str], change: RowChange, other_id: str) -> Violation:
+    assert change.after is not None
+    names = ", ".join(one.column_name(column) for column in columns)
+    shown = {one.column_name(column): _shown(one, column, change.after[column]) for column in columns}
+    value = next(iter(shown.values())) if len(shown) == 1 else shown
+    return Violation(
+        "unique",
+        one.table_key,
+        change.id,
+        names,
+        value,
+        f"{one.table_key} {change.id!r}: {names} is not unique, {other_id!r} has it too",
+    )
+
+
+def _endpoints(one: TypeDef, catalog: Catalog, state_of: StateOf, after: Sequence[RowChange]) -> list[Violation]:
+    """Both ends of an inserted or moved edge must be alive."""
+    found = []
+    for column, node_id in (("src", one.source), ("dst", one.target)):
+        assert node_id is not None
+        node = catalog.by_id[node_id]
+        state = state_of(node)
+        moved = [c for c in after if c.after and (c.before is None or c.before[column] != c.after[column])]
+        state.fetch(change.after[column] for change in moved if change.after)
+        for change in moved:
+            end = change.after[column] if change.after else ""
+            if state.current(end) is None:
+                word = "from" if column == "src" else "to"
+                message = f"{one.table_key} {change.id!r}: there is no {node.table_key} {end!r} to go {word}"
+                found.append(Violation("endpoint", one.table_key, change.id, word, end, message))
+    return found
+
+
+def _cardinality_probes(catalog: Catalog, state_of: StateOf, changes: Changes) -> list[_Probe]:
+    probes: list[_Probe] = []
+    for edge in catalog.types:
+        if edge.kind != "edge" or not edge.cardinality.binds:
+            continue
+        sources = _touched_sources(edge, changes)
+        if sources:
+            probes.append(partial(_cardinality, edge, catalog, state_of, changes, sources))
+    return probes
+
+
+def _touched_sources(edge: TypeDef, changes: Changes) -> list[str]:
+    """Sources that gain, lose or move an edge, and new nodes that need one."""
+    ends = [row["src"] for change in changes.get(edge.id, ()) for row in (change.before, change.after) if row]
+    if edge.cardinality.low > 0:
+        assert edge.source is not None
+        ends += [change.id for change in changes.get(edge.source, ()) if change.before is None and change.after]
+    return list(dict.fromkeys(ends))
+
+
+def _cardinality(
+    edge: TypeDef, catalog: Catalog, state_of: StateOf, changes: Changes, sources: Sequence[str]
+) -> list[Violation]:
+    assert edge.source is not None
+    node = catalog.by_id[edge.source]
+    nodes = state_of(node)
+    nodes.fetch(sources)
+    counts = Counter(row["src"] for row in state_of(edge).committed_by("src", sources, ["src"]))
+    counts.update(change.after["src"] for change in changes.get(edge.id, ()) if change.after)
+    return [
+        Violation(
+            "cardinality", edge.table_key, source, None, counts[source], _too_many(edge, node, source, counts[source])
+        )
+        for source in sources
+        if nodes.current(source) is not None and not _within(edge.cardinality, counts[source])
+    ]
+
+
+def _too_many(edge: TypeDef, node: TypeDef, source: str, count: int) -> str:
+    limits = edge.cardinality
+    allowed = f"{limits.low}..{'' if limits.high is None else limits.high}"
+    return f"{node.table_key} {source!r} would have {count} {edge.name} edges, allowed are {allowed}"
+
+
+def _within(limits: Cardinality, count: int) -> bool:
+    return limits.low <= count and (limits.high is None or count <= limits.high)
+
+
+def _shown(one: TypeDef, column: str, value: Any) -> Any:
+    prop = one.by_id.get(column)
+    return to_output(prop, value) if prop is not None else value

@@ -1,0 +1,211 @@
+"""Mutations: statements run in order on a snapshot with their own pending rows on top, then checked as a whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from omnigraph.errors import InvalidInput, KeyConflict
+from omnigraph.lang.schema.model import TypeDef
+from omnigraph.lang.schema.values import convert, default_of, derive_id
+from omnigraph.lang.statements import Condition, Delete, InsertEdge, InsertNode, Statement, Update
+from omnigraph.log.record import Kind
+from omnigraph.log.snapshot import no_such_type
+from omnigraph.plan.predicate import column_of, exact_ids, to_expression
+from omnigraph.storage.backend import Backend
+from omnigraph.write.checks import check_changes
+from omnigraph.write.claims import claim_changes
+from omnigraph.write.footprint import FootprintBuilder
+from omnigraph.write.plan import PublishPlan, Receipt, WriteTxn
+from omnigraph.write.table_state import Row, TableState
+
+_NOTHING = {"inserted": 0, "updated": 0, "deleted": 0}
+
+
+class Mutation:
+    """One atomic list of statements. Ids it mints stay the same over all its attempts."""
+
+    kind: Kind = "mutate"
+
+    def __init__(self, backend: Backend, statements: Sequence[Statement]) -> None:
+        self._backend = backend
+        self._statements = tuple(statements)
+        self.op_id = backend.ids.ulid()
+        self._minted = {place: backend.ids.ulid() for place in range(len(self._statements))}
+
+    def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
+        run = _Run(self._backend, txn, self.op_id)
+        inserts = [run.resolve(one, self._minted[place]) for place, one in enumerate(self._statements)]
+        run.fetch_inserted(inserts)
+        for statement, insert in zip(self._statements, inserts, strict=True):
+            run.execute(statement, insert)
+        return run.finish()
+
+
+class _Insert:
+    """An insert whose type, id and given values are known."""
+
+    def __init__(self, one: TypeDef, row_id: str, given: Row, *, minted: bool, strict: bool) -> None:
+        self.type = one
+        self.id = row_id
+        self.given = given
+        self.minted = minted
+        self.strict = strict
+
+
+class _Run:
+    """One attempt on one snapshot."""
+
+    def __init__(self, backend: Backend, txn: WriteTxn, op_id: str) -> None:
+        self._backend = backend
+        self._txn = txn
+        self._op_id = op_id
+        self._states: dict[str, TableState] = {}
+        self._claims = FootprintBuilder()
+
+    def state(self, one: TypeDef) -> TableState:
+        if one.id not in self._states:
+            self._states[one.id] = TableState(one, self._txn.view(one))
+        return self._states[one.id]
+
+    def resolve(self, statement: Statement, fresh_id: str) -> _Insert | None:
+        if isinstance(statement, InsertNode):
+            one = self._txn.catalog.node(statement.type)
+            if one is None:
+                raise no_such_type(statement.type, self._txn.catalog)
+            return self._insert(one, statement.values, fresh_id, strict=statement.strict)
+        if isinstance(statement, InsertEdge):
+            one = self._txn.catalog.edge(statement.type)
+            if one is None:
+                raise no_such_type(statement.type, self._txn.catalog)
+            values = {**statement.values, "src": statement.source, "dst": statement.target}
+            return self._insert(one, values, fresh_id, strict=statement.strict)
+        return None
+
+    def fetch_inserted(self, inserts: Sequence[_Insert | None]) -> None:
+        """The rows that upserts may meet: one read per type, all types at once."""
+        wanted: defaultdict[str, list[str]] = defaultdict(list)
+        for one in inserts:
+            if one is not None and not one.minted:
+                self.state(one.type)
+                wanted[one.type.id].append(one.id)
+        self._backend.in_parallel(lambda item: self._states[item[0]].fetch(item[1]), wanted.items())
+
+    def execute(self, statement: Statement, insert: _Insert | None) -> None:
+        if insert is not None:
+            self._execute_insert(insert)
+        elif isinstance(statement, Update):
+            self._execute_update(statement)
+        elif isinstance(statement, Delete):
+            self._execute_delete(statement)
+        changed = sum(state.pending_count for state in self._states.values())
+        limit = self._backend.config.mutation_max_rows
+        if changed > limit:
+            raise InvalidInput(
+                f"one mutation may change {limit} rows, this one changes {changed}",
+                code="limit_exceeded",
+                advice="Load large changes with `omnigraph load`",
+                limit="mutation_max_rows",
+                bound=limit,
+                value=changed,
+            )
+
+    def finish(self) -> PublishPlan | Receipt:
+        changes = {table: list(state.changes()) for table, state in list(self._states.items())}
+        changes = {table: rows for table, rows in changes.items() if rows}
+        if not changes:
+            return Receipt(None, _NOTHING)
+        check_changes(self._backend, self._txn.catalog, self.state, changes)
+        claim_changes(self._claims, self._txn.catalog, changes)
+        return PublishPlan(
+            kind=Mutation.kind,
+            op_id=self._op_id,
+            base=self._txn.record,
+            footprint=self._claims.build(),
+            actions=tuple(self._states[table].action(rows) for table, rows in changes.items()),
+        )
+
+    def _insert(self, one: TypeDef, values: Mapping[str, Any], fresh_id: str, *, strict: bool) -> _Insert:
+        given = _converted(one, values)
+        named = given.pop("id", None)
+        if one.key:
+            row_id = derive_id(one, given)
+            if named not in (None, row_id):
+                raise InvalidInput(
+                    f"{one.table_key}: id {named!r} does not agree with the key, which gives {row_id!r}",
+                    code="id_mismatch",
+                )
+            return _Insert(one, row_id, given, minted=False, strict=strict)
+        return _Insert(one, named or fresh_id, given, minted=named is None, strict=strict)
+
+    def _execute_insert(self, insert: _Insert) -> None:
+        state = self.state(insert.type)
+        existing = None if insert.minted else state.current(insert.id)
+        if existing is not None and insert.strict:
+            raise KeyConflict.on_row(insert.type.table_key, insert.id)
+        if existing is None:
+            existing = {prop.id: default_of(prop) for prop in insert.type.properties}
+        state.put({**existing, **insert.given, "id": insert.id}, minted=insert.minted)
+
+    def _execute_update(self, statement: Update) -> None:
+        one = self._named_type(statement.type)
+        given = _converted(one, statement.values)
+        fixed = [name for name in statement.values if column_of(one, name).id in ("id", *one.key)]
+        if fixed:
+            raise InvalidInput(
+                f"{one.table_key}: {', '.join(fixed)} is the identity of a row and cannot be changed",
+                code="key_immutable",
+                advice="Delete the row and insert it anew",
+            )
+        state = self.state(one)
+        for row in self._matching(state, statement.where):
+            state.put({**row, **given})
+
+    def _execute_delete(self, statement: Delete) -> None:
+        one = self._named_type(statement.type)
+        state = self.state(one)
+        gone = [row["id"] for row in self._matching(state, statement.where)]
+        for row_id in gone:
+            state.remove(row_id)
+        if one.kind == "node" and gone:
+            self._cascade(one, gone)
+
+    def _cascade(self, node: TypeDef, gone: Sequence[str]) -> None:
+        """Remove every edge at the deleted nodes, whatever its type and direction; all probes at once."""
+        probes = [
+            (edge, column)
+            for edge in self._txn.catalog.edges_at(node.id)
+            for column, end in (("src", edge.source), ("dst", edge.target))
+            if end == node.id
+        ]
+        for edge, _ in probes:
+            self.state(edge)
+        found = self._backend.in_parallel(lambda probe: self.state(probe[0]).select_by(probe[1], gone), probes)
+        for (edge, _), rows in zip(probes, found, strict=True):
+            for row in rows:
+                self.state(edge).remove(row["id"])
+
+    def _matching(self, state: TableState, where: Condition) -> list[Row]:
+        """Rows the condition selects now; what was asked becomes part of the footprint."""
+        condition = to_expression(state.type, where)
+        ids = exact_ids(state.type, where)
+        if ids is None:
+            self._claims.predicate(state.type.id, condition)
+            return state.select(condition)
+        for row_id in ids:
+            self._claims.read(state.type.id, "row", row_id)
+        state.fetch(ids)
+        rows = [row for row in map(state.current, dict.fromkeys(ids)) if row is not None]
+        return state.only_matching(rows, condition)
+
+    def _named_type(self, name: str) -> TypeDef:
+        found = self._txn.snapshot.type(name)
+        self.state(found)
+        return found
+
+
+def _converted(one: TypeDef, values: Mapping[str, Any]) -> Row:
+    """User values as stored values, by column id."""
+    columns = {name: column_of(one, name) for name in values}
+    return {columns[name].id: convert(columns[name], value) for name, value in values.items()}

@@ -1,0 +1,216 @@
+"""From an operation to its answer: capture, prepare, stage, publish; again from the newest record if it must be.
+
+An operation is a function of the state it runs on. So when another commit invalidates its plan, running it again
+is serial and right, unless the caller asked to decide for itself. Every answer that makes no commit is given only
+after the store has said that no newer record exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from omnigraph.errors import (
+    Conflict,
+    Contention,
+    InvalidInput,
+    NotFound,
+    OmnigraphError,
+    PreconditionFailed,
+    ReadSetChanged,
+    WriterFenced,
+)
+from omnigraph.log.record import CommitRecord, Kind, parse_commit_id
+from omnigraph.log.snapshot import Catalogs, Snapshot
+from omnigraph.log.stream import Entry
+from omnigraph.storage.backend import Backend
+from omnigraph.write.fold import Folder, must_fold_first
+from omnigraph.write.footprint import Hit
+from omnigraph.write.idempotency import check_client_key, earlier_answer, with_key_claim
+from omnigraph.write.plan import PublishPlan, Receipt, WriteOptions, WriteTxn
+from omnigraph.write.publish import Failed, Moved, Outcome, Published, Publisher, Stale, fence_of
+from omnigraph.write.stage import restage_moved, rides_inline, stage_actions
+
+_NEGATIVE = (Conflict, InvalidInput, NotFound, PreconditionFailed, WriterFenced)
+"""Answers that are only true of the snapshot they were found on."""
+
+
+class Operation(Protocol):
+    """A verb with its arguments: what it would do to a given snapshot."""
+
+    kind: Kind
+    op_id: str
+
+    def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
+        """The plan, or a receipt without commit if there is nothing to do. Raises typed errors. No effects."""
+
+
+class Writer:
+    """Runs operations on one branch. Shared by all handles of a process; `holder` differs by handle."""
+
+    def __init__(self, backend: Backend, catalogs: Catalogs, publisher: Publisher, folder: Folder) -> None:
+        self._backend = backend
+        self._catalogs = catalogs
+        self._publisher = publisher
+        self._folder = folder
+
+    def run(self, operation: Operation, options: WriteOptions, holder: str | None = None) -> Receipt:
+        """The operation's answer, after as many attempts as the budget allows."""
+        if options.client_key is not None:
+            check_client_key(options.client_key, self._backend.clock.now(), self._backend.config.idempotency_days)
+        attempts = _Attempts(self._backend)
+        while True:
+            if must_fold_first(self._publisher.head, self._backend.config):
+                self._folder.fold_if_over(holder)
+            head = attempts.confirmed or self._publisher.head
+            answer = self._attempt(operation, options, holder, head, attempts)
+            if isinstance(answer, Receipt):
+                return answer
+            if isinstance(answer, Stale):
+                self._decide_stale(answer.hit, options, head)
+            attempts.count(table_work=attempts.staged)
+
+    def _attempt(
+        self, operation: Operation, options: WriteOptions, holder: str | None, head: CommitRecord, attempts: _Attempts
+    ) -> Receipt | Stale | None:
+        """One try from `head`. None means: the head was old, look again."""
+        try:
+            prepared = self._prepare(operation, options, holder, head)
+        except _NEGATIVE:
+            if self._holds_now(head, attempts):
+                raise
+            return None
+        if isinstance(prepared, Receipt):
+            return prepared if prepared.replayed or self._holds_now(head, attempts) else None
+        attempts.confirmed = None
+        plan = self._staged(prepared, attempts)
+        outcome = self._published(plan, attempts)
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        if isinstance(outcome, Published):
+            self._fold_after(outcome.record, holder)
+            return _receipt(plan, outcome.record, attempts)
+        assert isinstance(outcome, Stale)
+        return outcome
+
+    def _holds_now(self, head: CommitRecord, attempts: _Attempts) -> bool:
+        """Whether `head` was the newest record at some moment since the call began.
+
+        Then an answer found on it is right, though no commit proves it. If not, the newest record is what the next
+        attempt runs on, and its answer needs no further look.
+        """
+        if attempts.confirmed is head:
+            return True
+        attempts.confirmed = self._publisher.refresh()
+        return attempts.confirmed is head
+
+    def _prepare(
+        self, operation: Operation, options: WriteOptions, holder: str | None, head: CommitRecord
+    ) -> PublishPlan | Receipt:
+        snapshot = Snapshot(self._backend, head, self._catalogs.get(head.schema))
+        self._backend.pauses.reach("write.captured")
+        fence = fence_of(PublishPlan(operation.kind, operation.op_id, head, holder=holder), head)
+        if fence is not None:
+            raise fence
+        if options.client_key is not None:
+            known = earlier_answer(snapshot, options.client_key)
+            if known is not None:
+                return Receipt(known["commit_id"], known["counts"], known["result"], replayed=True)
+        if options.if_commit is not None:
+            _check_precondition(head, options.if_commit)
+        plan = operation.prepare(WriteTxn(snapshot))
+        self._backend.pauses.reach("write.validated")
+        if isinstance(plan, Receipt):
+            return plan
+        plan = replace(plan, options=options, holder=holder)
+        if options.client_key is not None:
+            plan = replace(plan, footprint=with_key_claim(plan.footprint, head.stream, options.client_key))
+        return plan
+
+    def _staged(self, plan: PublishPlan, attempts: _Attempts) -> PublishPlan:
+        if not plan.actions or rides_inline(plan.actions, self._backend.config):
+            return plan
+        attempts.staged = True
+        plan = replace(plan, actions=stage_actions(self._backend, plan.base, plan.actions))
+        self._backend.pauses.reach("write.staged")
+        return plan
+
+    def _published(self, plan: PublishPlan, attempts: _Attempts) -> Outcome:
+        """Publish, re-committing staged files as long as only pins moved."""
+        while True:
+            outcome = self._publisher.publish(plan, attempts.deadline)
+            if not isinstance(outcome, Moved):
+                return outcome
+            attempts.count(table_work=True)
+            actions = restage_moved(self._backend, outcome.tested, plan.actions)
+            plan = replace(plan, base=outcome.tested, actions=actions)
+            self._backend.pauses.reach("write.restaged")
+
+    def _decide_stale(self, hit: Hit, options: WriteOptions, base: CommitRecord) -> None:
+        """Raise if the caller wanted to decide; return to run the operation again."""
+        head = self._publisher.head
+        if options.if_commit is not None:
+            _check_precondition(head, options.if_commit)
+        if options.on_conflict == "fail":
+            raise _read_set_changed(hit, self._catalogs, base, head)
+
+    def _fold_after(self, record: Entry, holder: str | None) -> None:
+        """Fold if it is time to. The write is acknowledged whatever becomes of the fold."""
+        if not (isinstance(record, CommitRecord) and self._folder.wants_volunteer(record)):
+            return
+        if self._backend.config.fold == "auto":
+            self._backend.in_background(lambda: self._folder.fold_if_free(holder))
+            return
+        try:
+            self._folder.fold(holder)
+        except OmnigraphError:
+            return
+
+
+class _Attempts:
+    """The budget of one write."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._clock = backend.clock
+        self._config = backend.config
+        self.deadline = backend.clock.monotonic() + backend.config.publish_deadline_s
+        self.made = 1
+        self.with_tables = 0
+        self.staged = False
+        self.confirmed: CommitRecord | None = None  # known to have been the newest record since the call began
+
+    def count(self, *, table_work: bool) -> None:
+        self.made += 1
+        self.with_tables += table_work
+        too_many = self.made > self._config.publish_max_rounds or self.with_tables > self._config.publish_max_prepares
+        if too_many or self._clock.monotonic() >= self.deadline:
+            raise Contention(
+                f"the write was prepared {self.made - 1} times and other writers were faster each time; "
+                "nothing was written",
+                advice="Retry later, or send fewer writers to the same rows",
+                attempts=self.made - 1,
+            )
+
+
+def _check_precondition(head: CommitRecord, if_commit: str) -> None:
+    """The named commit must still be the state of this branch: nothing logical may have landed after it."""
+    stream, seq = parse_commit_id(if_commit)
+    if stream != head.stream or not head.content_seq <= seq <= head.seq:
+        raise PreconditionFailed(
+            f"the branch is at {head.commit_id}, not at {if_commit}",
+            advice="Read again and decide anew",
+            expected=if_commit,
+            actual=head.commit_id,
+        )
+
+
+def _read_set_changed(hit: Hit, catalogs: Catalogs, base: CommitRecord, head: CommitRecord) -> ReadSetChanged:
+    if hit.table is None:
+        return ReadSetChanged(f"{hit.reason}; refresh and retry")
+    expected, actual = (one.pins[hit.table].changed_seq if hit.table in one.pins else 0 for one in (base, head))
+    known = catalogs.get(base.schema).by_id.get(hit.table)
+    return ReadSetChanged.on_table(known.table_key if known else hit.table, expected, actual)
+
+
+def _receipt(plan: PublishPlan, record: Entry, attempts: _Attempts) -> Receipt:
+    return Receipt(record.commit_id, plan.counts, plan.result, attempts=attempts.made)

@@ -1,0 +1,141 @@
+"""One table inside a running mutation: what is committed, what is pending, and the two seen as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.model import TypeDef
+from omnigraph.log.overlay import OverlayTable
+from omnigraph.log.view import TableView
+from omnigraph.write.plan import TableAction
+
+Row = dict[str, Any]
+"""A full row image: stored values by column id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One row, before and after; None is absence."""
+
+    id: str
+    before: Row | None
+    after: Row | None
+
+
+class TableState:
+    """Pending rows shadow committed rows of the same id: every read inside a mutation goes through here."""
+
+    def __init__(self, one: TypeDef, view: TableView) -> None:
+        self.type = one
+        self.schema = arrow_schema(one)
+        self._view = view
+        self._committed: dict[str, Row | None] = {}
+        self._pending: dict[str, Row | None] = {}
+        self._minted: set[str] = set()
+        self._overlay: OverlayTable | None = None
+
+    @property
+    def pending_count(self) -> int:
+        return len(self._pending)
+
+    @property
+    def all_minted(self) -> bool:
+        """Whether every changed id was minted by this very operation and so cannot exist yet."""
+        return self._minted.issuperset(self._pending)
+
+    def fetch(self, ids: Iterable[str]) -> None:
+        """Learn the committed images of these ids, in one read for all that are not known yet."""
+        unknown = [one for one in dict.fromkeys(ids) if one not in self._committed and one not in self._minted]
+        if not unknown:
+            return
+        found = {row["id"]: row for row in self._view.find(unknown).to_pylist()}
+        self._committed.update({one: found.get(one) for one in unknown})
+
+    def committed(self, row_id: str) -> Row | None:
+        if row_id in self._minted:
+            return None
+        self.fetch([row_id])
+        return self._committed[row_id]
+
+    def current(self, row_id: str) -> Row | None:
+        return self._pending[row_id] if row_id in self._pending else self.committed(row_id)
+
+    def put(self, row: Row, *, minted: bool = False) -> None:
+        if minted:
+            self._minted.add(row["id"])
+        self._pending[row["id"]] = row
+        self._overlay = None
+
+    def remove(self, row_id: str) -> None:
+        self._pending[row_id] = None
+        self._overlay = None
+
+    def select(self, where: pc.Expression) -> list[Row]:
+        """Rows that match now, committed and pending."""
+        found: list[Row] = self._current_view().scan(where=where).to_pylist()
+        self._learn(found)
+        return found
+
+    def select_by(self, column: str, values: Sequence[Any]) -> list[Row]:
+        """Rows whose column equals one of the values now."""
+        found: list[Row] = self._current_view().find_by(column, values).to_pylist()
+        self._learn(found)
+        return found
+
+    def only_matching(self, rows: Sequence[Row], where: pc.Expression) -> list[Row]:
+        """Of rows already read, those that match."""
+        if not rows:
+            return []
+        matching = set(pa.Table.from_pylist(list(rows), self.schema).filter(where)["id"].to_pylist())
+        return [row for row in rows if row["id"] in matching]
+
+    def committed_by(self, column: str, values: Sequence[Any], columns: Sequence[str]) -> list[Row]:
+        """Committed rows by a column, without those that this mutation changes."""
+        found = self._view.find_by(column, values, list(dict.fromkeys(["id", *columns]))).to_pylist()
+        return [row for row in found if row["id"] not in self._pending]
+
+    def changes(self) -> Iterator[RowChange]:
+        """What the mutation does to this table in the end. A row made and removed within it is no change."""
+        self.fetch(self._pending)
+        for row_id, after in self._pending.items():
+            before = self.committed(row_id)
+            if before is not None or after is not None:
+                yield RowChange(row_id, before, after)
+
+    def action(self, changes: Sequence[RowChange]) -> TableAction:
+        rows = [change.after for change in changes if change.after is not None]
+        deleted = tuple(change.id for change in changes if change.after is None)
+        inserted = sum(change.before is None for change in changes)
+        return TableAction(
+            table=self.type.id,
+            schema=self.schema,
+            rows=pa.Table.from_pylist(rows, self.schema) if rows else None,
+            deleted=deleted,
+            inserted=inserted,
+            updated=len(rows) - inserted,
+            removed=len(deleted),
+            fresh_ids=self.all_minted,
+            never_inline=self.type.has_blob,
+        )
+
+    def _current_view(self) -> TableView:
+        if not self._pending:
+            return self._view
+        if self._overlay is None:
+            rows = [row for row in self._pending.values() if row is not None]
+            gone = [row_id for row_id, row in self._pending.items() if row is None]
+            table = pa.Table.from_pylist(rows, self.schema) if rows else None
+            self._overlay = OverlayTable.of_change(self.schema, table, gone, "")
+        return self._view.with_overlay(self._overlay)
+
+    def _learn(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rows just read need not be read again when their before-image is asked for."""
+        for row in rows:
+            if row["id"] not in self._pending:
+                self._committed.setdefault(row["id"], dict(row))
