@@ -5,8 +5,22 @@ record does. Lance checks nothing when it makes one (no conflict, no key), so ex
 (`TableStore.commit`), it takes a pinned handle, and everything it applies was computed against that very pin.
 """
 
+from omnigraph.storage.tables.indexing import IndexSpec
 from omnigraph.storage.tables.pinned import IndexInfo, PinnedTable
-from omnigraph.storage.tables.staged import StagedTable, TableDelta
+from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, run_rewrite
+from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta
 from omnigraph.storage.tables.store import IoStats, TableStore
 
-__all__ = ["IndexInfo", "IoStats", "PinnedTable", "StagedTable", "TableDelta", "TableStore"]
+__all__ = [
+    "IndexInfo",
+    "IndexSpec",
+    "IoStats",
+    "PinnedTable",
+    "RewriteOptions",
+    "StagedTable",
+    "StagedVersion",
+    "TableDelta",
+    "TableStore",
+    "plan_rewrite",
+    "run_rewrite",
+]

@@ -120,30 +120,35 @@ def empty_table(schema: pa.Schema) -> LanceOperation.BaseOperation:
     return Op.Overwrite(fresh_schema(schema), [])
 
 
-def operation_of(base: PinnedTable, staged: StagedTable) -> LanceOperation.BaseOperation:
-    """One operation for appends, deletes and added columns together, so that one commit makes one version."""
+def operations_of(base: PinnedTable, staged: StagedTable) -> list[LanceOperation.BaseOperation]:
+    """One operation for appends, deletes and added columns together, so that one commit makes one version.
+
+    Two only where Lance refuses one: it does not let a fragment vanish while columns are added.
+    """
     from lance import LanceOperation as Op
 
     new = [loaded(one) for one in staged.fragments]
     if staged.overwrite or not base.metadata:
-        return Op.Overwrite(fresh_schema(staged.schema), new)
+        return [Op.Overwrite(fresh_schema(staged.schema), new)]
     touched = [loaded(one) for one in staged.touched]
     added = added_fields(base, staged.schema)
     held = base.lance().lance_schema
     target = extended(held, base.lance().max_field_id, added) if added else held
     renumber(new, staged.schema, target)
-    if added:
-        return Op.Merge(_all_fragments(base, touched, staged.emptied, new), target, preserves_nullability=True)
+    if added and not staged.emptied:
+        return [Op.Merge(_all_fragments(base, touched, new), target, preserves_nullability=True)]
+    first = [Op.Merge(list(base.metadata), target, preserves_nullability=True)] if added else []
     if touched or staged.emptied:
-        return Op.Update(removed_fragment_ids=list(staged.emptied), updated_fragments=touched, new_fragments=new)
-    return Op.Append(new)
+        changed = Op.Update(removed_fragment_ids=list(staged.emptied), updated_fragments=touched, new_fragments=new)
+        return [*first, changed]
+    return [*first, Op.Append(new)]
 
 
 def _all_fragments(
-    base: PinnedTable, touched: list[FragmentMetadata], emptied: Collection[int], new: list[FragmentMetadata]
+    base: PinnedTable, touched: list[FragmentMetadata], new: list[FragmentMetadata]
 ) -> list[FragmentMetadata]:
     """What the table holds afterwards. Fresh ids are above every id ever used: an index may still name a gone one."""
-    gone = {one.id for one in touched} | set(emptied)
+    replaced = {one.id for one in touched}
     for number, one in enumerate(new, base.max_fragment_id + 1):
         one.id = number
-    return [one for one in base.metadata if one.id not in gone] + touched + new
+    return [one for one in base.metadata if one.id not in replaced] + touched + new

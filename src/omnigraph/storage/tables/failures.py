@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from omnigraph.errors import Corruption, Forbidden, InvalidInput, OmnigraphError, Unavailable
+import pyarrow as pa
+
+from omnigraph.errors import Corruption, Forbidden, InvalidInput, OmnigraphError, Unavailable, Unsupported
 from omnigraph.storage.store import ObjectMissing
 
 
@@ -30,6 +32,7 @@ _BROKEN = re.compile(
     r"|out of (?:range|bounds)|checksum|panicked",
     re.IGNORECASE,
 )
+_BEYOND = re.compile(r"Substrait", re.IGNORECASE)
 _WRONG = re.compile(r"Invalid user input|No match for FieldRef|No field named|Schema error", re.IGNORECASE)
 
 
@@ -38,6 +41,8 @@ def told_apart(error: BaseException, what: str) -> OmnigraphError:
     text = str(error)
     if _REFUSED.search(text):
         return Forbidden(f"{what}: the store refused access ({text})", advice="Check the credentials and permissions")
+    if _BEYOND.search(text):
+        return Unsupported(f"{what}: Lance cannot evaluate this filter ({text})")
     if _WRONG.search(text):
         return InvalidInput(f"{what}: {text}")
     if _MISSING.search(text):
@@ -54,7 +59,7 @@ def lance_call(what: str) -> Iterator[None]:
         yield
     except OmnigraphError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         if _BORN.search(str(error)):
             raise AlreadyBorn from error
         raise told_apart(error, what) from error

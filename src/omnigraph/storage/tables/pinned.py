@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.errors import Unsupported
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fields import read_proto
+from omnigraph.storage.tables.filters import both, equals_any, lance_evaluates, referred
 from omnigraph.storage.tables.shapes import Shape, with_columns
 from omnigraph.storage.tables.staged import fragment_files
 
 if TYPE_CHECKING:
     import lance
+    from lance.dataset import LanceScanner
     from lance.fragment import FragmentMetadata
 
 #: Values per pushed-down `isin`; longer lists are cut.
@@ -26,6 +29,9 @@ _SCAN_INSTEAD_RATIO = 50
 _FEW_VALUES = 200
 _ROWS_PER_TAKE = 8_192
 _ADDRESS = pa.field("_rowaddr", pa.uint64())
+
+#: Which version a commit was prepared on, kept in its transaction.
+BASE_PROPERTY = "base"
 
 _MANIFEST_MAX_FRAGMENT = 11
 _MANIFEST_TRANSACTION = 12
@@ -114,7 +120,8 @@ class PinnedTable:
         wanted = list(dict.fromkeys(one for one in values if one is not None))
         if not wanted or column not in self.schema.names:
             return shape.out.empty_table()
-        if not self._reads_whole_column(len(wanted)):
+        asked = equals_any(self.schema.field(column), wanted[:1])
+        if asked is not None and not self._reads_whole_column(len(wanted)):
             return shape.fit(self._matches(column, wanted, shape.physical))
         found = self._hash_matches(column, wanted, None)
         return shape.fit(self._take(found["_rowaddr"], shape.physical))
@@ -161,10 +168,11 @@ class PinnedTable:
     def count(self, where: pc.Expression | None = None, *, schema: pa.Schema | None = None) -> int:
         if where is None:
             return self.rows
-        if not self._pushes(where):
+        scanner = self._pushed(self._shape(["id"], schema), where, None)
+        if scanner is None:
             return sum(batch.num_rows for batch in self.batches(["id"], where, schema=schema))
         with lance_call(f"count rows of table {self.table}"):
-            return int(self._dataset.count_rows(where))
+            return int(scanner.count_rows())
 
     def indices(self) -> list[IndexInfo]:
         """Indexes by name, with the fragments of this version that each covers."""
@@ -183,6 +191,13 @@ class PinnedTable:
             )
             for name, parts in found.items()
         ]
+
+    def built_on(self) -> str | None:
+        """The version this one was committed on, as its transaction says (one request); None for a birth."""
+        with lance_call(f"read the transaction of version {self.version} of table {self.table}"):
+            found = self._dataset.read_transaction(int(self.version))
+        base = (found.transaction_properties or {}).get(BASE_PROPERTY)
+        return None if base == "0" else base
 
     def files(self) -> set[str]:
         """Every file this version names, by key relative to the graph's root; a key ending in '/' is a folder.
@@ -209,47 +224,52 @@ class PinnedTable:
     def _reads_whole_column(self, values: int) -> bool:
         return values > _FEW_VALUES and values * _SCAN_INSTEAD_RATIO > self.rows
 
-    def _pushes(self, where: pc.Expression) -> bool:
-        """Whether Lance can evaluate the filter: not if it names a column that this version lacks."""
-        try:
-            where.to_substrait(self.schema)
-        except (KeyError, pa.ArrowInvalid):
-            return False
-        return True
-
     def _stream(
         self, shape: Shape, where: pc.Expression | None, hidden_ids: Collection[str], limit: int | None
     ) -> Iterator[pa.RecordBatch]:
         if not self.rows:
             return
-        shown = ~pc.field("id").isin(list(hidden_ids)) if hidden_ids else None
-        if where is None or self._pushes(where):
-            condition = where if shown is None else (shown if where is None else where & shown)
-            for batch in self._scanner(shape.physical, condition, limit=limit):
+        shown = ~pc.field("id").isin(pa.array(hidden_ids, pa.utf8())) if hidden_ids else None
+        scanner = self._pushed(shape, both(where, shown), limit)
+        if scanner is not None:
+            for batch in self._batches_of(scanner):
                 yield shape.fit_batch(batch)
             return
-        # The filter names a column that is null in all these rows; only Arrow can be told so.
-        everything = self._shape(None, shape.known)
-        for batch in self._scanner(everything.physical, shown):
-            kept = pa.Table.from_batches([everything.fit_batch(batch)]).filter(where)
+        # Only Arrow can be told that a column is null in all these rows, or evaluate what Lance cannot.
+        wider = self._shape(with_columns(shape.out.names, "id", *referred(where, shape.known)), shape.known)
+        for batch in self._batches_of(self._scanner(wider.physical, shown)):
+            with lance_call(f"filter table {self.table}"):
+                kept = pa.Table.from_batches([wider.fit_batch(batch)]).filter(where)
             yield from shape.fit(kept).to_batches()
+
+    def _pushed(self, shape: Shape, where: pc.Expression | None, limit: int | None) -> LanceScanner | None:
+        """A scanner that evaluates the filter itself, or None if Lance cannot."""
+        if where is not None and not lance_evaluates(where, shape.known, self.schema):
+            return None
+        try:
+            return self._scanner(shape.physical, where, limit=limit)
+        except Unsupported:
+            return None
 
     def _scanner(
         self,
         columns: list[str],
-        where: pc.Expression | None,
+        where: pc.Expression | str | None,
         fragment_ids: Collection[int] | None = None,
         *,
         address: bool = False,
         limit: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> LanceScanner:
+        only = None
+        if fragment_ids is not None:
+            only = [one for one in self._dataset.get_fragments() if one.fragment_id in fragment_ids]
         with lance_call(f"read table {self.table}"):
-            only = None
-            if fragment_ids is not None:
-                only = [one for one in self._dataset.get_fragments() if one.fragment_id in fragment_ids]
-            scanner = self._dataset.scanner(
+            return self._dataset.scanner(
                 columns=columns, filter=where, limit=limit, fragments=only, with_row_address=address
             )
+
+    def _batches_of(self, scanner: LanceScanner) -> Iterator[pa.RecordBatch]:
+        with lance_call(f"read table {self.table}"):
             yield from scanner.to_batches()
 
     def _matches(
@@ -266,8 +286,8 @@ class PinnedTable:
         schema = pa.schema([*fields, _ADDRESS] if address else fields)
         batches: list[pa.RecordBatch] = []
         for at in range(0, len(values) if self.rows else 0, _VALUES_PER_FILTER):
-            where = pc.field(column).isin(values[at : at + _VALUES_PER_FILTER])
-            batches += self._scanner(columns, where, fragment_ids, address=address)
+            where = equals_any(self.schema.field(column), values[at : at + _VALUES_PER_FILTER])
+            batches += self._batches_of(self._scanner(columns, where, fragment_ids, address=address))
         return pa.Table.from_batches(batches, schema)
 
     def _hash_matches(self, column: str, values: Sequence[Any], fragment_ids: Collection[int] | None) -> pa.Table:
@@ -276,7 +296,7 @@ class PinnedTable:
         schema = pa.schema([self.schema.field(column), _ADDRESS])
         kept = (
             batch.filter(pc.is_in(batch.column(column), wanted))
-            for batch in self._scanner([column], None, fragment_ids, address=True)
+            for batch in self._batches_of(self._scanner([column], None, fragment_ids, address=True))
         )
         return pa.Table.from_batches(kept, schema)
 

@@ -97,6 +97,29 @@ class StagedTable:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StagedVersion:
+    """A physical change (index, compaction) that is already a detached version, built on `base_version`.
+
+    It holds the same rows. It cannot be moved to another base: whoever lost the race drops it.
+    """
+
+    table: str
+    base_version: str
+    version: str
+
+    @property
+    def is_empty(self) -> bool:
+        return self.version == self.base_version
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "base_version": self.base_version, "version": self.version}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> StagedVersion:
+        return cls(raw["table"], raw["base_version"], raw["version"])
+
+
 def dumped(fragment: FragmentMetadata) -> str:
     return json.dumps(fragment.to_json())
 

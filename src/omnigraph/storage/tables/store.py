@@ -21,18 +21,21 @@ from omnigraph.storage.tables.building import (
     delete_from,
     empty_table,
     fitted,
-    operation_of,
+    operations_of,
     unchanged_fragments,
 )
 from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
-from omnigraph.storage.tables.pinned import PinnedTable
-from omnigraph.storage.tables.staged import StagedTable, TableDelta, dumped, loaded
+from omnigraph.storage.tables.indexing import IndexSpec, build, plan_index, removed, segments_of
+from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable
+from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, rewrite_operation, run_rewrite
+from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
 
 if TYPE_CHECKING:
     import lance
     from lance import LanceOperation
     from lance.fragment import FragmentMetadata
+    from lance.optimize import RewriteResult
 
 _BIRTH_VERSION = "1"
 _FILE_FORMAT = "2.2"
@@ -54,7 +57,7 @@ class IoStats:
     write_bytes: int
 
     @classmethod
-    def of(cls, seen: Any) -> IoStats:  # noqa: ANN401 - Lance does not name the class of its counters
+    def of(cls, seen: Any) -> IoStats:
         return cls(seen.read_iops, seen.write_iops, seen.read_bytes, seen.written_bytes)
 
     def __add__(self, other: IoStats) -> IoStats:
@@ -189,13 +192,46 @@ class TableStore:
             adds_columns=bool(added_fields(base, staged.schema)),
         )
 
-    def commit(self, base: PinnedTable, staged: StagedTable) -> PinnedTable:
+    def stage_index(self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str] = ()) -> StagedVersion:
+        """Build what is missing of the wanted indexes, as further segments; forget dropped names and dead segments."""
+        made = self._indexed(base, wanted, drop, base.version)
+        return StagedVersion(base.table, base.version, made.version)
+
+    def stage_rewrite(
+        self, base: PinnedTable, indexes: Sequence[IndexSpec] = (), options: RewriteOptions | None = None
+    ) -> StagedVersion:
+        """Compact the table here, then index the new fragments."""
+        tasks = plan_rewrite(base, options or RewriteOptions())
+        return self.finish_rewrite(base, [run_rewrite(base, task) for task in tasks], indexes)
+
+    def finish_rewrite(
+        self, base: PinnedTable, results: Sequence[RewriteResult], indexes: Sequence[IndexSpec] = ()
+    ) -> StagedVersion:
+        """The version that holds what the tasks of `plan_rewrite(base)` wrote, wherever they ran.
+
+        A rewritten fragment is covered by no index (rows are known by their address), so a second commit on top
+        indexes the new ones; only the last of the two versions is ever named.
+        """
+        done = [one for one in results if one.new_fragments or one.original_fragments]
+        if not done:
+            return StagedVersion(base.table, base.version, base.version)
+        files = [name for one in done for new in one.new_fragments for name in fragment_files(new)]
+        between = self._commit(base.table, base, rewrite_operation(base, done), files)
+        made = self._keep(self._indexed(between, indexes, (), base.version))
+        return StagedVersion(base.table, base.version, made.version)
+
+    def commit(self, base: PinnedTable, staged: StagedTable | StagedVersion) -> PinnedTable:
         """The version that `staged` makes of `base`: durable, warm in memory, and named by nobody yet."""
         if (staged.table, staged.base_version) != (base.table, base.version):
             raise AssertionError(f"staged for {staged.table}@{staged.base_version}, committed on {base}")
         if staged.is_empty:
             return base
-        return self._keep(self._commit(base.table, base, operation_of(base, staged), staged.files()))
+        if isinstance(staged, StagedVersion):
+            return self.open(staged.table, staged.version)
+        made = base
+        for operation in operations_of(base, staged):
+            made = self._commit(base.table, made, operation, staged.files(), built_on=base.version)
+        return self._keep(made)
 
     def io_stats(self) -> IoStats:
         """What Lance asked of the store so far, over all tables."""
@@ -211,8 +247,30 @@ class TableStore:
         if threads is not None:
             threads.shutdown()
 
+    def _indexed(
+        self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str], built_on: str
+    ) -> PinnedTable:
+        segments = segments_of(base)
+        rows = {one.id: one.num_rows for one in base.metadata}
+        plans = [plan for plan in (plan_index(spec, segments, rows) for spec in wanted) if plan is not None]
+        building = [plan for plan in plans if plan.fragments]
+        new = list(self._pool().map(lambda plan: build(base, plan.spec, plan.fragments), building))
+        gone = [one for plan in plans for one in plan.dead] + [one for one in segments if one.name in drop]
+        if not new and not gone:
+            return base
+        from lance import LanceOperation as Op
+
+        operation = Op.CreateIndex(new, [removed(one) for one in gone])
+        files = [f"_indices/{one.uuid}/" for one in new]
+        return self._keep(self._commit(base.table, base, operation, files, built_on=built_on))
+
     def _commit(
-        self, table: str, base: PinnedTable | None, operation: LanceOperation.BaseOperation, files: Iterable[str]
+        self,
+        table: str,
+        base: PinnedTable | None,
+        operation: LanceOperation.BaseOperation,
+        files: Iterable[str],
+        built_on: str | None = None,
     ) -> PinnedTable:
         """The only call of Lance's commit in the code base: detached, on a pinned handle; without one, a birth.
 
@@ -225,7 +283,8 @@ class TableStore:
 
         read_version = int(base.version) if base is not None else 0
         target = base.lance() if base is not None else self._uri(table)
-        transaction = Transaction(read_version, operation, transaction_properties={"base": str(read_version)})
+        properties = {BASE_PROPERTY: built_on or str(read_version)}
+        transaction = Transaction(read_version, operation, transaction_properties=properties)
         if base is not None and not base.lance().version == transaction.read_version == int(base.version):
             raise AssertionError(f"handle at {base.lance().version}, transaction on {read_version}, pin {base}")
         with lance_call(f"commit table {table}"):

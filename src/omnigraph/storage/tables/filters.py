@@ -1,0 +1,62 @@
+"""Filters: what Lance can evaluate, and what Arrow has to.
+
+Filters are Arrow expressions and reach Lance as Substrait, which knows no unsigned numbers and no binary columns;
+what it cannot carry is evaluated here on the rows. Both sides agree except on `~isin` over nulls: Lance follows
+SQL (null is neither in nor out), Arrow does not, so plans add `is_valid` where that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def _carried(kind: pa.DataType) -> bool:
+    return not (pa.types.is_unsigned_integer(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary(kind))
+
+
+def refers_to(where: pc.Expression, schema: pa.Schema, name: str) -> bool:
+    """Whether the filter names the column: it then cannot be bound without it."""
+    without = pa.schema([one for one in schema if one.name != name])
+    try:
+        without.empty_table().filter(where)
+    except pa.ArrowInvalid as error:
+        return f"FieldRef.Name({name})" in str(error)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return False
+    return False
+
+
+def referred(where: pc.Expression, schema: pa.Schema) -> list[str]:
+    return [one.name for one in schema if refers_to(where, schema, one.name)]
+
+
+def lance_evaluates(where: pc.Expression, known: pa.Schema, held: pa.Schema) -> bool:
+    """False if the filter names a column that the version does not hold or that cannot be carried to Lance."""
+    doubtful = [one.name for one in known if one.name not in held.names or not _carried(held.field(one.name).type)]
+    return not any(refers_to(where, known, name) for name in doubtful)
+
+
+def equals_any(column: pa.Field, values: Sequence[Any]) -> pc.Expression | str | None:
+    """A filter for `column` being one of the values that an index can answer; None if Lance has no way to say it."""
+    if pa.types.is_unsigned_integer(column.type):
+        # As text, since Substrait cannot carry them; nothing but digits goes in.
+        return f"`{column.name}` IN ({', '.join(str(int(one)) for one in values)})"
+    if not _carried(column.type) or pa.types.is_nested(column.type):
+        return None
+    return pc.field(column.name).isin(pa.array(values, column.type))
+
+
+def both(*conditions: pc.Expression | None) -> pc.Expression | None:
+    """All of them; None stands for no condition."""
+    return _all(one for one in conditions if one is not None)
+
+
+def _all(conditions: Iterable[pc.Expression]) -> pc.Expression | None:
+    found: pc.Expression | None = None
+    for one in conditions:
+        found = one if found is None else found & one
+    return found

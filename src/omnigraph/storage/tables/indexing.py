@@ -1,0 +1,113 @@
+"""Indexes as segments: what to build, on which fragments, and which segments have become useless."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.pinned import PinnedTable
+
+if TYPE_CHECKING:
+    from lance.dataset import Index
+
+#: More segments than this of one name are merged by building the index anew: each is asked on every lookup.
+MAX_SEGMENTS = 8
+#: A vector index over fewer rows is worth nothing, and some kinds cannot be trained on them.
+MIN_VECTOR_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An index that should exist. `kind` is Lance's word: BTREE, BITMAP, LABEL_LIST, INVERTED, NGRAM, IVF_FLAT…"""
+
+    name: str
+    column: str
+    kind: str
+    params: tuple[tuple[str, Any], ...] = field(default=())
+
+    @property
+    def is_vector(self) -> bool:
+        return self.kind.startswith("IVF")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One built part of an index in one version."""
+
+    uuid: str
+    name: str
+    kind: str
+    field_ids: tuple[int, ...]
+    fragments: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """Build `spec` over `fragments`, and forget `dead` segments."""
+
+    spec: IndexSpec
+    fragments: tuple[int, ...]
+    dead: tuple[Segment, ...]
+
+
+def segments_of(base: PinnedTable) -> list[Segment]:
+    with lance_call(f"list indexes of table {base.table}"):
+        schema = base.lance().lance_schema
+        return [
+            Segment(
+                uuid=str(one["uuid"]),
+                name=one["name"],
+                kind=plain_kind(one["type"]),
+                field_ids=tuple(schema.field(name).id() for name in one["fields"]),
+                fragments=frozenset(one["fragment_ids"]),
+            )
+            for one in base.lance().list_indices()
+        ]
+
+
+def plain_kind(kind: str) -> str:
+    """One spelling for `BTree`, `BTREE`; `LabelList`, `LABEL_LIST`."""
+    return kind.replace("_", "").upper()
+
+
+def plan_index(spec: IndexSpec, segments: Collection[Segment], rows: dict[int, int]) -> IndexPlan | None:
+    """What is missing for `spec`, given the rows of each fragment; None if nothing is."""
+    own = [one for one in segments if one.name == spec.name]
+    alive = [one for one in own if one.fragments & rows.keys() and one.kind == plain_kind(spec.kind)]
+    covered = {fragment for one in alive for fragment in one.fragments}
+    missing = [fragment for fragment in rows if fragment not in covered]
+    if spec.is_vector and sum(rows[one] for one in missing) < MIN_VECTOR_ROWS:
+        missing = []
+    dead = [one for one in own if one not in alive]
+    if missing and len(alive) >= MAX_SEGMENTS:
+        missing, dead = list(rows), own
+    return IndexPlan(spec, tuple(missing), tuple(dead)) if missing or dead else None
+
+
+def build(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index:
+    """Write one segment that nobody names yet."""
+    with lance_call(f"index {spec.column} of table {base.table}"):
+        # `replace` only silences the check that the name is new; it removes nothing.
+        made = base.lance().create_index_uncommitted(
+            spec.column, spec.kind, name=spec.name, replace=True, fragment_ids=list(fragments), **dict(spec.params)
+        )
+        if spec.kind == "INVERTED":
+            # Committed as built it would be accepted, and then every search would fail.
+            made = base.lance().merge_existing_index_segments([made])
+    return made
+
+
+def removed(segment: Segment) -> Index:
+    """How a commit names a segment to forget; Lance looks at the uuid only."""
+    from lance.dataset import Index
+
+    return Index(
+        uuid=segment.uuid,
+        name=segment.name,
+        fields=list(segment.field_ids),
+        dataset_version=1,
+        fragment_ids=set(segment.fragments),
+        index_version=0,
+    )
