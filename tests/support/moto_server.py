@@ -1,6 +1,6 @@
 """A moto S3 server that is safe to race against, run as a script in its own process.
 
-    python -P moto_server.py
+    python -P moto_server.py [--eager-switching]
 
 It binds a free loopback port, prints `{"port": N}` as its only line of output and serves until its standard input
 ends, so that it never outlives the test session that holds the other end of the pipe.
@@ -110,7 +110,10 @@ class KeepAliveHandler(Handler):  # type: ignore[misc]
         """Say nothing about requests that went well."""
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
+    if "--eager-switching" in argv:
+        # Threads take turns after every few instructions: a missing lock shows within a few rounds of a race.
+        sys.setswitchinterval(1e-6)
     app: Any = AtomicMoto()  # not a WSGI application: the handler asks it for whole answers
     server = ThreadedWSGIServer("127.0.0.1", 0, app, handler=KeepAliveHandler)
     server.daemon_threads = True
@@ -123,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

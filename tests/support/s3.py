@@ -89,7 +89,7 @@ class S3Place:
             retry_config={"max_retries": max_retries, "retry_timeout": timedelta(seconds=timeout_s)},
         )
 
-    def keys(self) -> list[str]:
+    def list_keys(self) -> list[str]:
         """Every key below the place, in order."""
         return sorted(meta["path"] for meta in self.object_store().list().collect())
 
@@ -97,10 +97,10 @@ class S3Place:
 class ServerProcess:
     """A server script of this folder in its own process; it ends with `stop`, or with the process that started it."""
 
-    def __init__(self, script: str, *, timeout_s: float = START_TIMEOUT_S) -> None:
+    def __init__(self, script: str, *flags: str, timeout_s: float = START_TIMEOUT_S) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).with_name(script))],
+            [sys.executable, "-P", str(Path(__file__).with_name(script)), *flags],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -193,7 +193,12 @@ def race_put_if_absent(place: S3Place, *, racers: int, rounds: int) -> list[int]
         return won
 
     with ThreadPoolExecutor(racers) as pool:
-        won = list(pool.map(run, range(racers)))
+        racing = [pool.submit(run, racer) for racer in range(racers)]
+    failures = [error for future in racing if (error := future.exception()) is not None]
+    for error in failures:
+        if not isinstance(error, threading.BrokenBarrierError):
+            raise error  # the others only broke off because of this one
+    won = [future.result() for future in racing]
     for number in range(rounds):
         holder = int(bytes(obstore.get(stores[0], f"round-{number}").bytes()))
         if not won[holder][number]:
