@@ -184,7 +184,11 @@ class Catalog:
         return (one for one in self.types if one.kind == "edge" and node_id in (one.source, one.target))
 
     def to_json(self) -> dict[str, Any]:
-        return {"source": self.source, "interfaces": list(self.interfaces), "types": [_type_json(one) for one in self.types]}
+        return {
+            "source": self.source,
+            "interfaces": list(self.interfaces),
+            "types": [_type_json(one) for one in self.types],
+        }
 
     def encode(self) -> bytes:
         """Canonical bytes: the same catalog always gives the same hash."""
