@@ -24,6 +24,7 @@ from omnigraph.storage.store import ObjectInfo, ObjectMissing, PutResult
 FIRST_PAGE_KEYS = 100
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+_MAKES_FOLDERS = frozenset({"create", "write", "probe"})
 _REFUSED = frozenset({errno.EACCES, errno.EPERM})
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _UNAVAILABLE = {
@@ -241,14 +242,26 @@ class LocalStore:
         number = error.errno or 0
         if number in _ABSENT:
             self._check_root(verb, key)
+            if verb in _MAKES_FOLDERS:
+                return self._obstructed(verb, key, number)
             return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
         what = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
         if number in _REFUSED:
             return Forbidden(what, advice="Check the owner and the permissions of that directory", root=self._root)
         if number == errno.ENAMETOOLONG:
             return InvalidInput(what, code="invalid_key", advice="Use a shorter name", root=self._root)
+        if number == errno.EEXIST:
+            return self._obstructed(verb, key, number)
         code, advice = _UNAVAILABLE.get(number, ("io_error", "Check the disk and the file system"))
         return Unavailable(what, code=code, advice=advice, root=self._root)
+
+    def _obstructed(self, verb: str, key: str, number: int) -> OmnigraphError:
+        """A put that found no folder to put into: another process removed it, or a file stands in its place."""
+        what = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
+        if number == errno.ENOENT:
+            return Unavailable(what, code="folder_vanished", advice="Try again", root=self._root)
+        advice = "The address must be a directory, and nothing else may write into it"
+        return InvalidInput(what, code="invalid_address", advice=advice, root=self._root)
 
 
 def no_hard_links(root: str) -> Unsupported:
