@@ -117,6 +117,7 @@ class Header:
     actor: str | None
     message: str | None
     members: tuple[Member, ...]
+    branch: str  # the name the stream was born under
 
     @property
     def commit_id(self) -> str:
@@ -274,6 +275,7 @@ def _header_json(one: Header) -> dict[str, Any]:
         "actor": one.actor,
         "message": one.message,
         "members": [[m.op_id, m.actor, m.client_key, dict(m.counts)] for m in one.members],
+        "branch": one.branch,
     }
 
 
@@ -290,6 +292,7 @@ def _header_of(raw: Mapping[str, Any]) -> Header:
         raw["actor"],
         raw["message"],
         tuple(Member(*one) for one in raw["members"]),
+        raw["branch"],
     )
 
 

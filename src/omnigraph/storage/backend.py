@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -48,6 +48,10 @@ class Backend:
             if error is not None:
                 raise error
         return [future.result() for future in futures]
+
+    def later(self, work: Callable[[], B]) -> Future[B]:
+        """Start `work` now, beside what the caller does meanwhile."""
+        return self._workers.submit(work)
 
     def in_background(self, work: Callable[[], object]) -> None:
         """Work nobody waits for, such as a fold; its failure is nobody's failure. `close` waits for it."""

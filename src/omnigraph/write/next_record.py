@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from omnigraph.log.branches import MAIN
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.record import (
     NON_LOGICAL,
@@ -71,10 +72,11 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
         actor=first.options.actor,
         message=first.options.message,
         members=tuple(Member(one.op_id, one.options.actor, one.options.client_key, one.counts) for one in members),
+        branch=previous.header.branch,
     )
     return CommitRecord(
         header=header,
-        epoch=first.epoch or previous.epoch,
+        epoch=Epoch(previous.epoch.n + 1, first.epoch.holder) if first.epoch else previous.epoch,
         content_seq=previous.content_seq if first.kind in NON_LOGICAL else seq,
         pins=draft.pins,
         touched=draft.touched,
@@ -89,34 +91,30 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
 def first_record(stream: str, rid: str, op_id: str, schema: str, created_at: datetime) -> CommitRecord:
     """Record 0 of `main`: a pure function of the graph's stamp."""
     header = Header(
-        stream, 0, rid, "init", (), 0, schema, _to_millis(created_at), None, None, (Member(op_id, None, None, {}),)
+        stream=stream,
+        seq=0,
+        rid=rid,
+        kind="init",
+        parents=(),
+        gen=0,
+        schema=schema,
+        created_at=_to_millis(created_at),
+        actor=None,
+        message=None,
+        members=(Member(op_id, None, None, {}),),
+        branch=MAIN,
     )
     return CommitRecord(header, Epoch(), 0, {}, {}, WriteSet(), {})
 
 
-def fork_record(
-    source: CommitRecord, stream: str, rid: str, member: Member, now: datetime, message: str | None
-) -> CommitRecord:
+def fork_record(source: CommitRecord, header: Header) -> CommitRecord:
     """Record 0 of a branch: the source's state under a new stream, entries and stamps unchanged, no writer epoch.
 
     `changed_seq` starts anew, since seqs of different streams must never be compared.
     """
-    created_at = max(_to_millis(now), source.header.created_at)
-    header = Header(
-        stream,
-        0,
-        rid,
-        "fork",
-        (source.ref,),
-        source.header.gen + 1,
-        source.schema,
-        created_at,
-        member.actor,
-        message,
-        (member,),
-    )
     pins = {table: replace(pin, changed_seq=0) for table, pin in source.pins.items()}
-    return CommitRecord(header, Epoch(), 0, pins, {}, WriteSet(), source.overlay)
+    born = replace(header, created_at=max(_to_millis(header.created_at), source.header.created_at))
+    return CommitRecord(born, Epoch(), 0, pins, {}, WriteSet(), source.overlay)
 
 
 def live_folds(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:

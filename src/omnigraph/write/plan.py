@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from omnigraph.lang.schema.model import Catalog, EntityKind, TypeDef
 from omnigraph.log.overlay import OverlayTable
-from omnigraph.log.record import CommitRecord, Epoch, Header, Kind
+from omnigraph.log.record import CommitRecord, Header, Kind
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.view import TableView
 from omnigraph.storage.tables import StagedTable
@@ -105,6 +105,13 @@ class FoldAction:
     stamps: frozenset[tuple[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class EpochChange:
+    """A claim of the stream for one writer, or with None its release. The number follows from the previous record."""
+
+    holder: str | None
+
+
 @dataclass(frozen=True)
 class PublishPlan:
     """All that `publish` needs. A plan holds only its own change: pins and overlay come from the previous record."""
@@ -121,7 +128,7 @@ class PublishPlan:
     reshapes: Mapping[str, Reshape] = field(default_factory=dict)  # by a schema change: overlay entries in a new shape
     dropped: frozenset[str] = frozenset()  # by a schema change: tables no longer named
     merged: Header | None = None  # second parent
-    epoch: Epoch | None = None  # by a claim or a release
+    epoch: EpochChange | None = None
     gc: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] | None = None
     result: Mapping[str, Any] = field(default_factory=dict)

@@ -231,8 +231,8 @@ def fence_of(plan: PublishPlan, record: Entry) -> OmnigraphError | None:
             advice="Open the branch again by its name if it was re-created",
             stream=record.stream,
         )
-    if plan.kind == "epoch":
-        return None
+    if plan.kind == "epoch" and plan.holder is None:
+        return None  # a claim takes over from anybody; a release must still hold what it releases
     holder = record.epoch.holder
     if holder != plan.holder and (holder is not None or plan.holder is not None):
         return WriterFenced(

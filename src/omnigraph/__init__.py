@@ -1,0 +1,54 @@
+"""Omnigraph: a typed, versioned property graph on plain object storage."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omnigraph import errors
+    from omnigraph.lang import statements
+    from omnigraph.config import Config
+    from omnigraph.graph import CommitInfo, Graph, GraphView, Table, init, open
+    from omnigraph.write.plan import Receipt
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CommitInfo",
+    "Config",
+    "Graph",
+    "GraphView",
+    "Receipt",
+    "Table",
+    "__version__",
+    "errors",
+    "init",
+    "open",
+    "statements",
+]
+
+# Imported on first use: `import omnigraph` and `omnigraph --help` stay quick.
+_HOMES = {
+    "CommitInfo": "omnigraph.graph",
+    "Config": "omnigraph.config",
+    "Graph": "omnigraph.graph",
+    "GraphView": "omnigraph.graph",
+    "Receipt": "omnigraph.write.plan",
+    "Table": "omnigraph.graph",
+    "init": "omnigraph.graph",
+    "open": "omnigraph.graph",
+}
+_MODULES = {"errors": "omnigraph.errors", "statements": "omnigraph.lang.statements"}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the public name stands for
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

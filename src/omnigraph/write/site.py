@@ -1,0 +1,213 @@
+"""One graph as one process sees it: its branches, their publishers, and what creates and deletes branches."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+
+import pyarrow as pa
+
+from omnigraph.errors import BranchClosed, InvalidInput, SnapshotExpired, WriterFenced
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.log.branches import MAIN, BranchEntry, Registry, check_branch_name, no_such_branch
+from omnigraph.log.record import CommitRecord, Header, Kind, Member, Stub
+from omnigraph.log.snapshot import Catalogs
+from omnigraph.log.stamp import Stamp, read_stamp
+from omnigraph.log.stream import RecordStream, record_key
+from omnigraph.storage.backend import Backend
+from omnigraph.write.birth import birth_record, complete_birth, create_object, probe_for_writing
+from omnigraph.write.fold import Folder
+from omnigraph.write.idempotency import OPS_SCHEMA, OPS_TYPE
+from omnigraph.write.next_record import fork_record
+from omnigraph.write.plan import EpochChange, PublishPlan, Receipt, WriteOptions, WriteTxn
+from omnigraph.write.publish import Publisher
+from omnigraph.write.submit import Writer
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One live incarnation of a branch in this process."""
+
+    entry: BranchEntry
+    publisher: Publisher
+    folder: Folder
+    writer: Writer
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+
+class Site:
+    """Shared by all handles of a process on one graph, so that its writers queue instead of racing each other."""
+
+    def __init__(self, backend: Backend, stamp: Stamp, *, read_only: bool) -> None:
+        self.backend = backend
+        self.stamp = stamp
+        self.read_only = read_only
+        self.catalogs = Catalogs(backend)
+        self.registry = Registry(backend.store)
+        self._branches: dict[str, Branch] = {}
+        self._lock = Lock()
+
+    @classmethod
+    def open(cls, backend: Backend, *, read_only: bool) -> Site:
+        """Read the stamp and, for writing, make sure that the store keeps its promises."""
+        stamp, data = read_stamp(backend.store)
+        if not read_only:
+            probe_for_writing(backend, data)
+        return cls(backend, stamp, read_only=read_only)
+
+    def records(self, stream: str) -> RecordStream:
+        config = self.backend.config
+        return RecordStream(
+            self.backend.store, stream, listed_in_order=self.backend.listed_in_order, read_ahead=config.read_ahead
+        )
+
+    def branch(self, name: str) -> Branch:
+        """The live branch of this name, from memory if it was opened here and is still alive."""
+        entry = self._entry(name)
+        with self._lock:
+            known = self._branches.get(entry.stream)
+        if known is None:
+            known = self._open(entry)
+        if known.publisher.head.kind == "close":
+            self._bury(entry)
+            raise no_such_branch(name)
+        return known
+
+    def branch_names(self) -> list[str]:
+        return sorted({MAIN, *self.registry.names()})
+
+    def create_branch(self, name: str, source: CommitRecord, options: WriteOptions) -> CommitRecord:
+        """A branch that starts at `source`. Two PUTs, no table is touched.
+
+        The record comes first and the registry last, so a crash in between leaves a stream nobody knows. After
+        the record is written the source is read again: if cleanup collected it meanwhile, one of the two sees it.
+        """
+        check_branch_name(name)
+        _refuse_main(name, "created")
+        backend = self.backend
+        stream = backend.ids.ulid()
+        member = Member(backend.ids.ulid(), options.actor, options.client_key, {})
+        header = Header(
+            stream=stream,
+            seq=0,
+            rid=backend.ids.token(16),
+            kind="fork",
+            parents=(source.ref,),
+            gen=source.header.gen + 1,
+            schema=source.schema,
+            created_at=backend.clock.now(),
+            actor=options.actor,
+            message=options.message,
+            members=(member,),
+            branch=name,
+        )
+        record = fork_record(source, header)
+        create_object(backend, record_key(stream, 0), record.encoded)
+        backend.pauses.reach("branch.create.before-registry")
+        entry, still_there = self._register(name, stream, source)
+        if isinstance(still_there, Stub):
+            self.registry.tombstone(entry)
+            raise still_there.expired()
+        if still_there is None:
+            self.registry.tombstone(entry)
+            raise SnapshotExpired(f"commit {source.commit_id} is gone", advice="Name a newer commit")
+        self._remember(entry, record)
+        return record
+
+    def delete_branch(self, name: str, options: WriteOptions) -> Receipt:
+        """Close the stream, which fences every writer in flight, then say so in the registry."""
+        _refuse_main(name, "deleted")
+        branch = self.branch(name)
+        try:
+            receipt = branch.writer.run(_Close(self.backend), options)
+        except BranchClosed:
+            receipt = Receipt(None)
+        self.backend.pauses.reach("branch.delete.before-registry")
+        self._bury(branch.entry)
+        return receipt
+
+    def claim(self, branch: Branch, options: WriteOptions) -> str:
+        """Become the only writer of the branch, taking over from any other. The answer is the proof to write with."""
+        holder = self.backend.ids.token(16)
+        branch.writer.run(_EpochOperation(self.backend, holder), options)
+        return holder
+
+    def release(self, branch: Branch, holder: str, options: WriteOptions) -> None:
+        """End a claim. Nothing is left to do if somebody took over or the branch is gone."""
+        with suppress(WriterFenced, BranchClosed):
+            branch.writer.run(_EpochOperation(self.backend, None), options, holder=holder)
+
+    def schema_of(self, record: CommitRecord, table: str) -> pa.Schema:
+        if table == OPS_TYPE.id:
+            return OPS_SCHEMA
+        return arrow_schema(self.catalogs.get(record.schema).by_id[table])
+
+    def _entry(self, name: str) -> BranchEntry:
+        if name == MAIN:
+            return BranchEntry(MAIN, 0, self.stamp.main_stream)
+        check_branch_name(name)
+        return self.registry.live(name)
+
+    def _open(self, entry: BranchEntry) -> Branch:
+        head = self.records(entry.stream).newest()
+        if head is None and entry.name == MAIN:
+            head = birth_record(self.stamp) if self.read_only else complete_birth(self.backend, self.stamp)
+        if head is None:
+            raise no_such_branch(entry.name)
+        return self._remember(entry, head)
+
+    def _remember(self, entry: BranchEntry, head: CommitRecord) -> Branch:
+        publisher = Publisher(self.backend, self.records(entry.stream), head)
+        folder = Folder(self.backend, publisher, self.schema_of)
+        writer = Writer(self.backend, self.catalogs, publisher, folder)
+        with self._lock:
+            return self._branches.setdefault(entry.stream, Branch(entry, publisher, folder, writer))
+
+    def _register(self, name: str, stream: str, source: CommitRecord) -> tuple[BranchEntry, CommitRecord | Stub | None]:
+        """The registry entry and, in the same hop, the source as it is now."""
+        looked = self.backend.later(lambda: self.records(source.stream).get(source.seq))
+        entry = self.registry.create(name, stream)
+        return entry, looked.result()
+
+    def _bury(self, entry: BranchEntry) -> None:
+        """Complete a deletion in the registry; somebody may have crashed before that."""
+        with self._lock:
+            self._branches.pop(entry.stream, None)
+        if not self.read_only:
+            self.registry.tombstone(entry)
+
+
+class _Close:
+    """The last record of a stream."""
+
+    kind: Kind = "close"
+
+    def __init__(self, backend: Backend) -> None:
+        self.op_id = backend.ids.ulid()
+
+    def prepare(self, txn: WriteTxn) -> PublishPlan:
+        return PublishPlan(self.kind, self.op_id, txn.record)
+
+
+class _EpochOperation:
+    """A claim of the branch, or its release."""
+
+    kind: Kind = "epoch"
+
+    def __init__(self, backend: Backend, holder: str | None) -> None:
+        self.op_id = backend.ids.ulid()
+        self._change = EpochChange(holder)
+
+    def prepare(self, txn: WriteTxn) -> PublishPlan:
+        return PublishPlan(self.kind, self.op_id, txn.record, epoch=self._change)
+
+
+def _refuse_main(name: str, verb: str) -> None:
+    if name.casefold() == MAIN:
+        raise InvalidInput(
+            f"{MAIN!r} cannot be {verb}", code="reserved_branch", advice="Choose another name", branch=name
+        )
