@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omnigraph import errors
-    from omnigraph.lang import statements
     from omnigraph.config import Config
     from omnigraph.graph import CommitInfo, Graph, GraphView, Table, init, open
+    from omnigraph.lang import statements
     from omnigraph.write.plan import Receipt
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _HOMES = {
 _MODULES = {"errors": "omnigraph.errors", "statements": "omnigraph.lang.statements"}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the public name stands for
+def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name in _HOMES:
