@@ -13,6 +13,7 @@ from omnigraph.lang.schema.rules import Violation, row_violations
 from omnigraph.lang.schema.values import to_output
 from omnigraph.storage.backend import Backend
 from omnigraph.write.claims import unique_key
+from omnigraph.write.plan import TableAction
 from omnigraph.write.table_state import RowChange, TableState
 
 VIOLATIONS_MAX = 100
@@ -22,14 +23,19 @@ StateOf = Callable[[TypeDef], TableState]
 _Probe = Callable[[], list[Violation]]
 
 
-def check_changes(backend: Backend, catalog: Catalog, state_of: StateOf, changes: Changes) -> None:
+def check_changes(
+    backend: Backend, catalog: Catalog, state_of: StateOf, changes: Changes, actions: Sequence[TableAction]
+) -> None:
     """Raise ConstraintViolation with everything the changes would break, up to a hundred. All probes run at once."""
-    probes: list[_Probe] = []
+    probes: list[_Probe] = [
+        partial(row_violations, catalog.by_id[action.table], action.rows, limit=VIOLATIONS_MAX)
+        for action in actions
+        if action.rows is not None
+    ]
     for table, rows in changes.items():
         one, state = catalog.by_id[table], state_of(catalog.by_id[table])
         after = [change for change in rows if change.after is not None]
         if after:
-            probes.append(partial(_values, one, state, after))
             probes += [partial(_unique, one, columns, state, after) for columns in one.uniques]
         if one.kind == "edge":
             probes.append(partial(_endpoints, one, catalog, state_of, after))
@@ -49,11 +55,6 @@ def violations_error(found: Sequence[Violation]) -> ConstraintViolation:
         violations=[one.to_json() for one in ordered[:VIOLATIONS_MAX]],
         violation_count=len(found),
     )
-
-
-def _values(one: TypeDef, state: TableState, after: Sequence[RowChange]) -> list[Violation]:
-    rows = state.action(after).rows
-    return row_violations(one, rows, limit=VIOLATIONS_MAX) if rows is not None else []
 
 
 def _unique(one: TypeDef, columns: Sequence[str], state: TableState, after: Sequence[RowChange]) -> list[Violation]:

@@ -116,14 +116,15 @@ class _Run:
         changes = {table: rows for table, rows in changes.items() if rows}
         if not changes:
             return Receipt(None, _NOTHING)
-        check_changes(self._backend, self._txn.catalog, self.state, changes)
+        actions = tuple(self._states[table].action(rows) for table, rows in changes.items())
+        check_changes(self._backend, self._txn.catalog, self.state, changes, actions)
         claim_changes(self._claims, self._txn.catalog, changes)
         return PublishPlan(
             kind=Mutation.kind,
             op_id=self._op_id,
             base=self._txn.record,
             footprint=self._claims.build(),
-            actions=tuple(self._states[table].action(rows) for table, rows in changes.items()),
+            actions=actions,
         )
 
     def _insert(self, one: TypeDef, values: Mapping[str, Any], fresh_id: str, *, strict: bool) -> _Insert:

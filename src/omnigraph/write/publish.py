@@ -68,6 +68,7 @@ class _Ticket:
         self.plan = plan
         self.deadline = deadline
         self.rounds = 0
+        self.in_flight = False
         self.outcome: Outcome | None = None
 
 
@@ -82,6 +83,7 @@ class Publisher:
         self._turn = Condition()
         self._queue: list[_Ticket] = []
         self._leading = False
+        self._own_rids: deque[str] = deque(maxlen=backend.config.walk_limit)
         self._pacing = Pacing(backend.clock, backend.ids)
 
     @property
@@ -99,6 +101,13 @@ class Publisher:
         ticket = _Ticket(plan, deadline)
         with self._turn:
             self._queue.append(ticket)
+        try:
+            return self._wait_for(ticket)
+        except BaseException:
+            self._withdraw(ticket)
+            raise
+
+    def _wait_for(self, ticket: _Ticket) -> Outcome:
         while True:
             with self._turn:
                 while ticket.outcome is None and self._leading:
@@ -112,6 +121,12 @@ class Publisher:
                 with self._turn:
                     self._leading = False
                     self._turn.notify_all()
+
+    def _withdraw(self, ticket: _Ticket) -> None:
+        """A caller that was interrupted while waiting leaves nothing behind, unless its record is on the way."""
+        with self._turn:
+            if ticket in self._queue and not ticket.in_flight:
+                self._queue.remove(ticket)
 
     def _lead_one_round(self) -> None:
         self._pacing.wait_for_turn()
@@ -148,12 +163,17 @@ class Publisher:
                 break  # it goes next, and nobody behind it may pass
             if group.is_full:
                 break
+        with self._turn:
+            members = [ticket for ticket in members if ticket in self._queue]
+            for ticket in members:
+                ticket.in_flight = True
         return head, members
 
     def _put(self, head: CommitRecord, members: Sequence[_Ticket]) -> None:
         backend = self._backend
         plans = [_trimmed(ticket.plan, head) for ticket in members]
         record = next_record(head, plans, backend.ids.token(16), backend.clock.now())
+        self._own_rids.append(record.rid)
         point = "fold" if record.kind == "fold" else "write"
         backend.pauses.reach(f"{point}.before-record")
         started = backend.clock.monotonic()
@@ -165,9 +185,9 @@ class Publisher:
             for ticket in members:
                 self._settle(ticket, Published(record))
             return
-        self._pacing.saw_foreign()
         for ticket in members:
             ticket.rounds += 1
+            ticket.in_flight = False
         self._follow([outcome.by, *self.records.after_many(outcome.by.seq, limit=backend.config.walk_limit)])
 
     def _verdict(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[Entry]) -> Outcome | None:
@@ -195,7 +215,8 @@ class Publisher:
         """Take over records of other processes."""
         if not entries:
             return
-        self._pacing.saw_foreign()
+        if any(one.rid not in self._own_rids for one in entries):
+            self._pacing.saw_foreign()
         if len(entries) > self._backend.config.walk_limit:
             newest = self.records.newest()
             assert newest is not None
