@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -89,7 +90,12 @@ class KeepAliveHandler(Handler):  # type: ignore[misc]
             return
         environ = self.make_environ()
         environ["wsgi.input"] = io.BytesIO(body)
-        self._write(*self.server.app.answer(environ))
+        try:
+            answer = self.server.app.answer(environ)
+        except Exception:  # noqa: BLE001 - a fault of moto's own is an answer too
+            traceback.print_exc()
+            answer = ("500 Internal Server Error", [], b"<Error><Code>InternalError</Code></Error>")
+        self._write(*answer)
 
     def _write(self, status: str, headers: list[tuple[str, str]], body: bytes) -> None:
         code, _, reason = status.partition(" ")

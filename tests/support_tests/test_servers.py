@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import quote
+
 import lance
 import obstore
 import pyarrow as pa
 import pytest
 
-from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place, ServerProcess, fresh_bucket, race_put_if_absent, request
 
 pytestmark = pytest.mark.s3
 
 
 def test_moto_has_one_winner_per_key() -> None:
-    """On a server whose threads switch eagerly: there, moto without its lock has two winners in every tenth round."""
+    """On a server whose threads switch eagerly: there, moto without the lock has several winners in some rounds."""
     server = ServerProcess("moto_server.py", "--eager-switching")
     try:
         with fresh_bucket(server) as place:
@@ -30,7 +32,7 @@ def test_seaweed_has_one_winner_per_key(seaweed_place: S3Place) -> None:
 
 @pytest.mark.slow
 def test_seaweed_has_one_winner_per_key_of_sixteen(seaweed_place: S3Place) -> None:
-    assert race_put_if_absent(seaweed_place, racers=16, rounds=40) == [1] * 40
+    assert race_put_if_absent(seaweed_place, racers=16, rounds=20) == [1] * 20
 
 
 def test_every_place_is_empty_and_apart(moto_server: ServerProcess, s3_place: S3Place) -> None:
@@ -77,14 +79,21 @@ def test_moto_answers_as_s3_does(s3_place: S3Place) -> None:
         obstore.get(store, "a/b c+d%e")
 
 
-def test_listings_are_in_order_and_paged(s3_proxy: Proxy, proxied_place: S3Place) -> None:
-    store = proxied_place.object_store()
-    for number in reversed(range(1005)):
-        obstore.put(store, f"k{number:04d}", b"")
-    with s3_proxy.measure() as traffic:
-        keys = [meta["path"] for page in obstore.list(store) for meta in page]
-    assert traffic.count("LIST") == 2
-    assert keys == [f"k{number:04d}" for number in range(1005)]
+def test_listings_are_in_order_and_paged(moto_server: ServerProcess, s3_place: S3Place) -> None:
+    store = s3_place.object_store()
+    for name in ("d", "b", "e", "a", "c"):
+        obstore.put(store, name, b"")
+    pages: list[list[str]] = []
+    token = ""
+    while len(pages) < 5:
+        query = f"list-type=2&prefix={s3_place.prefix}/&max-keys=2{token}"
+        _, body = request(moto_server, "GET", f"/{s3_place.bucket}?{query}")
+        pages.append(re.findall(r"<Key>g/(.)</Key>", body.decode()))
+        following = re.search(r"<NextContinuationToken>([^<]+)<", body.decode())
+        if following is None:
+            break
+        token = f"&continuation-token={quote(following[1], safe='')}"
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_a_server_ends_with_its_input() -> None:
