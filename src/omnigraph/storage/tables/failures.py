@@ -29,11 +29,12 @@ _REFUSED = re.compile(
 )
 _BROKEN = re.compile(
     r"file size is too small|fill whole buffer|corrupt|magic|unexpected end|failed to decode|decode error"
-    r"|out of (?:range|bounds)|checksum|panicked",
+    r"|out of (?:range|bounds)|invalid range|sufficient data|checksum|panicked",
     re.IGNORECASE,
 )
+_IO = re.compile(r"LanceError\(IO\)|Generic \w+ error|HTTP|timed? ?out|connection|os error", re.IGNORECASE)
 _BEYOND = re.compile(r"Substrait", re.IGNORECASE)
-_WRONG = re.compile(r"Invalid user input|No match for FieldRef|No field named|Schema error", re.IGNORECASE)
+_WRONG = re.compile(r"No match for FieldRef|No field named|Schema error", re.IGNORECASE)
 
 
 def told_apart(error: BaseException, what: str) -> OmnigraphError:
@@ -47,7 +48,7 @@ def told_apart(error: BaseException, what: str) -> OmnigraphError:
         return InvalidInput(f"{what}: {text}")
     if _MISSING.search(text):
         return ObjectMissing(f"{what}: a file is missing ({text})")
-    if _BROKEN.search(text) or not isinstance(error, (OSError, ValueError, RuntimeError)):
+    if _BROKEN.search(text) or not (isinstance(error, OSError) or _IO.search(text)):
         return Corruption(f"{what}: unreadable ({text})", advice="Run `omnigraph verify` to see what is damaged")
     return Unavailable(f"{what}: the store did not answer ({text})", advice="Try again later")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.pinned import PinnedTable
+from omnigraph.storage.tables.pinned import PinnedTable, Segment, plain_kind
 
 if TYPE_CHECKING:
     from lance.dataset import Index
@@ -33,43 +33,12 @@ class IndexSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """One built part of an index in one version."""
-
-    uuid: str
-    name: str
-    kind: str
-    field_ids: tuple[int, ...]
-    fragments: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
 class IndexPlan:
     """Build `spec` over `fragments`, and forget `dead` segments."""
 
     spec: IndexSpec
     fragments: tuple[int, ...]
     dead: tuple[Segment, ...]
-
-
-def segments_of(base: PinnedTable) -> list[Segment]:
-    with lance_call(f"list indexes of table {base.table}"):
-        schema = base.lance().lance_schema
-        return [
-            Segment(
-                uuid=str(one["uuid"]),
-                name=one["name"],
-                kind=plain_kind(one["type"]),
-                field_ids=tuple(schema.field(name).id() for name in one["fields"]),
-                fragments=frozenset(one["fragment_ids"]),
-            )
-            for one in base.lance().list_indices()
-        ]
-
-
-def plain_kind(kind: str) -> str:
-    """One spelling for `BTree`, `BTREE`; `LabelList`, `LABEL_LIST`."""
-    return kind.replace("_", "").upper()
 
 
 def plan_index(spec: IndexSpec, segments: Collection[Segment], rows: dict[int, int]) -> IndexPlan | None:

@@ -50,6 +50,23 @@ class IndexInfo:
     segments: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One built part of an index in one version; `fragments` may name some that are gone."""
+
+    uuid: str
+    name: str
+    kind: str
+    field_ids: tuple[int, ...]
+    columns: tuple[str, ...]
+    fragments: frozenset[int]
+
+
+def plain_kind(kind: str) -> str:
+    """One spelling for `BTree` and `BTREE`, `LabelList` and `LABEL_LIST`."""
+    return kind.replace("_", "").upper()
+
+
 class PinnedTable:
     """One version of one table. Immutable and thread-safe; opening it cost its manifest, reading costs the data.
 
@@ -177,20 +194,35 @@ class PinnedTable:
     def indices(self) -> list[IndexInfo]:
         """Indexes by name, with the fragments of this version that each covers."""
         here = {one.id for one in self.metadata}
-        found: dict[str, list[dict[str, Any]]] = {}
-        with lance_call(f"list indexes of table {self.table}"):
-            for one in self._dataset.list_indices():
-                found.setdefault(one["name"], []).append(one)
+        found: dict[str, list[Segment]] = {}
+        for one in self.segments():
+            found.setdefault(one.name, []).append(one)
         return [
             IndexInfo(
                 name=name,
-                kind=str(parts[0]["type"]).upper(),
-                columns=tuple(parts[0]["fields"]),
-                covered_fragments=frozenset(f for part in parts for f in part["fragment_ids"] if f in here),
-                segments=tuple(str(part["uuid"]) for part in parts),
+                kind=parts[0].kind,
+                columns=parts[0].columns,
+                covered_fragments=frozenset(fragment for one in parts for fragment in one.fragments & here),
+                segments=tuple(one.uuid for one in parts),
             )
             for name, parts in found.items()
         ]
+
+    def segments(self) -> list[Segment]:
+        """Every part of every index; at most one request, and none if there is no index."""
+        with lance_call(f"list indexes of table {self.table}"):
+            return [
+                Segment(
+                    uuid=str(part.uuid),
+                    name=index.name,
+                    kind=plain_kind(index.index_type),
+                    field_ids=tuple(index.fields),
+                    columns=tuple(index.field_names),
+                    fragments=frozenset(part.fragment_ids),
+                )
+                for index in self._dataset.describe_indices()
+                for part in index.segments
+            ]
 
     def built_on(self) -> str | None:
         """The version this one was committed on, as its transaction says (one request); None for a birth."""
@@ -206,7 +238,7 @@ class PinnedTable:
         """
         names = {"_versions/18446744073709551614.manifest", "_versions/latest_version_hint.json", self.manifest_file}
         names.update(name for one in self.metadata for name in fragment_files(one))
-        names |= {f"_indices/{uuid}/" for index in self.indices() for uuid in index.segments}
+        names.update(f"_indices/{one.uuid}/" for one in self.segments())
         transaction = self.manifest.get(_MANIFEST_TRANSACTION)
         if transaction:
             names.add(f"_transactions/{bytes(transaction).decode()}")

@@ -26,7 +26,7 @@ from omnigraph.storage.tables.building import (
 )
 from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
-from omnigraph.storage.tables.indexing import IndexSpec, build, plan_index, removed, segments_of
+from omnigraph.storage.tables.indexing import IndexSpec, build, plan_index, removed
 from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable
 from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, rewrite_operation, run_rewrite
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
@@ -146,7 +146,7 @@ class TableStore:
             removed_ids = _present([*written_ids.to_pylist(), *change.delete_ids], change.present_ids)
         # The data file, the deletion files and the index list that the commit needs are one hop together.
         writing = self._pool().submit(self._write, base, rows) if rows is not None and base.metadata else None
-        warming = self._pool().submit(base.indices) if base.metadata else None
+        warming = self._pool().submit(base.segments) if base.metadata else None
         deletions = delete_from(base, removed_ids, self._pool().map)
         fragments = writing.result() if writing is not None else self._write(base, rows)
         if warming is not None:
@@ -250,7 +250,7 @@ class TableStore:
     def _indexed(
         self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str], built_on: str
     ) -> PinnedTable:
-        segments = segments_of(base)
+        segments = base.segments()
         rows = {one.id: one.num_rows for one in base.metadata}
         plans = [plan for plan in (plan_index(spec, segments, rows) for spec in wanted) if plan is not None]
         building = [plan for plan in plans if plan.fragments]
