@@ -13,7 +13,7 @@ from omnigraph.errors import Forbidden, InvalidInput, NotFound, OmnigraphError, 
 from omnigraph.storage.address import normalise, open_store
 from omnigraph.storage.remote import open_remote
 from omnigraph.storage.store import ObjectMissing, PutResult, Store
-from tests.storage.s3_double import STAMP, Answer, S3Double
+from tests.storage.s3_double import STAMP, Answer, S3Double, serving
 
 Ask = Callable[[Store], object]
 ASKS: dict[str, Ask] = {
@@ -119,7 +119,12 @@ def test_a_refused_connection_is_unavailable(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("name", ["get", "put_if_absent", "list"])
-def test_a_silent_server_is_given_up_in_bounded_time(double: S3Double, name: str) -> None:
+def test_a_silent_server_is_given_up_in_bounded_time(name: str) -> None:
+    with serving() as double:  # its own: requests that were given up are still standing there
+        _ask_a_silent_server(double, name)
+
+
+def _ask_a_silent_server(double: S3Double, name: str) -> None:
     released = threading.Event()
 
     def be_silent(method: str, key: str) -> None:
@@ -207,6 +212,13 @@ def test_get_many_asks_in_parallel(double: S3Double, store: Store, monkeypatch: 
 
     monkeypatch.setattr(double, "answer", meet)
     assert store.get_many([f"k/{n}" for n in range(8)]) == [b"0"] + [None] * 7
+
+
+def test_a_failed_get_many_leaves_no_request_behind(double: S3Double, store: Store) -> None:
+    double.before = lambda method, key: Answer(403) if key == "g/k/0" else None
+    with pytest.raises(Forbidden):
+        store.get_many([f"k/{n}" for n in range(40)])
+    assert double.count("GET") == 40
 
 
 def test_delete_is_one_plain_request(double: S3Double, store: Store) -> None:

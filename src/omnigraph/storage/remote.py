@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,11 @@ class RemoteStore:
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         if len(keys) < 2:
             return [self._get_or_none(key) for key in keys]
-        return list(self._threads().map(self._get_or_none, keys))
+        threads = self._threads()
+        asked = [threads.submit(self._get_or_none, key) for key in keys]
+        # All have ended before an error is raised: no request of a failed call runs on behind the caller's back.
+        wait(asked)
+        return [one.result() for one in asked]
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         try:
