@@ -27,8 +27,8 @@ def check_query(query: t.Query, catalog: Catalog) -> c.CheckedQuery:
 
 def type_error(found: Diagnostics) -> TypeCheckError:
     """The error that carries these findings."""
-    first, text, details = summary(found)
-    return TypeCheckError(text, code=first.code, **details)
+    code, text, details = summary(found)
+    return TypeCheckError(text, code=code, **details)
 
 
 def check_into(query: t.Query, catalog: Catalog, found: Diagnostics) -> c.CheckedQuery | None:

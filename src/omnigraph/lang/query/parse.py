@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import ParseError
 from omnigraph.lang.diagnostics import Diagnostic, Diagnostics, render
+from omnigraph.lang.query.codes import CODES
 from omnigraph.lang.query.tree import Delete, MutationBody, Query, Span
 
 if TYPE_CHECKING:
@@ -60,31 +61,34 @@ def parse_into(source: str, file: str, found: Diagnostics) -> tuple[Query, ...]:
 
 def note(found: Diagnostics, code: str, span: Span, message: str, advice: str | None = None) -> None:
     """Add a finding at a span; only its first line is marked."""
+    assert code in CODES, code
     marked = found.source[span.start : span.end].split("\n", 1)[0].rstrip()
     found.add(code, message, span.line, span.column, width=max(1, len(marked)), advice=advice)
 
 
 def parse_error(found: Diagnostics) -> ParseError:
     """The error that carries these findings."""
-    first, text, details = summary(found)
-    return ParseError(text, code=first.code, **details)
+    code, text, details = summary(found)
+    return ParseError(text, code=code, **details)
 
 
-def summary(found: Iterable[Diagnostic]) -> tuple[Diagnostic, str, dict[str, Any]]:
-    """The first finding, the text for people, and the details every error about a text carries."""
+def summary(found: Iterable[Diagnostic]) -> tuple[str, str, dict[str, Any]]:
+    """The code, the text for people and the details of the error that carries these findings."""
     all_ = list(found)
     first = all_[0]
+    count = "one error" if len(all_) == 1 else f"{len(all_)} errors"
     details = {
         "file": first.file,
         "line": first.line,
         "column": first.column,
         "diagnostics": [one.to_json() for one in all_],
     }
-    return first, "\n".join(render(one) for one in all_), details
+    return first.code, f"the query text has {count}\n" + "\n".join(render(one) for one in all_), details
 
 
 @cache
-def _parser() -> Lark:
+def parser() -> Lark:
+    """The parser, built once; importing lark waits until a text is to be read."""
     from lark import Lark
 
     grammar = resources.files("omnigraph.lang.query").joinpath("query.lark").read_text(encoding="utf-8")
@@ -99,7 +103,7 @@ def _attempt(text: str, file: str, found: Diagnostics, *, collect: bool) -> tupl
     from omnigraph.lang.query.explain import explain
 
     try:
-        parsed = _parser().parse(text)
+        parsed = parser().parse(text)
         return tuple(build_query(one, found.source, file) for one in parsed.children)  # type: ignore[arg-type]
     except UnexpectedInput as error:
         if collect:
