@@ -1,8 +1,8 @@
 """Filters: what Lance can evaluate, and what Arrow has to.
 
-Filters are Arrow expressions and reach Lance as Substrait, which knows no unsigned numbers and no binary columns;
-what it cannot carry is evaluated here on the rows. Both sides agree except on `~isin` over nulls: Lance follows
-SQL (null is neither in nor out), Arrow does not, so plans add `is_valid` where that matters.
+Filters are Arrow expressions and reach Lance as Substrait, which knows no unsigned numbers, no binary columns and
+no vectors; what it cannot carry is evaluated here on the rows. Both sides agree except on `~isin` over nulls: Lance
+follows SQL (null is neither in nor out), Arrow does not, so plans add `is_valid` where that matters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 
 def _carried(kind: pa.DataType) -> bool:
-    return not (pa.types.is_unsigned_integer(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary(kind))
+    types = pa.types
+    return not (types.is_unsigned_integer(kind) or types.is_large_binary(kind) or types.is_fixed_size_list(kind))
 
 
 def refers_to(where: pc.Expression, schema: pa.Schema, name: str) -> bool:

@@ -201,8 +201,9 @@ class TableStore:
         self, base: PinnedTable, indexes: Sequence[IndexSpec] = (), options: RewriteOptions | None = None
     ) -> StagedVersion:
         """Compact the table here, then index the new fragments."""
-        tasks = plan_rewrite(base, options or RewriteOptions())
-        return self.finish_rewrite(base, [run_rewrite(base, task) for task in tasks], indexes)
+        own = self._twin(base)
+        results = [run_rewrite(own, task) for task in plan_rewrite(own, options or RewriteOptions())]
+        return self.finish_rewrite(base, results, indexes)
 
     def finish_rewrite(
         self, base: PinnedTable, results: Sequence[RewriteResult], indexes: Sequence[IndexSpec] = ()
@@ -254,7 +255,7 @@ class TableStore:
         rows = {one.id: one.num_rows for one in base.metadata}
         plans = [plan for plan in (plan_index(spec, segments, rows) for spec in wanted) if plan is not None]
         building = [plan for plan in plans if plan.fragments]
-        new = list(self._pool().map(lambda plan: build(base, plan.spec, plan.fragments), building))
+        new = list(self._pool().map(lambda plan: build(self._twin(base), plan.spec, plan.fragments), building))
         gone = [one for plan in plans for one in plan.dead] + [one for one in segments if one.name in drop]
         if not new and not gone:
             return base
@@ -305,17 +306,23 @@ class TableStore:
 
     def _adopt(self, table: str, made: lance.LanceDataset) -> lance.LanceDataset:
         """A handle of the shared session for one that was made outside of it, without a request."""
+        with self._lock:
+            self._outside = self._outside + IoStats.of(made.io_stats_snapshot())
+        return self._handle(table, made)
+
+    def _twin(self, base: PinnedTable) -> PinnedTable:
+        """The same version under a handle of its own: building an index locks the handle against all other use."""
+        return PinnedTable(base.table, self._handle(base.table, base.lance()))
+
+    def _handle(self, table: str, like: lance.LanceDataset) -> lance.LanceDataset:
         import lance
 
-        stats = made.io_stats_snapshot()
-        with self._lock:
-            self._outside = self._outside + IoStats.of(stats)
         return lance.LanceDataset(
             self._uri(table),
-            made.version,
+            like.version,
             storage_options=self._options,
             session=self._shared_session(),
-            serialized_manifest=bytes(made._ds.serialized_manifest()),
+            serialized_manifest=bytes(like._ds.serialized_manifest()),
         )
 
     def _write(self, base: PinnedTable, rows: pa.Table | None) -> list[FragmentMetadata]:
