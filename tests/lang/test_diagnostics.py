@@ -13,6 +13,10 @@ def test_excerpt_keeps_the_caret_aligned_behind_tabs_and_control_characters() ->
     assert excerpt("\t\x07x", 1, 3) == "  1 |   x\n    |   ^"
 
 
+def test_excerpt_counts_wide_and_combining_characters_as_a_terminal_does() -> None:
+    assert excerpt("漢e\u0301x", 1, 4) == "  1 | 漢e\u0301x\n    |    ^"
+
+
 def test_excerpt_of_the_place_after_the_last_character() -> None:
     assert excerpt("ab", 1, 3, 9) == "  1 | ab\n    |   ^"
 

@@ -6,6 +6,7 @@ sees all of them in one go.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +74,16 @@ def _excerpt_of(raw: str, line: int, column: int, width: int) -> str:
         text = text[first : first + EXCERPT_WIDTH]
         carets = max(1, min(carets, EXCERPT_WIDTH - (start - first)))
     gutter = str(line)
-    marks = " " * (start - first) + "^" * carets
+    before = text[: start - first]
+    marks = "".join(map(_blank, before)) + " " * (start - first - len(before)) + "^" * carets
     return f"  {gutter} | {text}".rstrip() + f"\n  {' ' * len(gutter)} | {marks}"
+
+
+def _blank(char: str) -> str:
+    """Spaces as wide as the character is on a terminal."""
+    if unicodedata.combining(char):
+        return ""
+    return "  " if unicodedata.east_asian_width(char) in "WF" else " "
 
 
 class Diagnostics:

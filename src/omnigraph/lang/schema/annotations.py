@@ -12,6 +12,10 @@ from omnigraph.lang.schema.problems import Problems
 from omnigraph.lang.schema.syntax import AnnotationNode, Literal, Range, Word
 
 _MAX_COUNT = 2**63 - 1
+_ONCE = frozenset({"key", "unique", "index", "range", "card", "default", "embed", "rename_from"}) | {
+    "description",
+    "instruction",
+}
 _HOW = {
     "key": "Write @key on a property, or @key(a, b)",
     "unique": "Write @unique on a property, or @unique(a, b)",
@@ -69,12 +73,12 @@ def keep(node: AnnotationNode, given: Given) -> Annotation:
 
 
 def once(nodes: Iterable[AnnotationNode], problems: Problems) -> list[AnnotationNode]:
-    """Annotations of one thing, without repetitions; `@check` may be repeated, since its expressions differ."""
+    """Annotations of one thing, without repetitions of those that mean something; metadata may come in numbers."""
     seen: dict[str, AnnotationNode] = {}
     result = []
     for node in nodes:
         name = node.name.text
-        if name in seen and name != "check":
+        if name in seen and name in _ONCE:
             problems.add("OG-S-070", node.at, f"@{name} is given twice", "Keep one of them")
             continue
         seen[name] = node

@@ -116,7 +116,7 @@ def _range(one: TypeDraft, rule: RangeDraft, rules: Rules, problems: Problems) -
         return
     name, kind = prop.name.text, prop.type
     if kind.is_list or kind.vector_size is not None or kind.scalar not in (*INTEGER_BOUNDS, *FLOATS):
-        problems.add("OG-S-060", rule.at, f"'{name}' has type {kind}, not a number", "Use @check for a String")
+        problems.add("OG-S-060", rule.at, f"'{name}' has type {kind}, not a number", "@range takes integers and floats")
         return
     if name in rules.ranges:
         problems.add("OG-S-055", rule.at, f"'{name}' has a @range already", "Keep one of them")
@@ -166,7 +166,7 @@ def _check(one: TypeDraft, rule: CheckDraft, rules: Rules, problems: Problems) -
         return
     name, kind = prop.name.text, prop.type
     if kind.is_list or kind.enum_values or kind.scalar is not Scalar.STRING:
-        problems.add("OG-S-062", rule.at, f"'{name}' has type {kind}, not a String", "Use @range for a number")
+        problems.add("OG-S-062", rule.at, f"'{name}' has type {kind}, not a String", "@check takes a String property")
     elif (name, pattern) in rules.checks:
         problems.add("OG-S-055", rule.at, f"the same @check of '{name}' is given twice", "Remove one of them")
     elif not reason:

@@ -44,6 +44,7 @@ def declare(tree: SchemaTree, problems: Problems) -> Declared:
             _check_ends(draft, found, problems)
     for draft in found.everything:
         draft.rules.extend(mark for prop in draft.properties.values() for mark in prop.marks)
+        draft.rules.sort(key=lambda rule: rule.at.offset)  # of two that clash, the later one is reported
     return found
 
 
@@ -154,7 +155,7 @@ def _read_body(draft: TypeDraft, problems: Problems) -> None:
             notes.refuse_cardinality(node, "inside a body", problems)
         elif node.name.text not in RULES:
             advice = "Write it behind a property, or before the '{' for the type"
-            notes.misplaced(node, "nothing", advice, problems)
+            problems.add("OG-S-072", node.at, f"@{node.name.text} belongs to nothing", advice)
     own: dict[str, Word] = {}
     for written in declaration.properties:
         prop = read_property(written, problems)

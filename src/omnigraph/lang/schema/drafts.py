@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from omnigraph.lang.schema.model import Annotation, Cardinality, PropType
 from omnigraph.lang.schema.syntax import Declaration, DeclarationKind, Literal, Range, Spot, Word
 
-
 ANY_NUMBER = Cardinality(0, None)
 
 

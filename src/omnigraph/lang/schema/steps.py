@@ -1,0 +1,224 @@
+"""The steps of a schema change and the plan that orders them.
+
+A step says what changes by identity and by name, whether rows are written anew (`rewrites_rows`) and whether every row
+must be checked first (`validates_rows`). Everything else about it is in the new catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from omnigraph.errors import InvalidInput
+
+NEEDS_DEFAULT = "OG-MF-103"
+UNSUPPORTED = "OG-MF-106"
+VIOLATED = "OG-MF-107"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`table` is the type as users see it, such as `node:Person`: by its new name, or by its last one if it goes."""
+
+    step: ClassVar[str]
+    type_id: str | None
+    table: str | None
+
+    @property
+    def rewrites_rows(self) -> bool:
+        return False
+
+    @property
+    def validates_rows(self) -> bool:
+        return False
+
+    def to_json(self) -> dict[str, Any]:
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        flags = {"rewrites_rows": self.rewrites_rows, "validates_rows": self.validates_rows}
+        return {"step": self.step, **plain, **flags}
+
+
+@dataclass(frozen=True, slots=True)
+class AddType(Step):
+    step: ClassVar[str] = "add_type"
+
+
+@dataclass(frozen=True, slots=True)
+class DropType(Step):
+    """Soft: the type's rows stay readable in older commits."""
+
+    step: ClassVar[str] = "drop_type"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameType(Step):
+    step: ClassVar[str] = "rename_type"
+    old: str
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyStep(Step):
+    """`property` is the user's name for `property_id`."""
+
+    property_id: str
+    property: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddProperty(PropertyStep):
+    """A property that may be null: older rows have no value."""
+
+    step: ClassVar[str] = "add_property"
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddRequiredProperty(PropertyStep):
+    """Every row gets `default`, given here as plain JSON."""
+
+    step: ClassVar[str] = "add_required_property"
+    type: str
+    default: Any
+
+    @property
+    def rewrites_rows(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class DropProperty(PropertyStep):
+    """Soft: the values stay readable in older commits."""
+
+    step: ClassVar[str] = "drop_property"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameProperty(PropertyStep):
+    step: ClassVar[str] = "rename_property"
+    old: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStep(Step):
+    """`rule` is what changes: type, required, enum, unique, range, check or card. `columns` are column ids."""
+
+    rule: str
+    columns: tuple[str, ...]
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Widen(RuleStep):
+    """Every row that was right stays right. Only a wider physical type touches data."""
+
+    step: ClassVar[str] = "widen"
+
+    @property
+    def rewrites_rows(self) -> bool:
+        return self.rule == "type"
+
+
+@dataclass(frozen=True, slots=True)
+class Tighten(RuleStep):
+    """Rows may break the new rule. `vacuous`: none can, since all rows are null in a column that this change adds."""
+
+    step: ClassVar[str] = "tighten"
+    vacuous: bool = False
+
+    @property
+    def validates_rows(self) -> bool:
+        return not self.vacuous
+
+
+@dataclass(frozen=True, slots=True)
+class AddIndex(PropertyStep):
+    step: ClassVar[str] = "add_index"
+    metric: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex(PropertyStep):
+    step: ClassVar[str] = "drop_index"
+    metric: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMetadata(Step):
+    """Annotations of a type or, with `property_id`, of a property; or the interfaces that a type implements."""
+
+    step: ClassVar[str] = "change_metadata"
+    what: str
+    property_id: str | None = None
+    property: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource(Step):
+    """Comments, order or layout: the text is another, its meaning is not."""
+
+    step: ClassVar[str] = "change_source"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a change is not possible: on what, and what to do instead."""
+
+    code: str
+    entity: str
+    reason: str
+    advice: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.entity}: {self.reason}" + (f". {self.advice}" if self.advice else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"code": self.code, "entity": self.entity, "reason": self.reason, "advice": self.advice}
+
+
+class SchemaChangeRefused(InvalidInput):
+    """A schema change with steps that are not possible; `details['refusals']` lists all of them."""
+
+    default_code = UNSUPPORTED
+
+    def __init__(self, refusals: tuple[Refusal, ...]) -> None:
+        text = "\n".join(str(one) for one in refusals)
+        super().__init__(
+            f"the schema change is not possible\n{text}",
+            code=refusals[0].code,
+            refusals=[one.to_json() for one in refusals],
+        )
+        self.refusals = refusals
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPlan:
+    """What a new schema changes, in order. An unchanged schema has no steps."""
+
+    steps: tuple[Step, ...]
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def supported(self) -> bool:
+        return not self.refusals
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(str(one) for one in self.refusals)
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def check(self) -> None:
+        """Raise `SchemaChangeRefused` unless every step is possible."""
+        if self.refusals:
+            raise SchemaChangeRefused(self.refusals)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "supported": self.supported,
+            "steps": [one.to_json() for one in self.steps],
+            "refused": [one.to_json() for one in self.refusals],
+        }
