@@ -19,11 +19,12 @@ from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, InvalidInput, Unsupported
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
+from omnigraph.lang.schema.steps import SchemaPlan
 from omnigraph.lang.statements import Condition, Statement
 from omnigraph.log.branches import MAIN
 from omnigraph.log.history import first_parents
 from omnigraph.log.record import CommitRecord, Header, parse_commit_id
-from omnigraph.log.snapshot import Snapshot
+from omnigraph.log.snapshot import Snapshot, no_such_type
 from omnigraph.log.stamp import INTERNAL_SCHEMA
 from omnigraph.plan.predicate import column_of, to_expression
 from omnigraph.storage.address import lance_address, normalise, open_store
@@ -35,6 +36,7 @@ from omnigraph.storage.tables import TableStore
 from omnigraph.write.birth import init_graph
 from omnigraph.write.mutate import Mutation
 from omnigraph.write.plan import Receipt, WriteOptions
+from omnigraph.write.schema_change import SchemaChange
 from omnigraph.write.site import Branch, Site
 
 Freshness = Literal["latest"] | float
@@ -70,19 +72,26 @@ class CommitInfo:
 
 
 class Table:
-    """One type of one snapshot."""
+    """One type of one snapshot. `now` is the same type under today's schema, for properties renamed since."""
 
-    def __init__(self, snapshot: Snapshot, one: TypeDef) -> None:
+    def __init__(self, snapshot: Snapshot, one: TypeDef, now: TypeDef | None = None) -> None:
         self._snapshot = snapshot
         self._type = one
+        self._now = now or one
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: Condition | None = None) -> pa.Table:
-        """Rows under the names users know: `id`, for edges `from` and `to`, then the properties."""
+        """Rows under the names asked for; by default `id`, for edges `from` and `to`, then all properties."""
         one = self._type
         names = list(columns) if columns is not None else [*_system_names(one), *one.by_name]
-        ids = [column_of(one, name).id for name in names]
+        ids = [self._column(name) for name in names]
         condition = to_expression(one, where) if where is not None else None
         return self._snapshot.view(one).scan(ids, condition).rename_columns(names)
+
+    def _column(self, name: str) -> str:
+        renamed = self._now.by_name.get(name)
+        if name not in self._type.by_name and renamed is not None and renamed.id in self._type.by_id:
+            return renamed.id
+        return column_of(self._type, name).id
 
     def count(self) -> int:
         return self._snapshot.view(self._type).count()
@@ -91,20 +100,29 @@ class Table:
 class GraphView:
     """A graph pinned to one commit: everything that can be read, nothing that can be written."""
 
-    def __init__(self, site: Site, snapshot: Snapshot) -> None:
+    def __init__(self, site: Site, snapshot: Snapshot, names: Catalog | None = None) -> None:
         self._site = site
         self._snapshot = snapshot
+        self._names = names or snapshot.catalog
 
     @property
     def commit_id(self) -> str:
         return self._snapshot.commit_id
 
     @property
-    def schema(self) -> Catalog:
+    def catalog(self) -> Catalog:
+        """The compiled schema of this commit."""
         return self._snapshot.catalog
 
     def table(self, name: str) -> Table:
-        return Table(self._snapshot, self._snapshot.type(name))
+        """A type by its name at this commit, or by the name it has now: identity survives renames."""
+        now = self._names.node(name) or self._names.edge(name)
+        known = self._snapshot.catalog.node(name) or self._snapshot.catalog.edge(name)
+        if known is None and now is not None:
+            known = self._snapshot.catalog.by_id.get(now.id)
+        if known is None:
+            raise no_such_type(name, self._snapshot.catalog)
+        return Table(self._snapshot, known, self._names.by_id.get(known.id))
 
     def snapshot(self) -> dict[str, Any]:
         """Commit, storage format, and per type the pin, counts and overlay."""
@@ -147,8 +165,8 @@ class Graph:
         return self._branch.name
 
     @property
-    def schema(self) -> Catalog:
-        return self.view().schema
+    def schema(self) -> Schema:
+        return Schema(self)
 
     def view(self, *, fresh: bool | None = None) -> GraphView:
         """The branch as it is now, pinned. `fresh` overrides the handle's freshness for this call."""
@@ -164,7 +182,7 @@ class Graph:
     def at(self, commit_id: str) -> GraphView:
         """The graph at a commit of any branch."""
         stream, seq = parse_commit_id(commit_id)
-        return self._view_of(self._site.records(stream).record(seq))
+        return self._view_of(self._site.records(stream).record(seq), names=self.view().catalog)
 
     def snapshot(self) -> dict[str, Any]:
         return {"branch": self.branch_name, **self.view().snapshot()}
@@ -228,14 +246,54 @@ class Graph:
         self._asked_at = clock.monotonic()
         return publisher.refresh()
 
-    def _view_of(self, record: CommitRecord) -> GraphView:
-        return GraphView(self._site, Snapshot(self._site.backend, record, self._site.catalogs.get(record.schema)))
+    def _view_of(self, record: CommitRecord, names: Catalog | None = None) -> GraphView:
+        catalog = self._site.catalogs.get(record.schema)
+        return GraphView(self._site, Snapshot(self._site.backend, record, catalog), names)
 
     def _for_writing(self) -> None:
         if self._site.read_only:
             raise Unsupported(
                 "this graph was opened read-only", code="read_only", advice="Open it without read_only=True"
             )
+
+
+class Schema:
+    """`g.schema`: what the schema is, what a new text would change, and the change itself."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._graph.view().catalog
+
+    @property
+    def source(self) -> str:
+        """The text exactly as it was given."""
+        return self.catalog.source
+
+    def plan(self, schema: str | os.PathLike[str]) -> SchemaPlan:
+        """The steps that lead to `schema` (a file or its text), and whether they are possible. Nothing is written."""
+        text, file = _read_schema(schema)
+        return SchemaChange(self._graph._site.backend, text, file=file).plan(self.catalog)[0]
+
+    def apply(
+        self,
+        schema: str | os.PathLike[str],
+        *,
+        allow_data_loss: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+    ) -> Receipt:
+        """Bring this branch to `schema`, in one commit. `Receipt.result` is the plan that was carried out."""
+        graph = self._graph
+        graph._for_writing()
+        text, file = _read_schema(schema)
+        change = SchemaChange(graph._site.backend, text, file=file, allow_data_loss=allow_data_loss)
+        options = WriteOptions(actor, message, client_key, if_commit)
+        return graph._branch.writer.run(change, options, graph._holder)
 
 
 class Branches:

@@ -16,6 +16,7 @@ from omnigraph.log.record import CommitRecord
 from omnigraph.log.view import TableView
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.store import ObjectMissing
+from omnigraph.storage.tables import PinnedTable
 
 
 def schema_key(schema_hash: str) -> str:
@@ -77,6 +78,8 @@ class Snapshot:
         """A table by identity; a table no commit has touched is empty and costs nothing."""
         pin = self.record.pins.get(table)
         pinned = self.backend.tables.open(table, pin.version) if pin and pin.version else None
+        if pinned is not None:
+            _check_columns(pinned, schema)
         return TableView(schema, pinned, self.record.overlay.get(table))
 
     def type(self, name: str) -> TypeDef:
@@ -105,6 +108,18 @@ class Snapshot:
                 }
             )
         return {"commit_id": self.commit_id, "schema": self.record.schema, "tables": tables}
+
+
+def _check_columns(pinned: PinnedTable, schema: pa.Schema) -> None:
+    """A table whose columns contradict the schema is never read as if they fitted."""
+    for one in pinned.schema:
+        wanted = schema.field(one.name).type if one.name in schema.names else one.type
+        if wanted != one.type:
+            raise Corruption(
+                f"column {one.name} of table {pinned.table} is {one.type}, the schema says {wanted}",
+                advice="Run `omnigraph verify`",
+                table=pinned.table,
+            )
 
 
 def no_such_type(name: str, catalog: Catalog) -> NotFound:

@@ -45,12 +45,13 @@ def check_changes(
         raise violations_error(found)
 
 
-def violations_error(found: Sequence[Violation]) -> ConstraintViolation:
+def violations_error(found: Sequence[Violation], code: str | None = None) -> ConstraintViolation:
     ordered = sorted(found, key=lambda one: (one.type, one.id, one.rule, one.property or ""))
     first = ordered[0]
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return ConstraintViolation(
         f"{first.message}{more}",
+        code=code,
         advice="Nothing was written; fix the change and send it again",
         violations=[one.to_json() for one in ordered[:VIOLATIONS_MAX]],
         violation_count=len(found),
@@ -64,17 +65,21 @@ def _unique(one: TypeDef, columns: Sequence[str], state: TableState, after: Sequ
         key = unique_key(one, columns, change.after)
         if key is not None:
             holders[key].append(change)
-    found = [_duplicate(one, columns, change, sharers[0].id) for sharers in holders.values() for change in sharers[1:]]
+    found = [
+        duplicate_violation(one, columns, change, sharers[0].id)
+        for sharers in holders.values()
+        for change in sharers[1:]
+    ]
     moved = {key: sharers[0] for key, sharers in holders.items() if unique_key(one, columns, sharers[0].before) != key}
     values = list(dict.fromkeys(change.after[columns[0]] for change in moved.values() if change.after is not None))
     for row in state.committed_by(columns[0], values, columns) if values else ():
         owner = moved.get(unique_key(one, columns, row) or "")
         if owner is not None:
-            found.append(_duplicate(one, columns, owner, row["id"]))
+            found.append(duplicate_violation(one, columns, owner, row["id"]))
     return found
 
 
-def _duplicate(one: TypeDef, columns: Sequence[str], change: RowChange, other_id: str) -> Violation:
+def duplicate_violation(one: TypeDef, columns: Sequence[str], change: RowChange, other_id: str) -> Violation:
     assert change.after is not None
     names = ", ".join(one.column_name(column) for column in columns)
     shown = {one.column_name(column): _shown(one, column, change.after[column]) for column in columns}
@@ -137,21 +142,20 @@ def _cardinality(
     counts = Counter(row["src"] for row in state_of(edge).committed_by("src", sources, ["src"]))
     counts.update(change.after["src"] for change in changes.get(edge.id, ()) if change.after)
     return [
-        Violation(
-            "cardinality", edge.table_key, source, None, counts[source], _too_many(edge, node, source, counts[source])
-        )
+        cardinality_violation(edge, node, source, counts[source])
         for source in sources
-        if nodes.current(source) is not None and not _within(edge.cardinality, counts[source])
+        if nodes.current(source) is not None and not within(edge.cardinality, counts[source])
     ]
 
 
-def _too_many(edge: TypeDef, node: TypeDef, source: str, count: int) -> str:
+def cardinality_violation(edge: TypeDef, node: TypeDef, source: str, count: int) -> Violation:
     limits = edge.cardinality
     allowed = f"{limits.low}..{'' if limits.high is None else limits.high}"
-    return f"{node.table_key} {source!r} would have {count} {edge.name} edges, allowed are {allowed}"
+    message = f"{node.table_key} {source!r} would have {count} {edge.name} edges, allowed are {allowed}"
+    return Violation("cardinality", edge.table_key, source, None, count, message)
 
 
-def _within(limits: Cardinality, count: int) -> bool:
+def within(limits: Cardinality, count: int) -> bool:
     return limits.low <= count and (limits.high is None or count <= limits.high)
 
 

@@ -67,7 +67,7 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
         kind=first.kind,
         parents=tuple(one.ref for one in came_from),
         gen=1 + max(one.gen for one in came_from),
-        schema=first.schema or previous.schema,
+        schema=first.catalog.hash if first.catalog else previous.schema,
         created_at=max(_to_millis(now), previous.header.created_at),
         actor=first.options.actor,
         message=first.options.message,

@@ -75,9 +75,16 @@ class TableAction:
     updated: int = 0
     removed: int = 0
     overwrite: bool = False
+    fills: Mapping[str, Any] = field(default_factory=dict)  # columns that every row gets, with their value
+    casts: frozenset[str] = frozenset()  # columns that every row gets anew in the wider type of `schema`
     fresh_ids: bool = False  # no id of this action can exist in the table: nothing to look for
     never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
     move: StagedMove | None = None  # set once staged; None rides inline
+
+    @property
+    def rewrites_columns(self) -> bool:
+        """Staged column by column on one very version; it cannot be carried over to another."""
+        return bool(self.fills or self.casts)
 
     @property
     def kind(self) -> EntityKind:
@@ -124,7 +131,7 @@ class PublishPlan:
     folds: tuple[FoldAction, ...] = ()
     options: WriteOptions = WriteOptions()
     holder: str | None = None  # writer epoch this writer holds
-    schema: str | None = None  # new schema, by a schema change
+    catalog: Catalog | None = None  # the new schema, by a schema change
     reshapes: Mapping[str, Reshape] = field(default_factory=dict)  # by a schema change: overlay entries in a new shape
     dropped: frozenset[str] = frozenset()  # by a schema change: tables no longer named
     merged: Header | None = None  # second parent
@@ -143,7 +150,8 @@ class PublishPlan:
 
     @property
     def is_staged(self) -> bool:
-        return any(one.move is not None for one in self.actions) or bool(self.folds)
+        """Whether it names objects that were written before the record."""
+        return bool(self.folds or self.catalog) or any(one.move is not None for one in self.actions)
 
     @property
     def groupable(self) -> bool:

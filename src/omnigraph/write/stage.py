@@ -15,7 +15,7 @@ from omnigraph.write.plan import StagedMove, TableAction
 
 def rides_inline(actions: Sequence[TableAction], config: Config) -> bool:
     """Small changes go into the record; an overwrite has no row images to put there."""
-    if any(one.overwrite or one.never_inline for one in actions):
+    if any(one.overwrite or one.never_inline or one.rewrites_columns for one in actions):
         return False
     entries = sum(one.entries for one in actions)
     size_bytes = sum(one.rows.nbytes for one in actions if one.rows is not None)
@@ -64,7 +64,10 @@ def commit_staged(backend: Backend, expected: str | None, base: PinnedTable, sta
 
 def _stage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
     expected, base = base_table(backend, on, action.table, action.kind)
-    staged = backend.tables.stage(base, delta_of(action))
+    if action.rewrites_columns:
+        staged = backend.tables.stage_columns(base, action.schema, action.fills)
+    else:
+        staged = backend.tables.stage(base, delta_of(action))
     return replace(action, move=commit_staged(backend, expected, base, staged))
 
 

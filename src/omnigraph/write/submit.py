@@ -21,9 +21,10 @@ from omnigraph.errors import (
     WriterFenced,
 )
 from omnigraph.log.record import CommitRecord, Kind, parse_commit_id
-from omnigraph.log.snapshot import Catalogs, Snapshot
+from omnigraph.log.snapshot import Catalogs, Snapshot, schema_key
 from omnigraph.log.stream import Entry
 from omnigraph.storage.backend import Backend
+from omnigraph.write.birth import create_object
 from omnigraph.write.fold import Folder, must_fold_first
 from omnigraph.write.footprint import Hit
 from omnigraph.write.idempotency import check_client_key, earlier_answer, with_key_claim
@@ -128,6 +129,9 @@ class Writer:
         return plan
 
     def _staged(self, plan: PublishPlan, attempts: _Attempts) -> PublishPlan:
+        if plan.catalog is not None:
+            create_object(self._backend, schema_key(plan.catalog.hash), plan.catalog.encode())
+            self._catalogs.remember(plan.catalog)
         if not plan.actions or rides_inline(plan.actions, self._backend.config):
             return plan
         attempts.staged = True
@@ -141,6 +145,8 @@ class Writer:
             outcome = self._publisher.publish(plan, attempts.deadline)
             if not isinstance(outcome, Moved):
                 return outcome
+            if any(one.rewrites_columns for one in plan.actions):
+                return Stale(Hit(outcome.table, "a fold or compaction moved the table"))
             attempts.count(table_work=True)
             actions = restage_moved(self._backend, outcome.tested, plan.actions)
             plan = replace(plan, base=outcome.tested, actions=actions)

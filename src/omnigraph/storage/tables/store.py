@@ -24,6 +24,7 @@ from omnigraph.storage.tables.building import (
     operations_of,
     unchanged_fragments,
 )
+from omnigraph.storage.tables.columns import reshaped
 from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
 from omnigraph.storage.tables.indexing import IndexSpec, build, plan_index, removed
@@ -192,6 +193,24 @@ class TableStore:
             adds_columns=bool(added_fields(base, staged.schema)),
         )
 
+    def stage_columns(self, base: PinnedTable, schema: pa.Schema, fills: Mapping[str, Any]) -> StagedTable:
+        """The same rows under `schema`: new columns get their value of `fills`, or null; others are cast."""
+        fragments = self._write(base, reshaped(base, schema, fills)) if base.rows else []
+        return StagedTable(
+            table=base.table,
+            base_version=base.version,
+            schema=schema,
+            overwrite=True,
+            fragments=tuple(dumped(one) for one in fragments),
+            touched=(),
+            emptied=(),
+            delete_ids=(),
+            rows_written=base.rows,
+            bytes_written=sum(file.file_size_bytes or 0 for one in fragments for file in one.files),
+            rows_removed=base.rows,
+            adds_columns=False,
+        )
+
     def stage_index(self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str] = ()) -> StagedVersion:
         """Build what is missing of the wanted indexes, as further segments; forget dropped names and dead segments."""
         made = self._indexed(base, wanted, drop, base.version)
@@ -325,7 +344,7 @@ class TableStore:
             serialized_manifest=bytes(like._ds.serialized_manifest()),
         )
 
-    def _write(self, base: PinnedTable, rows: pa.Table | None) -> list[FragmentMetadata]:
+    def _write(self, base: PinnedTable, rows: pa.Table | pa.RecordBatchReader | None) -> list[FragmentMetadata]:
         """Data files with field ids of their own, so that they fit any base; mode 'overwrite' means just that."""
         if rows is None:
             return []

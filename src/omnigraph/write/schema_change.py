@@ -1,0 +1,166 @@
+"""A schema change as an ordinary commit: compile against the snapshot, validate what gets tighter, publish.
+
+Most steps touch no row: columns are named by identity, and one that a table version lacks reads as null. Only new
+required columns and wider types are written, column by column. What rides in the overlay changes its shape inside
+`next_record`, on whatever the overlay holds then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.change import plan_change
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.model import Catalog, TypeDef
+from omnigraph.lang.schema.steps import (
+    VIOLATED,
+    AddProperty,
+    AddRequiredProperty,
+    DropProperty,
+    DropType,
+    SchemaPlan,
+    Tighten,
+    Widen,
+)
+from omnigraph.lang.schema.values import default_of
+from omnigraph.log.overlay import DEL, RID, OverlayTable
+from omnigraph.log.record import Kind
+from omnigraph.storage.backend import Backend
+from omnigraph.write.checks import violations_error
+from omnigraph.write.footprint import Footprint, FootprintBuilder
+from omnigraph.write.plan import PublishPlan, Receipt, Reshape, TableAction, WriteTxn
+from omnigraph.write.tighten import check_tightened
+
+_TOKEN = 8
+
+
+class SchemaChange:
+    """Bring the branch to a new schema text. New identities stay the same over all attempts."""
+
+    kind: Kind = "schema"
+
+    def __init__(self, backend: Backend, source: str, *, file: str = "<schema>", allow_data_loss: bool = False) -> None:
+        self._backend = backend
+        self._source = source
+        self._file = file
+        self._allow_data_loss = allow_data_loss
+        self._tokens: list[str] = []
+        self.op_id = backend.ids.ulid()
+
+    def plan(self, current: Catalog) -> tuple[SchemaPlan, Catalog]:
+        """What the text would change, and the catalog it would lead to."""
+        new = compile_schema(self._source, file=self._file, previous=current, mint=self._minting())
+        return plan_change(current, new), new
+
+    def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
+        steps, new = self.plan(txn.catalog)
+        steps.check()
+        if not steps.steps:
+            return Receipt(None, result=steps.to_json())
+        found = check_tightened(txn, new, [one for one in steps if isinstance(one, Tighten) and one.validates_rows])
+        if found:
+            raise violations_error(found, code=VIOLATED)
+        changes = _columns_by_type(steps, txn.catalog, new)
+        dropped = frozenset(one.type_id for one in steps if isinstance(one, DropType) and one.type_id)
+        return PublishPlan(
+            kind=self.kind,
+            op_id=self.op_id,
+            base=txn.record,
+            footprint=_footprint(steps),
+            actions=tuple(one.action() for one in changes.values() if one.rewrites(txn)),
+            catalog=new,
+            reshapes={table: one.reshape() for table, one in changes.items()},
+            dropped=dropped,
+            extra={"hard_drops": sorted(dropped)} if self._allow_data_loss and dropped else None,
+            result=steps.to_json(),
+        )
+
+    def _minting(self) -> Callable[[], str]:
+        place = 0
+
+        def mint() -> str:
+            nonlocal place
+            if place == len(self._tokens):
+                self._tokens.append(self._backend.ids.token(_TOKEN))
+            place += 1
+            return self._tokens[place - 1]
+
+        return mint
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What happens to the columns of one type that stays."""
+
+    type: TypeDef
+    fills: Mapping[str, Any]
+    casts: frozenset[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self.type)
+
+    def rewrites(self, txn: WriteTxn) -> bool:
+        """Only a table that has a version has rows to write; the others live in the overlay."""
+        pin = txn.record.pins.get(self.type.id)
+        return bool(self.fills or self.casts) and pin is not None and pin.version is not None
+
+    def action(self) -> TableAction:
+        return TableAction(self.type.id, self.schema, fills=self.fills, casts=self.casts)
+
+    def reshape(self) -> Reshape:
+        schema, fills = self.schema, dict(self.fills)
+        return lambda entries, rid: reshaped(entries, schema, fills, rid)
+
+
+def reshaped(entries: OverlayTable, schema: pa.Schema, fills: Mapping[str, Any], rid: str) -> OverlayTable:
+    """The entries in the shape of `schema`. They get the new record's rid: a fold under way took the old shape."""
+    table = entries.table
+    columns: dict[str, Any] = {"id": table["id"], RID: pa.array([rid] * table.num_rows, pa.utf8()), DEL: table[DEL]}
+    for one in schema:
+        if one.name == "id":
+            continue
+        if one.name in table.column_names:
+            columns[one.name] = table[one.name].cast(one.type)
+        elif one.name in fills:
+            gone = table[DEL].to_pylist()
+            columns[one.name] = pa.array([None if dead else fills[one.name] for dead in gone], one.type)
+        else:
+            columns[one.name] = pa.nulls(table.num_rows, one.type)
+    return OverlayTable(pa.table(columns))
+
+
+def _columns_by_type(steps: SchemaPlan, old: Catalog, new: Catalog) -> dict[str, _Columns]:
+    """The types whose physical columns change."""
+    touched = [
+        one
+        for one in steps
+        if isinstance(one, (AddProperty, AddRequiredProperty, DropProperty))
+        or (isinstance(one, Widen) and one.rewrites_rows)
+    ]
+    found: dict[str, _Columns] = {}
+    for type_id in dict.fromkeys(one.type_id for one in touched if one.type_id in old.by_id):
+        assert type_id is not None
+        own = [one for one in touched if one.type_id == type_id]
+        kept = new.by_id[type_id]
+        fills = {
+            s.property_id: default_of(kept.by_id[s.property_id]) for s in own if isinstance(s, AddRequiredProperty)
+        }
+        casts = frozenset(column for s in own if isinstance(s, Widen) for column in s.columns)
+        found[type_id] = _Columns(kept, fills, casts)
+    return found
+
+
+def _footprint(steps: SchemaPlan) -> Footprint:
+    """Types that get tighter, go, or are rewritten are read as a whole: a write to them in between starts over."""
+    claims = FootprintBuilder()
+    for one in steps:
+        if one.type_id is not None and (one.validates_rows or one.rewrites_rows or isinstance(one, DropType)):
+            claims.read_all(one.type_id)
+            claims.write_all(one.type_id)
+    return claims.build()
