@@ -119,7 +119,11 @@ class Registry:
 
     def tombstone(self, entry: BranchEntry) -> None:
         """Mark exactly this incarnation as deleted; idempotent, and harmless after a re-creation."""
-        self.append(BranchEntry(entry.name, entry.n + 1, entry.stream))
+        grave = BranchEntry(entry.name, entry.n + 1, entry.stream)
+        while not self._appended(grave):
+            newest = self.find(entry.name)
+            if newest is not None and newest.n >= grave.n:
+                return
 
     def _appended(self, entry: BranchEntry) -> bool:
         """False if the number is taken, perhaps by ourselves. A lost answer counts as taken: looking tells."""

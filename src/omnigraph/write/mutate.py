@@ -114,6 +114,9 @@ class _Run:
     def finish(self) -> PublishPlan | Receipt:
         changes = {table: list(state.changes()) for table, state in list(self._states.items())}
         changes = {table: rows for table, rows in changes.items() if rows}
+        for table, state in self._states.items():
+            for row_id in state.looked_up_ids:
+                self._claims.read(table, "row", row_id)
         if not changes:
             return Receipt(None, _NOTHING)
         actions = tuple(self._states[table].action(rows) for table, rows in changes.items())
@@ -169,6 +172,10 @@ class _Run:
         gone = [row["id"] for row in self._matching(state, statement.where)]
         for row_id in gone:
             state.remove(row_id)
+            if one.kind == "node":
+                # Also if a later statement makes the node again: its edges of now were looked for and removed.
+                self._claims.read(one.id, "inc", row_id)
+                self._claims.write(one.id, "live", row_id)
         if one.kind == "node" and gone:
             self._cascade(one, gone)
 

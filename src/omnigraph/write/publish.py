@@ -269,6 +269,8 @@ def _invalidates(plan: PublishPlan, record: Entry) -> Hit | None:
         honoured = plan.op_id in (record.gc or {}).get("honours", ())
         # What was staged before the fence may have been swept by now; inline changes name no file.
         return Hit(None, "cleanup ran since the change was staged") if plan.is_staged and not honoured else None
+    if plan.options.if_commit is not None and isinstance(record, CommitRecord) and record.is_logical:
+        return Hit(None, "a commit landed after the one that the change was bound to")
     return conflict(plan.footprint, plan.base.schema, record)
 
 

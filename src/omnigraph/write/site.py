@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from omnigraph.errors import BranchClosed, InvalidInput, SnapshotExpired, WriterFenced
 from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.log.branches import MAIN, BranchEntry, Registry, check_branch_name, no_such_branch
+from omnigraph.log.branches import MAIN, BranchEntry, BranchExists, Registry, check_branch_name, no_such_branch
 from omnigraph.log.record import CommitRecord, Header, Kind, Member, Stub
 from omnigraph.log.snapshot import Catalogs
 from omnigraph.log.stamp import Stamp, read_stamp
@@ -170,8 +170,19 @@ class Site:
     def _register(self, name: str, stream: str, source: CommitRecord) -> tuple[BranchEntry, CommitRecord | Stub | None]:
         """The registry entry and, in the same hop, the source as it is now."""
         looked = self.backend.later(lambda: self.records(source.stream).get(source.seq))
-        entry = self.registry.create(name, stream)
+        try:
+            entry = self.registry.create(name, stream)
+        except BranchExists:
+            self._bury_if_closed(name)
+            entry = self.registry.create(name, stream)
         return entry, looked.result()
+
+    def _bury_if_closed(self, name: str) -> None:
+        """Complete a deletion that crashed between its record and the registry."""
+        entry = self.registry.find(name)
+        head = self.records(entry.stream).newest() if entry and entry.alive else None
+        if entry is not None and head is not None and head.kind == "close":
+            self._bury(entry)
 
     def _bury(self, entry: BranchEntry) -> None:
         """Complete a deletion in the registry; somebody may have crashed before that."""

@@ -68,7 +68,7 @@ def _stage(backend: Backend, on: CommitRecord, action: TableAction) -> TableActi
         staged = backend.tables.stage_columns(base, action.schema, action.fills)
     else:
         staged = backend.tables.stage(base, delta_of(action))
-    return replace(action, move=commit_staged(backend, expected, base, staged))
+    return _with_move(backend, action, expected, base, staged)
 
 
 def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
@@ -77,4 +77,17 @@ def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAc
     expected, base = base_table(backend, on, action.table, action.kind)
     # Ids that entered the table since are looked for even if they were fresh: somebody may have folded them in.
     staged = backend.tables.restage(action.move.staged, base)
+    return _with_move(backend, action, expected, base, staged)
+
+
+def _with_move(
+    backend: Backend, action: TableAction, expected: str | None, base: PinnedTable, staged: StagedTable
+) -> TableAction:
+    """The action with its table version; inline after all if the table does not change.
+
+    That is a delete of rows that are only in the overlay. Without a new version the pin would not move, and a fold
+    that took those rows before could still land on it: only tombstones in the overlay keep them away.
+    """
+    if staged.is_empty:
+        return replace(action, move=None)
     return replace(action, move=commit_staged(backend, expected, base, staged))

@@ -45,6 +45,11 @@ class TableState:
         return len(self._pending)
 
     @property
+    def looked_up_ids(self) -> set[str]:
+        """Ids whose state the mutation depends on, whether or not anything is left of what it did to them."""
+        return self._pending.keys() - self._minted
+
+    @property
     def all_minted(self) -> bool:
         """Whether every changed id was minted by this very operation and so cannot exist yet."""
         return self._minted.issuperset(self._pending)
