@@ -45,8 +45,10 @@ def test_every_request_costs_one_latency(local: LocalStore) -> None:
 @pytest.mark.parametrize(("n", "cap", "latencies"), [(16, None, 1), (16, 8, 2), (17, 8, 3), (1, 8, 1), (0, 8, 0)])
 def test_get_many_costs_a_latency_per_round(local: LocalStore, n: int, cap: int | None, latencies: int) -> None:
     clock = CountingClock()
-    found = ThrottledStore(local, 0.04, cap, clock).get_many([f"k{n}" for n in range(n)])
+    store = ThrottledStore(local, 0.04, cap, clock)
+    found = store.get_many([f"k{key}" for key in range(n)])
     assert clock.slept == [0.04] * latencies
+    assert store.most_running == min(n, cap or n)
     assert found == [None] * n
 
 
