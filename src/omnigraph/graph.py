@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -17,6 +17,7 @@ import pyarrow as pa
 from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, InvalidInput, Unsupported
+from omnigraph.lang.query.script import MutationScript, pick_query
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.steps import SchemaPlan
@@ -34,10 +35,11 @@ from omnigraph.storage.probe import lists_in_order
 from omnigraph.storage.store import Store
 from omnigraph.storage.tables import TableStore
 from omnigraph.write.birth import init_graph
-from omnigraph.write.mutate import Mutation
+from omnigraph.write.mutate import Mutation, Script
 from omnigraph.write.plan import Receipt, WriteOptions
 from omnigraph.write.schema_change import SchemaChange
 from omnigraph.write.site import Branch, Site
+from omnigraph.write.transaction import Transaction
 
 Freshness = Literal["latest"] | float
 
@@ -56,6 +58,9 @@ class CommitInfo:
     created_at: str
     message: str | None
     branch: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "parents": list(self.parents)}
 
     @classmethod
     def of(cls, header: Header) -> CommitInfo:
@@ -129,14 +134,35 @@ class GraphView:
         described = self._snapshot.describe()
         return {"graph_id": self._site.stamp.graph_id, "internal_schema": INTERNAL_SCHEMA, **described}
 
-    def commits(self, limit: int | None = 20, *, actor: str | None = None) -> list[CommitInfo]:
-        """This commit and those before it, newest first, along first parents."""
-        return list(islice(self._infos(actor), limit))
+    def commits(
+        self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
+    ) -> list[CommitInfo]:
+        """This commit and those before it, newest first, along first parents; only those that match."""
+        return list(
+            islice((CommitInfo.of(one) for one in self._headers() if _matches(one, actor, kind, branch)), limit)
+        )
 
-    def _infos(self, actor: str | None) -> Iterator[CommitInfo]:
-        for header in first_parents(self._site.records, self._snapshot.record):
-            if actor is None or actor == header.actor or any(actor == one.actor for one in header.members):
-                yield CommitInfo.of(header)
+    def commit(self) -> dict[str, Any]:
+        """This one commit: its place, who made it, and what it did to each table."""
+        record = self._snapshot.record
+        members = [
+            {"op_id": one.op_id, "actor": one.actor, "client_key": one.client_key, "counts": dict(one.counts)}
+            for one in record.members
+        ]
+        touched = [
+            {
+                "table_key": self.catalog.by_id[table].table_key if table in self.catalog.by_id else table,
+                "inserted": one.inserted,
+                "updated": one.updated,
+                "deleted": one.deleted,
+                "staged": one.staged,
+            }
+            for table, one in sorted(record.touched.items())
+        ]
+        return {**CommitInfo.of(record.header).to_json(), "members": members, "touched": touched}
+
+    def _headers(self) -> Iterator[Header]:
+        return first_parents(self._site.records, self._snapshot.record)
 
 
 class Graph:
@@ -187,8 +213,10 @@ class Graph:
     def snapshot(self) -> dict[str, Any]:
         return {"branch": self.branch_name, **self.view().snapshot()}
 
-    def commits(self, limit: int | None = 20, *, actor: str | None = None) -> list[CommitInfo]:
-        return self.view().commits(limit, actor=actor)
+    def commits(
+        self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
+    ) -> list[CommitInfo]:
+        return self.view().commits(limit, actor=actor, kind=kind, branch=branch)
 
     def table(self, name: str) -> Table:
         return self.view().table(name)
@@ -204,9 +232,55 @@ class Graph:
         on_conflict: Literal["retry", "fail"] = "retry",
     ) -> Receipt:
         """Run statements as one atomic commit."""
-        self._for_writing()
         options = WriteOptions(actor, message, client_key, if_commit, on_conflict)
-        return self._branch.writer.run(Mutation(self._site.backend, statements), options, self._holder)
+        return self._run(lambda _: statements, options)
+
+    def mutate(
+        self,
+        source: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        strict: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+    ) -> Receipt:
+        """Run a mutation of the query language as one atomic commit. `name` picks one of several in the text."""
+        options = WriteOptions(actor, message, client_key, if_commit, on_conflict)
+        return self._run(self._script(source, [params or {}], name, strict=strict), options)
+
+    def mutate_many(
+        self,
+        source: str,
+        params: Sequence[Mapping[str, Any]],
+        *,
+        name: str | None = None,
+        strict: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+    ) -> Receipt:
+        """Run one mutation for every set of parameters, all in one commit."""
+        options = WriteOptions(actor, message, client_key, if_commit, on_conflict)
+        return self._run(self._script(source, params, name, strict=strict), options)
+
+    def transaction(
+        self,
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+    ) -> Transaction:
+        """Several mutations in one commit, each seeing the ones before; for use in a `with` block."""
+        self._for_writing()
+        options = WriteOptions(actor, message, client_key, if_commit, "fail")
+        return Transaction(self._site.backend, self._branch.writer, options, self._holder)
 
     def fold(self) -> str | None:
         """Move what rides in the newest record into tables. The commit that did it, or None."""
@@ -236,6 +310,15 @@ class Graph:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _script(
+        self, source: str, params: Sequence[Mapping[str, Any]], name: str | None, *, strict: bool
+    ) -> MutationScript:
+        return MutationScript(pick_query(source, name), params, self._site.backend.clock.now(), strict)
+
+    def _run(self, script: Script, options: WriteOptions) -> Receipt:
+        self._for_writing()
+        return self._branch.writer.run(Mutation(self._site.backend, script), options, self._holder)
 
     def _head(self, fresh: bool | None) -> CommitRecord:
         clock, publisher = self._site.backend.clock, self._branch.publisher
@@ -437,3 +520,12 @@ def _read_schema(schema: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _system_names(one: TypeDef) -> list[str]:
     return ["id", "from", "to"] if one.kind == "edge" else ["id"]
+
+
+def _matches(header: Header, actor: str | None, kind: str | None, branch: str | None) -> bool:
+    actors = {header.actor, *(one.actor for one in header.members)}
+    return (
+        (actor is None or actor in actors)
+        and (kind is None or kind == header.kind)
+        and (branch is None or branch == header.branch)
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from omnigraph.errors import InvalidInput, KeyConflict
-from omnigraph.lang.schema.model import TypeDef
+from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.values import convert, default_of, derive_id
 from omnigraph.lang.statements import Condition, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.log.record import Kind
@@ -23,24 +23,38 @@ from omnigraph.write.table_state import Row, TableState
 _NOTHING = {"inserted": 0, "updated": 0, "deleted": 0}
 
 
+Script = Callable[[Catalog], Sequence[Statement]]
+"""Statements under a given schema. Called once per attempt, since the schema may have changed."""
+
+
 class Mutation:
     """One atomic list of statements. Ids it mints stay the same over all its attempts."""
 
     kind: Kind = "mutate"
 
-    def __init__(self, backend: Backend, statements: Sequence[Statement]) -> None:
+    def __init__(self, backend: Backend, script: Script) -> None:
         self._backend = backend
-        self._statements = tuple(statements)
+        self._script = script
         self.op_id = backend.ids.ulid()
-        self._minted = {place: backend.ids.ulid() for place in range(len(self._statements))}
+        self._fresh = FreshIds(backend)
 
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
-        run = _Run(self._backend, txn, self.op_id)
-        inserts = [run.resolve(one, self._minted[place]) for place, one in enumerate(self._statements)]
-        run.fetch_inserted(inserts)
-        for statement, insert in zip(self._statements, inserts, strict=True):
-            run.execute(statement, insert)
+        run = MutationRun(self._backend, txn, self.op_id, self._fresh)
+        run.execute_all(self._script(txn.catalog))
         return run.finish()
+
+
+class FreshIds:
+    """Ids for rows without a key: the n-th statement gets the same one in every attempt."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._known: list[str] = []
+
+    def of(self, place: int) -> str:
+        while len(self._known) <= place:
+            self._known.append(self._backend.ids.ulid())
+        return self._known[place]
 
 
 class _Insert:
@@ -54,36 +68,47 @@ class _Insert:
         self.strict = strict
 
 
-class _Run:
-    """One attempt on one snapshot."""
+class MutationRun:
+    """One attempt on one snapshot. Statements may be added until `finish` makes a plan of them."""
 
-    def __init__(self, backend: Backend, txn: WriteTxn, op_id: str) -> None:
+    def __init__(self, backend: Backend, txn: WriteTxn, op_id: str, fresh: FreshIds) -> None:
         self._backend = backend
         self._txn = txn
         self._op_id = op_id
+        self._fresh = fresh
+        self._executed = 0
         self._states: dict[str, TableState] = {}
         self._claims = FootprintBuilder()
+
+    def execute_all(self, statements: Sequence[Statement]) -> None:
+        """Run the statements in order; each sees what the earlier ones did."""
+        first = self._executed
+        self._executed += len(statements)
+        inserts = [self._resolve(one, first + place) for place, one in enumerate(statements)]
+        self._fetch_inserted(inserts)
+        for statement, insert in zip(statements, inserts, strict=True):
+            self._execute(statement, insert)
 
     def state(self, one: TypeDef) -> TableState:
         if one.id not in self._states:
             self._states[one.id] = TableState(one, self._txn.view(one))
         return self._states[one.id]
 
-    def resolve(self, statement: Statement, fresh_id: str) -> _Insert | None:
+    def _resolve(self, statement: Statement, place: int) -> _Insert | None:
         if isinstance(statement, InsertNode):
             one = self._txn.catalog.node(statement.type)
             if one is None:
                 raise no_such_type(statement.type, self._txn.catalog)
-            return self._insert(one, statement.values, fresh_id, strict=statement.strict)
+            return self._insert(one, statement.values, place, strict=statement.strict)
         if isinstance(statement, InsertEdge):
             one = self._txn.catalog.edge(statement.type)
             if one is None:
                 raise no_such_type(statement.type, self._txn.catalog)
             values = {**statement.values, "src": statement.source, "dst": statement.target}
-            return self._insert(one, values, fresh_id, strict=statement.strict)
+            return self._insert(one, values, place, strict=statement.strict)
         return None
 
-    def fetch_inserted(self, inserts: Sequence[_Insert | None]) -> None:
+    def _fetch_inserted(self, inserts: Sequence[_Insert | None]) -> None:
         """The rows that upserts may meet: one read per type, all types at once."""
         wanted: defaultdict[str, list[str]] = defaultdict(list)
         for one in inserts:
@@ -92,7 +117,7 @@ class _Run:
                 wanted[one.type.id].append(one.id)
         self._backend.in_parallel(lambda item: self._states[item[0]].fetch(item[1]), wanted.items())
 
-    def execute(self, statement: Statement, insert: _Insert | None) -> None:
+    def _execute(self, statement: Statement, insert: _Insert | None) -> None:
         if insert is not None:
             self._execute_insert(insert)
         elif isinstance(statement, Update):
@@ -130,7 +155,7 @@ class _Run:
             actions=actions,
         )
 
-    def _insert(self, one: TypeDef, values: Mapping[str, Any], fresh_id: str, *, strict: bool) -> _Insert:
+    def _insert(self, one: TypeDef, values: Mapping[str, Any], place: int, *, strict: bool) -> _Insert:
         given = _converted(one, values)
         named = given.pop("id", None)
         if one.key:
@@ -141,7 +166,7 @@ class _Run:
                     code="id_mismatch",
                 )
             return _Insert(one, row_id, given, minted=False, strict=strict)
-        return _Insert(one, named or fresh_id, given, minted=named is None, strict=strict)
+        return _Insert(one, named or self._fresh.of(place), given, minted=named is None, strict=strict)
 
     def _execute_insert(self, insert: _Insert) -> None:
         state = self.state(insert.type)

@@ -46,6 +46,19 @@ class Operation(Protocol):
         """The plan, or a receipt without commit if there is nothing to do. Raises typed errors. No effects."""
 
 
+class Prepared:
+    """A plan that was made already, as an operation."""
+
+    def __init__(self, plan: PublishPlan) -> None:
+        self.kind = plan.kind
+        self.op_id = plan.op_id
+        self._plan = plan
+
+    def prepare(self, txn: WriteTxn) -> PublishPlan:
+        assert txn.record is self._plan.base
+        return self._plan
+
+
 class Writer:
     """Runs operations on one branch. Shared by all handles of a process; `holder` differs by handle."""
 
@@ -70,6 +83,24 @@ class Writer:
             if isinstance(answer, Stale):
                 self._decide_stale(answer.hit, options, head)
             attempts.count(table_work=attempts.staged)
+
+    def capture(self) -> WriteTxn:
+        """The newest state, for a transaction that the caller runs step by step."""
+        head = self._publisher.refresh()
+        return WriteTxn(Snapshot(self._backend, head, self._catalogs.get(head.schema)))
+
+    def run_once(self, plan: PublishPlan, options: WriteOptions, holder: str | None = None) -> Receipt:
+        """Publish what was prepared on a captured state, or raise: the caller acted on what it read there."""
+        base = plan.base
+        prepared = Prepared(plan)
+        answer = self._attempt(prepared, options, holder, base, _Attempts(self._backend))
+        if isinstance(answer, Receipt):
+            return answer
+        head = self._publisher.refresh()
+        if options.if_commit is not None:
+            _check_precondition(head, options.if_commit)
+        hit = answer.hit if answer else Hit(None, "other commits landed since the transaction began")
+        raise _read_set_changed(hit, self._catalogs, base, head)
 
     def _attempt(
         self, operation: Operation, options: WriteOptions, holder: str | None, head: CommitRecord, attempts: _Attempts

@@ -1,0 +1,55 @@
+"""A transaction: several mutations, run one by one on one snapshot, published as one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from omnigraph.errors import InvalidInput
+from omnigraph.lang.query.script import MutationScript, pick_query
+from omnigraph.storage.backend import Backend
+from omnigraph.write.mutate import FreshIds, MutationRun
+from omnigraph.write.plan import Receipt, WriteOptions
+from omnigraph.write.submit import Writer
+
+
+class Transaction:
+    """`with g.transaction() as t:` commits at the end of the block, or nothing if the block raises.
+
+    Inserts and deletes may be mixed; later statements see what earlier ones did, and the rules are checked once, at
+    the end. If what it read has changed meanwhile the commit raises `ReadSetChanged`: only the caller knows whether
+    what it decided in between still holds.
+    """
+
+    def __init__(self, backend: Backend, writer: Writer, options: WriteOptions, holder: str | None) -> None:
+        self._backend = backend
+        self._writer = writer
+        self._options = options
+        self._holder = holder
+        self._run: MutationRun | None = None
+        self.receipt: Receipt | None = None
+
+    def __enter__(self) -> Transaction:
+        self._now = self._backend.clock.now()
+        self._txn = self._writer.capture()
+        self._run = MutationRun(self._backend, self._txn, self._backend.ids.ulid(), FreshIds(self._backend))
+        return self
+
+    def mutate(
+        self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None, strict: bool = False
+    ) -> None:
+        """Run a mutation inside the transaction."""
+        if self._run is None:
+            raise InvalidInput("the transaction is over", code="transaction_over", advice="Begin another one")
+        script = MutationScript(pick_query(source, name), [params or {}], self._now, strict)
+        self._run.execute_all(script(self._txn.catalog))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run, self._run = self._run, None
+        if error is not None or run is None:
+            return
+        plan = run.finish()
+        self.receipt = plan if isinstance(plan, Receipt) else self._writer.run_once(plan, self._options, self._holder)
