@@ -1,0 +1,96 @@
+"""`omnigraph init`, `snapshot` and `version`."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from omnigraph.cli.options import (
+    Address,
+    AtOption,
+    BranchOption,
+    FormatOption,
+    GraphOption,
+    JsonOption,
+    StorageOptions,
+    address_of,
+    open_view,
+    pairs_of,
+)
+from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows
+
+_SNAPSHOT_COLUMNS = ("table_key", "rows", "overlay_entries", "fragments", "size_bytes", "changed_seq", "version")
+
+
+def init(
+    schema: Annotated[
+        Path, typer.Option("--schema", metavar="FILE", help="Schema of the graph: a .pg file.", show_default=False)
+    ],
+    address: Address = None,
+    graph: GraphOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Create a graph. An existing graph is never replaced."""
+    options = pairs_of(storage_option, "--storage-option")
+    place = address_of(address, graph)
+    import omnigraph
+
+    view = omnigraph.init(place, schema, storage_options=options).view(fresh=False)
+    described = view.snapshot()
+    facts: dict[str, Any] = {
+        "graph": place,
+        "graph_id": described["graph_id"],
+        "branch": "main",
+        "commit_id": view.commit_id,
+        "internal_schema": described["internal_schema"],
+        "types": [one.table_key for one in view.catalog.types],
+    }
+    if as_json:
+        emit_document(facts)
+    else:
+        emit_facts(facts)
+
+
+def snapshot(
+    address: Address = None,
+    graph: GraphOption = None,
+    branch: BranchOption = None,
+    at: AtOption = None,
+    row_format: FormatOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Show a graph's commit, storage format and tables."""
+    chosen = choose(as_json, row_format)
+    view, name = open_view(address_of(address, graph), storage_option, branch, at)
+    described = {"branch": name, **view.snapshot()}
+    rows = described["tables"]
+    if chosen is RowFormat.TABLE:
+        named = {"graph_id": described["graph_id"], "branch": name, "commit_id": described["commit_id"]}
+        emit_facts({**named, "storage": f"internal-schema {described['internal_schema']}"})
+        typer.echo()
+    columns = _SNAPSHOT_COLUMNS if chosen is RowFormat.TABLE or not rows else tuple(rows[0])
+    emit_rows(described, rows, columns, chosen)
+
+
+def version(as_json: JsonOption = False) -> None:
+    """Show the versions of program, storage format and engine."""
+    from omnigraph import __version__
+    from omnigraph.log.stamp import INTERNAL_SCHEMA
+
+    facts = {
+        "omnigraph": __version__,
+        "internal_schema": INTERNAL_SCHEMA,
+        "lance": metadata.version("pylance"),
+        "python": platform.python_version(),
+    }
+    if as_json:
+        emit_document(facts)
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name.replace('_', '-')} {value}")

@@ -1,0 +1,96 @@
+"""Options that many verbs share, and how they name a graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.output import RowFormat
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph, GraphView
+
+GRAPH_VARIABLE = "OMNIGRAPH_GRAPH"
+
+Address = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="GRAPH",
+        help=f"Address of the graph: a directory, s3://…, gs://… or az://…. Or --graph, or ${GRAPH_VARIABLE}.",
+        show_default=False,
+    ),
+]
+GraphOption = Annotated[
+    str | None, typer.Option("--graph", metavar="GRAPH", help="The graph's address, instead of the argument.")
+]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option("--storage-option", metavar="K=V", help="Setting of the object store; may be repeated."),
+]
+BranchOption = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch to read. Default: main.")]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="COMMIT", help="Read this commit, of any branch, not the newest one.")
+]
+ActorOption = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Who to record as the author.")]
+MessageOption = Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="Why, for the history.")]
+IfCommitOption = Annotated[
+    str | None, typer.Option("--if-commit", metavar="COMMIT", help="Only if this is still the newest commit.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document; errors too, on stderr.")]
+FormatOption = Annotated[
+    RowFormat | None,
+    typer.Option("--format", metavar="FORMAT", help="table (default), json, jsonl, csv or kv.", show_default=False),
+]
+
+
+def address_of(address: str | None, graph: str | None) -> str:
+    """The one graph that argument, option and environment name. The command line wins over the environment."""
+    if address is not None and graph is not None and address != graph:
+        raise typer.BadParameter(f"two graphs are named: {address!r} and --graph {graph!r}")
+    found = address or graph or os.environ.get(GRAPH_VARIABLE)
+    if not found:
+        raise typer.BadParameter(f"no graph is named: give its address, or --graph, or set {GRAPH_VARIABLE}")
+    return found
+
+
+def pairs_of(given: Sequence[str] | None, option: str, known: Sequence[str] = ()) -> dict[str, str]:
+    """`name=value` options as a mapping; `known` bounds the names if it is not empty."""
+    found: dict[str, str] = {}
+    for one in given or ():
+        name, equals, value = one.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{option} {one!r} is not of the form name=value")
+        if known and name not in known:
+            raise typer.BadParameter(f"{option} {one!r}: known names are {', '.join(known)}")
+        if name in found:
+            raise typer.BadParameter(f"{option} names {name} twice")
+        found[name] = value
+    return found
+
+
+def open_graph(
+    address: str, storage_option: Sequence[str] | None, branch: str | None = None, *, read_only: bool = True
+) -> Graph:
+    options: Mapping[str, str] = pairs_of(storage_option, "--storage-option")
+    import omnigraph
+
+    return omnigraph.open(address, branch or "main", read_only=read_only, storage_options=options)
+
+
+def open_view(
+    address: str, storage_option: Sequence[str] | None, branch: str | None, at: str | None
+) -> tuple[GraphView, str | None]:
+    """What a reading verb looks at, and the name of the branch unless a commit was named."""
+    if branch is not None and at is not None:
+        raise typer.BadParameter("--branch and --at contradict each other: a commit belongs to no branch in particular")
+    graph = open_graph(address, storage_option, branch)
+    return (graph.at(at), None) if at is not None else (graph.view(), graph.branch_name)
+
+
+def is_local(address: str) -> bool:
+    from omnigraph.storage.address import normalise
+
+    return normalise(address).is_local
