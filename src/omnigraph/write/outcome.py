@@ -34,19 +34,21 @@ def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Lande
     """
     key = record_key(record.stream, record.seq)
     wait_s = _FIRST_WAIT_S
-    ambiguous = False
+    unclear = False  # an earlier try may have landed, or may still
     while True:
         try:
             if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
                 return Landed()
-            ambiguous = True
             known = _look(backend, key, record.rid)
         except Forbidden as error:
-            if ambiguous:
+            # The client may have tried before on its own, and that try may have landed.
+            known = _look_if_possible(backend, key, record.rid)
+            if known is None and unclear:
                 raise _unknown(record) from error
-            raise
+            if known is None:
+                raise
         except Unavailable as error:
-            ambiguous = True
+            unclear = True
             known = _look_if_possible(backend, key, record.rid)
             if known is None and backend.clock.monotonic() >= deadline:
                 raise _unknown(record) from error
@@ -69,7 +71,7 @@ def _look(backend: Backend, key: str, rid: str) -> Landed | Refused | None:
 def _look_if_possible(backend: Backend, key: str, rid: str) -> Landed | Refused | None:
     try:
         return _look(backend, key, rid)
-    except Unavailable:
+    except (Unavailable, Forbidden):
         return None
 
 
