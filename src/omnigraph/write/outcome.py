@@ -10,6 +10,9 @@ from omnigraph.log.stream import record_key
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.store import ObjectMissing, PutResult
 
+_FINAL = frozenset({"disk_full", "read_only_file_system", "root_vanished", "too_many_open_files"})
+"""Failures of a local directory: nothing is on its way, so what is not there did not land."""
+
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
 
 
@@ -39,6 +42,7 @@ def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Lande
         try:
             if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
                 return Landed()
+            unclear = True
             known = _look(backend, key, record.rid)
         except Forbidden as error:
             # The client may have tried before on its own, and that try may have landed.
@@ -48,8 +52,10 @@ def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Lande
             if known is None:
                 raise
         except Unavailable as error:
-            unclear = True
             known = _look_if_possible(backend, key, record.rid)
+            if known is None and error.code in _FINAL and not unclear:
+                raise
+            unclear = True
             if known is None and backend.clock.monotonic() >= deadline:
                 raise _unknown(record) from error
         if known is not None:
