@@ -232,10 +232,22 @@ def _list(
             _refuse_item(ctx, item)
             return None
         values.append(one)
-    type_ = replace(inner, is_list=True)
-    if all(isinstance(one, c.Const) for one in values):
-        return c.Const(tuple(one.value for one in values if isinstance(one, c.Const)), type_)
-    return c.ListOf(tuple(values), type_)
+    constants = [one for one in values if isinstance(one, c.Const)]
+    if len(constants) < len(values):
+        return c.ListOf(tuple(values), replace(inner, is_list=True))
+    if compared and values and family(inner) == "number":
+        return _numbers(ctx, constants, inner, span)
+    return c.Const(tuple(one.value for one in constants), replace(inner, is_list=True))
+
+
+def _numbers(ctx: Context, items: list[c.Const], inner: PropType, span: t.Span) -> c.Const | None:
+    """Numbers to compare with `inner`, in the one type that holds them all: it may be wider than `inner`."""
+    values = [one.value for one in items]
+    if any(isinstance(one, float) for one in values):
+        single = all(one.type == c.F32 or isinstance(one.value, int) for one in items)
+        return _constant(ctx, values, replace(c.F32 if single else c.F64, is_list=True), span)
+    unsigned = any(one.type == c.U64 for one in items)
+    return _constant(ctx, values, replace(c.U64 if unsigned else c.I64, is_list=True), span)
 
 
 # ---- in an assignment ------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Context:
         key = (param.name, type_, at_least)
         if key not in self._slots:
             plain = type_ == param.type and at_least is None
-            others = sum(name == param.name for name, _, _ in self._slots)
+            others = sum(one.param == param.name != one.name for one in self._slots.values())
             name = param.name if plain else f"{param.name}:{others + 1}"
             self._slots[key] = c.Slot(name, param.name, type_, at_least)
         return c.Param(self._slots[key].name, type_, param.nullable)
