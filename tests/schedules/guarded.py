@@ -1,0 +1,33 @@
+"""`@guarded_by("rule")`: a schedule that holds with all rules, and is broken by taking any one of its rules out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from omnigraph.errors import OmnigraphError
+from tests.schedules.rules import remove
+from tests.schedules.world import World
+
+Schedule = Callable[[World], None]
+
+
+def guarded_by(*rules: str) -> Callable[[Schedule], Callable[..., None]]:
+    """The schedule as a test: once as the code is, then once without each of the rules, which must be noticed."""
+
+    def decorate(schedule: Schedule) -> Callable[..., None]:
+        @pytest.mark.parametrize("removed", [None, *rules], ids=lambda rule: f"without-{rule}" if rule else "all-rules")
+        def test(world: World, removed: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+            if removed is None:
+                schedule(world)
+                return
+            remove(removed, monkeypatch.setattr)
+            with pytest.raises((AssertionError, OmnigraphError)):
+                schedule(world)
+
+        test.__name__ = schedule.__name__
+        test.__doc__ = schedule.__doc__
+        return test
+
+    return decorate

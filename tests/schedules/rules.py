@@ -1,0 +1,511 @@
+"""The rules of the commit protocol, each with a way to take it out: what the code would be without it.
+
+Used by the fixed schedules and, inside worker processes, by the random oracle: a rule whose absence nobody notices
+is either not needed or not tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.errors import Unavailable
+from omnigraph.lang.schema.arrow import system_fields
+from omnigraph.log import stream as stream_module
+from omnigraph.log.overlay import Overlay, OverlayTable
+from omnigraph.log.record import CommitRecord, Stub, WriteSet, decode_record
+from omnigraph.log.stream import record_key
+from omnigraph.log.view import TableView
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.local import LocalStore
+from omnigraph.storage.store import ObjectMissing, PutResult
+from omnigraph.storage.tables import PinnedTable, StagedTable, TableStore
+from omnigraph.storage.tables import store as tables_module
+from omnigraph.storage.tables.durable import Durable
+from omnigraph.write import claims as claims_module
+from omnigraph.write import footprint as footprint_module
+from omnigraph.write import next_record as next_module
+from omnigraph.write import outcome as outcome_module
+from omnigraph.write import publish as publish_module
+from omnigraph.write import site as site_module
+from omnigraph.write import stage as stage_module
+from omnigraph.write import submit as submit_module
+from omnigraph.write.fold import Folder
+from omnigraph.write.footprint import Footprint, FootprintBuilder, Hit
+from omnigraph.write.group import Group
+from omnigraph.write.plan import FoldAction, PublishPlan, StagedMove, TableAction
+from omnigraph.write.publish import Publisher
+from omnigraph.write.site import Site
+from omnigraph.write.submit import Writer
+from omnigraph.write.table_state import RowChange, TableState
+
+Patch = Callable[[Any, str, Any], None]
+"""`setattr`, or a monkeypatch's, which is undone after the test."""
+
+_REMOVALS: dict[str, Callable[[Patch], None]] = {}
+
+
+def remove(rule: str, patch: Patch = setattr) -> None:
+    """Make the code behave as if nobody had thought of `rule`."""
+    _REMOVALS[rule](patch)
+
+
+def rule_names() -> list[str]:
+    return list(_REMOVALS)
+
+
+def _rule(name: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    def register(removal: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        _REMOVALS[name] = removal
+        return removal
+
+    return register
+
+
+@_rule("stamps")
+def _by_id_only(patch: Patch) -> None:
+    """H1: a fold removes the entries of the ids it folded, whoever placed them."""
+    patch(OverlayTable, "without_stamps", lambda self, stamps: self.without_ids({row_id for row_id, _ in stamps}))
+
+
+@_rule("tombstone")
+def _no_tombstones(patch: Patch) -> None:
+    """H2: a delete of a row that the pin does not hold just drops its entry."""
+    unpinned: set[tuple[str, str]] = set()
+    action_of, apply = TableState.action, next_module._apply
+
+    def action(self: TableState, changes: Sequence[RowChange]) -> TableAction:
+        made = action_of(self, changes)
+        pinned = self._view.pinned
+        held = set(pinned.find(made.deleted)["id"].to_pylist()) if pinned and made.deleted else set()
+        unpinned.update((made.table, one) for one in made.deleted if one not in held)
+        return made
+
+    def apply_action(draft: Any, action: TableAction, rid: str, seq: int) -> None:
+        apply(draft, action, rid, seq)
+        if action.move is None:
+            gone = [one for one in action.deleted if (action.table, one) in unpinned]
+            draft.overlay[action.table] = draft.overlay[action.table].without_ids(gone)
+
+    patch(TableState, "action", action)
+    patch(next_module, "_apply", apply_action)
+
+
+@_rule("empty-staging-rides-inline")
+def _empty_staging_moves_nothing(patch: Patch) -> None:
+    """H2: a staged delete of rows that the pin does not hold drops their entries, and pin and overlay are bare."""
+
+    def with_move(backend: Backend, action: TableAction, expected: Any, base: PinnedTable, staged: StagedTable) -> Any:
+        return replace(action, move=stage_module.commit_staged(backend, expected, base, staged))
+
+    patch(stage_module, "_with_move", with_move)
+
+
+@_rule("supersede")
+def _staged_under_overlay(patch: Patch) -> None:
+    """H3: a staged write leaves older overlay entries of its ids in place."""
+    apply = next_module._apply
+
+    def apply_action(draft: Any, action: TableAction, rid: str, seq: int) -> None:
+        entries = draft.overlay.get(action.table)
+        apply(draft, action, rid, seq)
+        if action.move is not None and entries is not None:
+            draft.overlay[action.table] = entries
+
+    patch(next_module, "_apply", apply_action)
+
+
+@_rule("restage-lookup")
+def _restage_fragments_only(patch: Patch) -> None:
+    """H4: staged fragments are committed on a newer pin without looking for their ids there."""
+    restage = TableStore.restage
+
+    def blind(self: TableStore, staged: StagedTable, base: PinnedTable, **_: Any) -> StagedTable:
+        return restage(self, staged, base, present_ids=())
+
+    patch(TableStore, "restage", blind)
+
+
+@_rule("pin-cas")
+def _no_pin_cas(patch: Patch) -> None:
+    """H5: a version replaces the pin whatever it was built on."""
+
+    def moved(pin: Any, move: StagedMove, table: str) -> Any:
+        return replace(pin, version=move.version, size_bytes=move.size_bytes, fragments=move.fragments)
+
+    def live(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
+        return tuple(one for one in folds if one.table in previous.overlay)
+
+    patch(next_module, "_moved", moved)
+    patch(publish_module, "live_folds", live)
+    patch(publish_module, "_pin_moved", lambda *_: False)
+
+
+@_rule("own-change-only")
+def _captured_overlay(patch: Patch) -> None:
+    """H6: a refused writer sends the overlay that it captured at first again."""
+    captured: dict[str, Overlay] = {}
+    compose = next_module.next_record
+
+    def compose_again(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
+        overlay = captured.setdefault(members[0].op_id, previous.overlay)
+        return compose(replace(previous, overlay=overlay), members, rid, now)
+
+    patch(publish_module, "next_record", compose_again)
+
+
+@_rule("own-entries")
+def _fold_takes_own_rows(patch: Patch) -> None:
+    """H7: a record's own entries carry the stamp of somebody else, as if it had folded them away."""
+    of_change = OverlayTable.of_change
+
+    def unstamped(schema: Any, rows: Any, deleted: Any, rid: str) -> OverlayTable:
+        return of_change(schema, rows, deleted, "somebody")
+
+    patch(OverlayTable, "of_change", unstamped)
+
+
+@_rule("never-inline")
+def _blobs_inline(patch: Patch) -> None:
+    """H9: a change rides in the record whatever it holds."""
+    patch(submit_module, "rides_inline", lambda actions, config: True)
+
+
+@_rule("limit-after-hiding")
+def _limit_first(patch: Patch) -> None:
+    """H10: the limit is pushed down before hidden rows are removed."""
+
+    def scan_pinned(self: TableView, names: Any, where: Any, limit: int | None) -> Any:
+        assert self.pinned is not None
+        return self._unhidden(self.pinned.scan(self._physical(names), where, limit))
+
+    patch(TableView, "_scan_pinned", scan_pinned)
+
+
+@_rule("one-fold-per-process")
+def _fold_herd(patch: Patch) -> None:
+    """H11: whoever wants to fold folds, whether or not somebody is at it."""
+    patch(Folder, "fold_if_free", lambda self, holder=None: self._fold(holder))
+
+
+@_rule("birth-is-pure")
+def _birth_with_columns(patch: Patch) -> None:
+    """H14: version 1 has the columns that its first writer knew."""
+    real = system_fields
+    born: list[str] = []
+
+    def fields(kind: Any) -> Any:
+        born.append(kind)
+        return [*real(kind), pa.field(f"column{len(born)}", pa.int32())]
+
+    patch(tables_module, "system_fields", fields)
+
+
+@_rule("unique-claims")
+def _no_unique_claims(patch: Patch) -> None:
+    """H15: ids are claimed, unique values are not."""
+    patch(claims_module, "_claim_uniques", lambda *_: None)
+
+
+def _without_classes(patch: Patch, *kinds: str) -> None:
+    read, write = FootprintBuilder.read, FootprintBuilder.write
+
+    def but(real: Any) -> Any:
+        return lambda self, table, kind, key: None if kind in kinds else real(self, table, kind, key)
+
+    patch(FootprintBuilder, "read", but(read))
+    patch(FootprintBuilder, "write", but(write))
+
+
+@_rule("card-claims")
+def _no_card_claims(patch: Patch) -> None:
+    """H15: the number of a source's edges is nobody's business."""
+    _without_classes(patch, "card")
+
+
+@_rule("references")
+def _no_references(patch: Patch) -> None:
+    """H16: nodes and edges are other tables, so they never meet."""
+    _without_classes(patch, "live", "inc")
+
+
+@_rule("phantom")
+def _no_phantoms(patch: Patch) -> None:
+    """H17: a condition is not part of what was read."""
+    patch(FootprintBuilder, "predicate", lambda *_: None)
+
+
+@_rule("negative-is-fresh")
+def _stale_negatives(patch: Patch) -> None:
+    """H18: an answer without commit is given from whatever head is known."""
+    patch(Writer, "_holds_now", lambda *_: True)
+
+
+@_rule("wildcards")
+def _no_wildcards(patch: Patch) -> None:
+    """H19: what a record does not name it did not write."""
+    patch(footprint_module, "_meets_wildcard", lambda *_: None)
+
+
+@_rule("stub-is-wild")
+def _stubs_wrote_nothing(patch: Patch) -> None:
+    """H19, H23: a collected record in between is taken for harmless."""
+    real = footprint_module.conflict
+
+    def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> Hit | None:
+        return None if isinstance(theirs, Stub) else real(ours, schema, theirs)
+
+    patch(publish_module, "conflict", conflict)
+
+
+@_rule("group-members-apart")
+def _any_group(patch: Patch) -> None:
+    """H20: plans share a record though they meet."""
+    patch(Group, "_meets", lambda *_: False)
+
+
+@_rule("read-ahead")
+def _one_record_per_round(patch: Patch) -> None:
+    """H21: a loser reads the record that refused it and no further."""
+    follow = Publisher._follow
+    patch(Publisher, "_follow", lambda self, entries: follow(self, entries[:1]))
+
+
+@_rule("recapture")
+def _same_base_again(patch: Patch) -> None:
+    """H22: a plan that does not hold is prepared again from the record it was prepared on."""
+    attempt = Writer._attempt
+    first: dict[str, CommitRecord] = {}
+
+    def again(self: Writer, operation: Any, options: Any, holder: Any, head: CommitRecord, attempts: Any) -> Any:
+        return attempt(self, operation, options, holder, first.setdefault(operation.op_id, head), attempts)
+
+    patch(Writer, "_attempt", again)
+
+
+@_rule("names-stay")
+def _stub_forgets(patch: Patch) -> None:
+    """H23: a stub does not say whose record it was."""
+    real = decode_record
+
+    def forgetful(data: bytes, where: str) -> CommitRecord | Stub:
+        found = real(data, where)
+        if not isinstance(found, Stub):
+            return found
+        return Stub(replace(found.header, rid="?", members=()))
+
+    patch(outcome_module, "decode_record", forgetful)
+    patch(stream_module, "decode_record", forgetful)
+
+
+@_rule("absent-proves-nothing")
+def _absent_is_lost(patch: Patch) -> None:
+    """H24: a PUT without answer whose seq is absent did not land."""
+
+    def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Any:
+        key = record_key(record.stream, record.seq)
+        try:
+            if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
+                return outcome_module.Landed()
+        except Unavailable:
+            known = outcome_module._look(backend, key, record.rid)
+            if known is None:
+                raise
+            return known
+        return outcome_module._look(backend, key, record.rid)
+
+    patch(publish_module, "put_record", put_record)
+
+
+@_rule("exists-is-no-answer")
+def _exists_is_mine(patch: Patch) -> None:
+    """H25: "exists" without a record to read is taken for an own success."""
+    look = outcome_module._look
+    patch(outcome_module, "_look", lambda backend, key, rid: look(backend, key, rid) or outcome_module.Landed())
+
+
+@_rule("rid-and-op-id")
+def _exists_is_theirs(patch: Patch) -> None:
+    """H25, H39: "exists" always means that somebody else won: neither the rid nor the op_id is looked at."""
+
+    def look(backend: Backend, key: str, rid: str) -> Any:
+        try:
+            return outcome_module.Refused(decode_record(backend.store.get(key), key))
+        except ObjectMissing:
+            return None
+
+    patch(outcome_module, "_look", look)
+    patch(publish_module, "_holds", lambda *_: False)
+
+
+@_rule("key-claim")
+def _no_key_claim(patch: Patch) -> None:
+    """H26: the client key is looked up and stored, but not part of the footprint."""
+    patch(submit_module, "with_key_claim", lambda footprint, stream, key: footprint)
+
+
+@_rule("key-of-stream")
+def _key_of_graph(patch: Patch) -> None:
+    """H26: a branch inherits the answers of its source."""
+    from omnigraph.write import idempotency as ops_module
+
+    patch(ops_module, "ops_row_id", lambda stream, key: key)
+
+
+@_rule("gap-is-damage")
+def _gaps_pass(patch: Patch) -> None:
+    """H28: a listing is believed as it is."""
+    patch(
+        stream_module,
+        "_contiguous",
+        lambda stream, listed: sorted((stream_module.seq_of_key(one.key) for one in listed), reverse=True),
+    )
+
+
+@_rule("probe-upward")
+def _listing_is_truth(patch: Patch) -> None:
+    """H28: nobody looks above what was listed, and a first look never comes again."""
+    get_many = stream_module.RecordStream.newest
+
+    def newest(self: Any) -> Any:
+        listed = self._store.list(f"__manifest/{self.stream}/")
+        if not listed:
+            return get_many(self)
+        return self.record(max(stream_module.seq_of_key(one.key) for one in listed))
+
+    patch(stream_module.RecordStream, "newest", newest)
+
+
+@_rule("complete-records")
+def _records_are_deltas(patch: Patch) -> None:
+    """H29: a record carries its own entries only."""
+    compose = next_module.next_record
+
+    def delta(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
+        made = compose(previous, members, rid, now)
+        own = {table: one.own(rid) for table, one in made.overlay.items()}
+        return replace(made, overlay={table: one for table, one in own.items() if one.entries})
+
+    patch(publish_module, "next_record", delta)
+
+
+def _fence_but(patch: Patch, *, close: bool, epoch: bool) -> None:
+    real = publish_module.fence_of
+
+    def fence_of(plan: PublishPlan, record: Any) -> Any:
+        if isinstance(record, Stub) or (record.kind == "close" and not close):
+            return None
+        if record.kind != "close" and not epoch:
+            return None
+        return real(plan, record)
+
+    patch(publish_module, "fence_of", fence_of)
+    patch(submit_module, "fence_of", fence_of)
+
+
+@_rule("epoch-fence")
+def _epoch_excludes_nobody(patch: Patch) -> None:
+    """H30: who holds the branch is written down and never asked."""
+    _fence_but(patch, close=True, epoch=False)
+
+
+@_rule("epoch-in-between")
+def _epoch_of_head_only(patch: Patch) -> None:
+    """H30: only the newest record is asked who holds the branch."""
+    real = publish_module.fence_of
+    asked: dict[str, CommitRecord] = {}
+
+    def fence_of(plan: PublishPlan, record: Any) -> Any:
+        if isinstance(record, Stub):
+            return None
+        # The head is asked first; records in between come later and are older.
+        newest = asked.get(plan.op_id)
+        if newest is not None and record.seq < newest.seq:
+            return None
+        asked[plan.op_id] = record
+        return real(plan, record)
+
+    patch(publish_module, "fence_of", fence_of)
+
+
+@_rule("time-never-goes-back")
+def _own_clock(patch: Patch) -> None:
+    """H31: a record bears the time of its writer."""
+    compose = next_module.next_record
+
+    def dated(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
+        made = compose(previous, members, rid, now)
+        return replace(made, header=replace(made.header, created_at=now))
+
+    patch(publish_module, "next_record", dated)
+
+
+@_rule("close-fence")
+def _close_excludes_nobody(patch: Patch) -> None:
+    """H32: writers in flight go on after the branch was closed."""
+    _fence_but(patch, close=False, epoch=True)
+
+
+@_rule("bury")
+def _nobody_completes_a_deletion(patch: Patch) -> None:
+    """H32: the registry is believed, the stream's close is not looked at."""
+    patch(Site, "_bury", lambda *_: None)
+
+
+@_rule("look-after-fork")
+def _fork_without_a_second_look(patch: Patch) -> None:
+    """H33: the source of a fork is not read again after record 0 was written."""
+
+    def register(self: Site, name: str, stream: str, source: CommitRecord) -> Any:
+        return self.registry.create(name, stream), source
+
+    patch(Site, "_register", register)
+
+
+@_rule("complete-birth")
+def _init_is_one_shot(patch: Patch) -> None:
+    """H34: whoever finds a stamp without record 0 leaves it so."""
+    patch(site_module, "complete_birth", lambda backend, stamp: None)
+
+
+@_rule("gc-fence")
+def _gc_is_nothing(patch: Patch) -> None:
+    """H35: a cleanup in between is no reason to stage again."""
+    patch(
+        publish_module,
+        "_invalidates",
+        lambda plan, one: footprint_module.conflict(plan.footprint, plan.base.schema, one),
+    )
+
+
+@_rule("gc-honours")
+def _gc_honours_nobody(patch: Patch) -> None:
+    """H35: a cleanup's list of honoured operations is not read."""
+    real = publish_module._invalidates
+
+    def invalidates(plan: PublishPlan, one: Any) -> Any:
+        return real(plan, replace(one, gc={}) if isinstance(one, CommitRecord) and one.kind == "gc" else one)
+
+    patch(publish_module, "_invalidates", invalidates)
+
+
+@_rule("write-set")
+def _no_write_set(patch: Patch) -> None:
+    """Section 1: a record does not say what it wrote."""
+    patch(next_module, "merge_writes", lambda parts: WriteSet())
+
+
+@_rule("sync-tables")
+def _tables_not_synced(patch: Patch) -> None:
+    """H41: Lance's files are left to the page cache."""
+    patch(Durable, "sync", lambda *_: None)
+
+
+@_rule("sync-names")
+def _names_not_synced(patch: Patch) -> None:
+    """H41: a record's directory entry is left to the page cache."""
+    patch(LocalStore, "_settle", lambda *_: None)

@@ -1,0 +1,341 @@
+"""H1 to H11: overlay and fold. Each schedule loses, doubles or brings back a row if its rule is missing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from omnigraph.graph import init
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.statements import Compare, Condition, InsertNode, NullTest, Update
+from omnigraph.log.record import CommitRecord
+from omnigraph.plan.predicate import to_expression
+from omnigraph.write.plan import TableAction
+from omnigraph.write.publish import Published
+from tests.schedules.guarded import guarded_by
+from tests.schedules.world import WAIT_S, Actor, World, aged, knows, named, person, without
+
+
+def _folding(actor: Actor) -> str | None:
+    return actor.graph.fold()
+
+
+@guarded_by("stamps")
+def test_h01_a_fold_removes_only_the_very_entries_it_folded(world: World) -> None:
+    """x is replaced while a fold of the older x stands before its record. H1"""
+    folder, writer = world.actor(), world.actor()
+    folder.apply(person("x", 1), person("y", 1))
+    with folder.held("fold.before-record", lambda: _folding(folder)) as late:
+        writer.apply(aged("x", 99))
+    assert late.result(WAIT_S) is not None
+    assert world.ages() == {"x": 99, "y": 1}
+    world.assert_sound()
+
+
+@guarded_by("stamps")
+def test_h01_a_merged_row_from_the_same_seq_of_a_branch_is_not_folded_away(world: World) -> None:
+    """Main holds x@1, staged by a fold; a merge brings an x that was written at seq 1 of a branch. H1"""
+    main = world.actor()
+    main.graph.branch.create("dev")
+    dev = world.actor(branch="dev")
+    main.apply(person("x", 1), person("y", 1))
+    dev.apply(person("x", 99))
+    assert main.head.seq == dev.head.seq == 1
+    with main.held("fold.before-record", lambda: _folding(main)) as late:
+        merger = world.actor()
+        one = dev.snapshot().type("Person")
+        rows = dev.snapshot().view(one).find(["x"])
+        action = TableAction(one.id, arrow_schema(one), rows, updated=1)
+        merged = merger.publish(merger.plan("merge", action, merged=dev.head.header))
+        assert isinstance(merged, Published)
+    late.result(WAIT_S)
+    assert world.ages() == {"x": 99, "y": 1}
+    world.assert_sound()
+
+
+def test_h01_a_fork_inherits_stamps_and_can_fold_them(world: World) -> None:
+    """Stamps of the source are no seqs of the fork: its first fold takes them all. H1"""
+    main = world.actor()
+    for age in range(5):
+        main.apply(person("x", age), person(f"y{age}", age))
+    main.graph.branch.create("dev")
+    dev = world.actor(branch="dev")
+    before = world.ages("dev")
+    assert dev.graph.fold() is not None
+    assert not dev.head.overlay
+    assert world.ages("dev") == before == world.ages()
+
+
+@guarded_by("tombstone")
+def test_h02_a_delete_of_an_overlay_row_leaves_a_tombstone(world: World) -> None:
+    """x is in the overlay only, a fold has staged it, then it is deleted. H2"""
+    folder, writer = world.actor(), world.actor()
+    folder.apply(person("x", 1), person("y", 1))
+    with folder.held("fold.before-record", lambda: _folding(folder)) as late:
+        writer.apply(without("x"))
+    late.result(WAIT_S)
+    assert world.ages() == {"y": 1}
+    assert writer.graph.fold() is not None
+    assert world.ages() == {"y": 1}
+    world.assert_sound()
+
+
+@guarded_by("empty-staging-rides-inline")
+def test_h02_a_staged_delete_of_an_overlay_row_is_not_undone_by_a_fold(world: World) -> None:
+    """The delete is staged on a pin that never held x, so the pin need not move; the fold's version holds x. H2, H5"""
+    folder, stager = world.actor(), world.actor(inline_share=0)
+    folder.apply(person("z", 1))
+    _folding(folder)
+    folder.apply(person("x", 1), person("y", 1))
+    with folder.held("fold.before-record", lambda: _folding(folder)) as late:
+        assert stager.apply(without("x")).counts["deleted"] == 1
+    late.result(WAIT_S)
+    assert world.ages() == {"y": 1, "z": 1}
+    _folding(stager)
+    assert world.ages() == {"y": 1, "z": 1}
+    world.assert_sound()
+
+
+def test_h02_the_same_before_the_table_has_a_dataset(world: World) -> None:
+    """The fold gives birth to the table that the staged delete has looked at in vain. H2"""
+    folder, stager = world.actor(), world.actor(inline_share=0)
+    folder.apply(person("x", 1), person("y", 1))
+    with folder.held("fold.before-record", lambda: _folding(folder)) as late:
+        stager.apply(without("x"))
+    late.result(WAIT_S)
+    assert world.ages() == {"y": 1}
+    world.assert_sound()
+
+
+@guarded_by("tombstone")
+def test_h02_the_edges_of_a_deleted_node_stay_gone(world: World) -> None:
+    """The same with a cascade: both tables are folded late. H2, H16"""
+    folder, writer = world.actor(), world.actor()
+    folder.apply(person("a"), person("b"), knows("a", "b"), person("c"), knows("c", "b"))
+    with folder.held("fold.before-record", lambda: _folding(folder)) as late:
+        writer.apply(without("a"))
+    late.result(WAIT_S)
+    assert world.edges() == {("c", "b")}
+    assert set(world.ages()) == {"b", "c"}
+
+
+@guarded_by("supersede")
+def test_h03_a_staged_write_lies_above_older_overlay_entries(world: World) -> None:
+    """Overlay wins over the pin, so the record of a staged upsert takes its ids out of the overlay. H3"""
+    writer, stager = world.actor(), world.actor(inline_share=0)
+    writer.apply(person("x", 1), person("y", 1))
+    stager.apply(person("x", 2))
+    assert world.ages() == {"x": 2, "y": 1}
+    assert "y" in next(iter(stager.head.overlay.values())).index, "entries of other ids stay"
+    world.assert_sound()
+
+
+@guarded_by("restage-lookup")
+def test_h04_a_staged_append_over_a_fold_holds_no_key_twice(world: World) -> None:
+    """x in the overlay; an upsert of x is staged as an append; a fold brings x into the pin first. H4"""
+    folder = world.actor()
+    folder.apply(person("x", 1))
+    stager = world.actor(inline_share=0)
+    with stager.held("write.staged", lambda: stager.apply(person("x", 2))) as late:
+        assert _folding(folder) is not None
+    assert late.result(WAIT_S).commit_id is not None
+    assert world.ages() == {"x": 2}
+    world.assert_sound()
+
+
+@guarded_by("restage-lookup")
+def test_h04_on_a_table_with_rows_already(world: World) -> None:
+    """The same on a pin that another staged write has moved as well. H4"""
+    folder = world.actor()
+    folder.apply(person("z", 1))
+    _folding(folder)
+    folder.apply(person("x", 1), person("w", 1))
+    stager, other = world.actor(inline_share=0), world.actor(inline_share=0)
+    with stager.held("write.staged", lambda: stager.apply(person("x", 2), without("z"))) as late:
+        other.apply(person("v", 1))
+        assert _folding(folder) is not None
+    late.result(WAIT_S)
+    assert world.ages() == {"x": 2, "w": 1, "v": 1}
+    world.assert_sound()
+
+
+@guarded_by("pin-cas")
+def test_h05_a_late_fold_does_not_swap_away_a_load(world: World) -> None:
+    """Two folds race, one lands, a staged write lands on top, the late fold must drop its table. H5"""
+    late_folder, folder, stager = world.actor(), world.actor(), world.actor(inline_share=0)
+    folder.apply(person("x", 1))
+    with late_folder.held("fold.before-record", lambda: _folding(late_folder)) as late:
+        assert _folding(folder) is not None
+        stager.apply(person("y", 1), person("z", 1))
+        folder.apply(person("w", 1))
+    assert late.result(WAIT_S) is None, "its entries are gone: it stops silently"
+    assert world.ages() == {"x": 1, "y": 1, "z": 1, "w": 1}
+    world.assert_sound()
+
+
+@guarded_by("pin-cas")
+def test_h05_a_late_staged_write_is_built_on_the_pin_it_replaces(world: World) -> None:
+    """Two staged writes of different keys: the second re-commits its files on the first one's version. H5"""
+    first, second = world.actor(inline_share=0), world.actor(inline_share=0)
+    with first.held("write.staged", lambda: first.apply(person("x", 1))) as late:
+        second.apply(person("y", 1))
+    late.result(WAIT_S)
+    assert world.ages() == {"x": 1, "y": 1}
+    world.assert_sound()
+
+
+def test_h05_a_fold_drops_the_table_that_moved_and_keeps_the_rest(world: World) -> None:
+    """Persons move under the fold, notes do not. H5"""
+    folder, stager = world.actor(), world.actor(inline_share=0)
+    folder.apply(person("x", 1), InsertNode("Note", {"text": "n"}))
+    with folder.held("fold.before-record", lambda: _folding(folder)) as late:
+        stager.apply(person("y", 1))
+    assert late.result(WAIT_S) is not None
+    left = folder.head.overlay
+    assert [one.rows.num_rows for one in left.values()] == [1], "x stays in the overlay, the note was folded"
+    assert world.ages() == {"x": 1, "y": 1}
+    assert len(world.rows("Note")) == 1
+    world.assert_sound()
+
+
+@guarded_by("own-change-only")
+def test_h06_a_refused_writer_brings_no_old_overlay_back(world: World) -> None:
+    """x is in the overlay when the writer captures; it is folded and deleted before the writer's record. H6"""
+    other = world.actor()
+    other.apply(person("x", 1), person("z", 1))
+    writer = world.actor()
+    with writer.held("write.before-record", lambda: writer.apply(person("y", 1))) as late:
+        _folding(other)
+        other.apply(without("x"))
+        _folding(other)
+    late.result(WAIT_S)
+    assert world.ages() == {"y": 1, "z": 1}
+    world.assert_sound()
+
+
+@guarded_by("own-entries")
+def test_h07_the_change_of_an_inline_commit_is_the_entries_with_its_rid(world: World) -> None:
+    """Also at the bound, where the writer folds first: the fold is a record of its own. H7"""
+    writer = world.actor(fold="auto", overlay_soft_entries=2, overlay_hard_factor=1, inline_share=1)
+    writer.apply(person("a", 1))
+    writer.apply(person("b", 1))
+    receipt = writer.apply(person("c", 1))
+    assert receipt.commit_id is not None
+    record = writer.site.records(writer.head.stream).record(int(receipt.commit_id.rpartition(".")[2]))
+    kinds = [one.kind for one in writer.graph.commits(limit=None)]
+    assert kinds.count("fold") == 1
+    own = {table: one for table in record.touched if (one := record.own_entries(table)) is not None}
+    assert [one.rows["id"].to_pylist() for one in own.values()] == [["c"]]
+    assert world.ages() == {"a": 1, "b": 1, "c": 1}
+
+
+def test_h08_the_same_row_folded_on_two_branches_is_the_same_row(world: World) -> None:
+    """Different fragments, equal images: whoever compares branches compares rows. H8"""
+    main = world.actor()
+    main.apply(person("x", 1))
+    main.graph.branch.create("dev")
+    dev = world.actor(branch="dev")
+    _folding(main)
+    _folding(dev)
+    one = main.snapshot().type("Person")
+    pins = [actor.head.pins[one.id].version for actor in (main, dev)]
+    assert pins[0] != pins[1]
+    assert world.rows("Person") == world.rows("Person", "dev")
+
+
+@guarded_by("never-inline")
+def test_h09_a_type_with_a_blob_is_never_inlined(world: World) -> None:
+    """A row image in a record cannot carry a blob. H9"""
+    path = world.path + "-blobs"
+    init(path, "node Doc { title: String @key  body: Blob?  size: I32? }", config=world.actor().site.backend.config)
+    world.path = path
+    writer = world.actor()
+    writer.apply(InsertNode("Doc", {"title": "t", "body": b"0123456789" * 10}))
+    assert not writer.head.overlay
+    writer.apply(Update("Doc", {"size": 3}, Compare("title", "=", "t")))
+    assert not writer.head.overlay
+    assert writer.graph.table("Doc").count() == 1
+
+
+def test_h09_a_change_above_its_share_of_the_bound_is_staged(world: World) -> None:
+    """Encoded bytes and entries both count. H9"""
+    writer = world.actor(overlay_soft_entries=40)
+    writer.apply(*[person(f"p{number}") for number in range(10)])
+    assert writer.head.overlay
+    writer.apply(*[person(f"q{number}") for number in range(11)])
+    assert next(iter(writer.head.touched.values())).staged
+    bytes_writer = world.actor(overlay_soft_bytes=8192)
+    bytes_writer.apply(person("big", email="x" * 3000))
+    assert next(iter(bytes_writer.head.touched.values())).staged
+    assert len(world.ages()) == 22
+
+
+@guarded_by("limit-after-hiding")
+def test_h10_a_limit_is_applied_after_hiding(world: World) -> None:
+    """Ten pinned rows, nine hidden by tombstones and images: a limit still finds what there is. H10"""
+    writer = world.actor()
+    writer.apply(*[person(f"p{number}", number) for number in range(10)])
+    _folding(writer)
+    writer.apply(*[without(f"p{number}") for number in range(5)], *[aged(f"p{number}", 100) for number in range(5, 9)])
+    snapshot = writer.snapshot()
+    one = snapshot.type("Person")
+    view = snapshot.view(one)
+    assert view.scan(["id"], limit=5).num_rows == 5
+    young = to_expression(one, named("p9"))
+    assert view.scan(["id"], young, limit=1)["id"].to_pylist() == ["p9"]
+    pinned_only = view.scan(["id"], pa.compute.field(one.by_name["age"].id) < 50, limit=1)
+    assert pinned_only["id"].to_pylist() == ["p9"]
+
+
+def test_h10_folding_changes_no_set_of_rows(world: World) -> None:
+    """Every filter finds the same rows before and after a fold. H10"""
+    writer = world.actor()
+    writer.apply(*[person(f"p{number}", number % 4) for number in range(12)])
+    _folding(writer)
+    writer.apply(aged("p1", 3), without("p2"), person("p12"))
+    before = writer.head
+    _folding(writer)
+    after = writer.head
+    assert before.rid != after.rid
+    assert _answers(writer, before) == _answers(writer, after)
+
+
+def _answers(actor: Actor, record: CommitRecord) -> list[list[str]]:
+    table = actor.graph.at(record.commit_id).table("Person")
+    conditions: list[Condition] = [
+        Compare("age", ">", 1),
+        Compare("age", "=", 3),
+        NullTest("age"),
+        Compare("name", "!=", "p3"),
+    ]
+    return [sorted(table.to_arrow(["id"], where=one)["id"].to_pylist()) for one in conditions]
+
+
+@guarded_by("one-fold-per-process")
+def test_h11_a_volunteer_does_not_join_a_fold_that_runs(world: World) -> None:
+    """One fold per process: the second finds the first at it and goes away without staging. H11"""
+    writer = world.actor()
+    writer.apply(person("x", 1))
+    with writer.held("fold.staged", lambda: _folding(writer)) as late:
+        writer.branch.folder.fold_if_free()
+        assert writer.pauses.seen.count("fold.captured") == 1
+    assert late.result(WAIT_S) is not None
+
+
+def test_h11_a_fold_whose_entries_are_gone_stops_silently(world: World) -> None:
+    """Two processes fold the same entries: one record, one shrug. H11"""
+    first, second = world.actor(), world.actor()
+    first.apply(person("x", 1))
+    with first.held("fold.before-record", lambda: _folding(first)) as late:
+        assert _folding(second) is not None
+    assert late.result(WAIT_S) is None
+    assert [one.kind for one in first.graph.commits(limit=None)] == ["fold", "mutate", "init"]
+
+
+def test_h11_at_the_hard_bound_a_writer_folds_first(world: World) -> None:
+    """No volunteer, but never beyond the hard bound. H11"""
+    writer = world.actor(fold="auto", overlay_soft_entries=4, overlay_hard_factor=2)
+    for number in range(30):
+        writer.apply(person(f"p{number}"))
+        assert sum(one.entries for one in writer.head.overlay.values()) <= 8
+    assert "fold" in {one.kind for one in writer.graph.commits(limit=None)}
+    assert len(world.ages()) == 30

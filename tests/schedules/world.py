@@ -1,0 +1,173 @@
+"""A graph and several actors on it: each actor is what one process would be, steered point by point.
+
+Actors share nothing but the directory: each has its own site, publisher queue and pauses. A schedule holds one of
+them at a named point, lets others run, releases it, and says what must be true then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omnigraph.clock import Clock
+from omnigraph.config import Config
+from omnigraph.graph import Graph, init, make_backend
+from omnigraph.lang.statements import Compare, Condition, Delete, InsertEdge, InsertNode, Statement, Update
+from omnigraph.log.record import CommitRecord
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.storage.pauses import ControlledPauses
+from omnigraph.storage.store import Store
+from omnigraph.write.plan import PublishPlan, Receipt, TableAction
+from omnigraph.write.publish import Outcome, Publisher
+from omnigraph.write.site import Branch, Site
+from tests.oracle.structure import structure_violations
+
+A = TypeVar("A")
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  email: String? @unique }
+node Note { text: String? }
+edge Knows: Person -> Person { since: I32? }
+edge Owns: Person -> Note @card(0..2)
+node Task { title: String @key }
+edge Needs: Task -> Person @card(1..)
+"""
+WAIT_S = 20.0
+_CONFIG: dict[str, Any] = {"fsync": False, "fold": "never", "publish_deadline_s": 8.0}
+
+
+class Actor:
+    """One process's handle on one branch."""
+
+    def __init__(self, world: World, site: Site, pauses: ControlledPauses, branch: str) -> None:
+        self._world = world
+        self.site = site
+        self.pauses = pauses
+        self.graph = Graph(site, site.branch(branch))
+
+    @property
+    def branch(self) -> Branch:
+        return self.graph._branch
+
+    @property
+    def publisher(self) -> Publisher:
+        return self.branch.publisher
+
+    @property
+    def head(self) -> CommitRecord:
+        return self.publisher.refresh()
+
+    def apply(self, *statements: Statement, **options: Any) -> Receipt:
+        return self.graph.apply(statements, **options)
+
+    def publish(self, plan: PublishPlan) -> Outcome:
+        """Hand a plan straight to the publisher."""
+        clock = self.site.backend.clock
+        return self.publisher.publish(plan, clock.monotonic() + self.site.backend.config.publish_deadline_s)
+
+    def plan(self, kind: Any, *actions: TableAction, **fields: Any) -> PublishPlan:
+        return PublishPlan(
+            kind, self.site.backend.ids.ulid(), fields.pop("base", None) or self.head, actions=actions, **fields
+        )
+
+    def gc_record(self, *honours: str) -> Outcome:
+        """The fence that cleanup puts before it marks."""
+        return self.publish(self.plan("gc", gc={"id": "gc-1", "honours": list(honours)}))
+
+    @contextmanager
+    def held(self, point: str, work: Callable[[], A], nth: int = 1) -> Iterator[Future[A]]:
+        """`work` in a thread of its own, standing at `point` for as long as the block runs."""
+        with self.pauses.hold(point, nth) as hold:
+            running = self._world.start(work)
+            hold.wait_reached(WAIT_S)
+            yield running
+
+    def snapshot(self) -> Snapshot:
+        head = self.head
+        return Snapshot(self.site.backend, head, self.site.catalogs.get(head.schema))
+
+
+class World:
+    """One graph in a directory."""
+
+    def __init__(self, path: Path, schema: str = SCHEMA) -> None:
+        self.path = str(path / "graph")
+        self._pool = ThreadPoolExecutor(8)
+        self._actors: list[Actor] = []
+        self._pauses: list[ControlledPauses] = []
+        init(self.path, schema, config=Config(**_CONFIG))
+
+    def actor(
+        self,
+        *,
+        branch: str = "main",
+        wrap: Callable[[Store], Store] | None = None,
+        clock: Clock | None = None,
+        **config: Any,
+    ) -> Actor:
+        pauses = ControlledPauses(give_up_after_s=WAIT_S)
+        backend = make_backend(self.path, None, Config(**{**_CONFIG, **config}), wrap=wrap, pauses=pauses, clock=clock)
+        self._pauses.append(pauses)
+        made = Actor(self, Site.open(backend, read_only=False), pauses, branch)
+        self._actors.append(made)
+        return made
+
+    def start(self, work: Callable[[], A]) -> Future[A]:
+        return self._pool.submit(work)
+
+    def reader(self, branch: str = "main") -> Actor:
+        """A new process that has seen nothing yet."""
+        return self.actor(branch=branch)
+
+    def rows(self, type_name: str, branch: str = "main") -> dict[str, dict[str, Any]]:
+        """What a new process sees; an id that is there twice is damage."""
+        found = self.reader(branch).graph.table(type_name).to_arrow().to_pylist()
+        by_id = {row["id"]: row for row in found}
+        assert len(by_id) == len(found), f"an id of {type_name} is there twice: {sorted(row['id'] for row in found)}"
+        return by_id
+
+    def ages(self, branch: str = "main") -> dict[str, int | None]:
+        return {one: row["age"] for one, row in self.rows("Person", branch).items()}
+
+    def edges(self, type_name: str = "Knows", branch: str = "main") -> set[tuple[str, str]]:
+        return {(row["from"], row["to"]) for row in self.rows(type_name, branch).values()}
+
+    def assert_sound(self) -> None:
+        """Chain linear, pins built on each other, no id twice, counts right: for every record of every stream."""
+        found = structure_violations(self.reader().site)
+        assert not found, "\n".join(found)
+
+    def close(self) -> None:
+        for one in self._pauses:
+            one.release_all()
+        self._pool.shutdown(wait=True)
+        for actor in self._actors:
+            actor.site.backend.close()
+
+
+def person(name: str, age: int | None = None, *, strict: bool = False, **values: Any) -> InsertNode:
+    given = {"age": age} if age is not None else {}
+    return InsertNode("Person", {"name": name, **given, **values}, strict=strict)
+
+
+def knows(source: str, target: str, **values: Any) -> InsertEdge:
+    return InsertEdge("Knows", source, target, values)
+
+
+def named(name: str) -> Condition:
+    return Compare("name", "=", name)
+
+
+def without(name: str) -> Delete:
+    return Delete("Person", named(name))
+
+
+def aged(name: str, age: int) -> Update:
+    return Update("Person", {"age": age}, named(name))
+
+
+def results(futures: Sequence[Future[A]]) -> list[A]:
+    return [one.result(WAIT_S) for one in futures]
