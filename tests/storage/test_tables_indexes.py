@@ -134,6 +134,19 @@ class TestIndexes:
             assert spent.read_iops <= 1
         assert base.rows == 303
 
+    def test_do_not_cover_a_new_fragment_in_the_place_of_a_gone_one(self, tables: TableStore) -> None:
+        base = tables.birth(TABLE, "node")
+        for name in ("a", "b", "c"):
+            base = write(tables, base, people({name: 1}))
+        base = tables.commit(base, tables.stage_index(base, [BY_ID]))
+        shorter = write(tables, base, delete=["c"])
+        wider = write(tables, shorter, people({"d": 4}, pa.schema([ID, AGE, NOTE])))
+        assert wider.find(["a", "b", "c", "d"]).num_rows == 3
+        packed = tables.commit(shorter, tables.stage_rewrite(shorter))
+        assert packed.find(["a", "b", "c"]).num_rows == 2
+        assert shorter.max_fragment_id == 2
+        assert {one.id for one in (*wider.metadata, *packed.metadata)} == {0, 1, 3}
+
     def test_building_disturbs_no_reader(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 20_000))
         with ThreadPoolExecutor(1) as pool:
