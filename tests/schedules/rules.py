@@ -239,6 +239,23 @@ def _no_phantoms(patch: Patch) -> None:
     patch(FootprintBuilder, "predicate", lambda *_: None)
 
 
+@_rule("looked-up-rows")
+def _vanished_rows_unread(patch: Patch) -> None:
+    """H17: a row that a mutation makes and removes again was never looked at."""
+    patch(TableState, "looked_up_ids", property(lambda self: set()))
+
+
+@_rule("if-commit-at-publish")
+def _precondition_once(patch: Patch) -> None:
+    """H18: `if_commit` is compared when the change is prepared and not where it lands."""
+    real = publish_module._invalidates
+
+    def invalidates(plan: PublishPlan, one: Any) -> Any:
+        return real(replace(plan, options=replace(plan.options, if_commit=None)), one)
+
+    patch(publish_module, "_invalidates", invalidates)
+
+
 @_rule("negative-is-fresh")
 def _stale_negatives(patch: Patch) -> None:
     """H18: an answer without commit is given from whatever head is known."""

@@ -6,6 +6,8 @@ them at a named point, lets others run, releases it, and says what must be true 
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -84,6 +86,13 @@ class Actor:
             running = self._world.start(work)
             hold.wait_reached(WAIT_S)
             yield running
+
+    def wait_queued(self, count: int) -> None:
+        """Block until so many plans of this process wait for their record, the one on its way included."""
+        deadline = time.monotonic() + WAIT_S
+        while len(self.publisher._queue) < count:
+            assert time.monotonic() < deadline, f"{len(self.publisher._queue)} plans are queued, not {count}"
+            threading.Event().wait(0.002)
 
     def snapshot(self) -> Snapshot:
         head = self.head
