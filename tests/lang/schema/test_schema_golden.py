@@ -90,4 +90,11 @@ def test_there_are_enough_golden_files_and_every_code_has_one() -> None:
 
 def test_the_reference_lists_every_code() -> None:
     reference = read(Path(__file__).parents[3] / "docs" / "reference" / "schema.md")
-    assert [code for code in CODES if code not in reference] == []
+    assert [code for code, meaning in CODES.items() if f"| {code} | {meaning} |" not in reference] == []
+
+
+def test_the_example_of_the_reference_compiles() -> None:
+    reference = read(Path(__file__).parents[3] / "docs" / "reference" / "schema.md")
+    example = reference.split("```\n")[1]
+    assert len(compiled(example).types) == 4
+    assert format_schema(example) == example

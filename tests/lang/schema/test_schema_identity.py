@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.lang.schema.change import plan_change
+from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.problems import SchemaError
 from omnigraph.lang.schema.steps import DropType, RenameType, SchemaChangeRefused, Tighten
@@ -122,13 +123,18 @@ def test_a_hint_on_an_interface_concerns_only_types_that_have_the_old_name() -> 
     assert node(second, "B").by_name["q"].id == "q_00000101"
 
 
+def test_a_hint_on_a_property_that_the_type_declares_itself_must_name_something() -> None:
+    (first,) = chain("node A {}")
+    own = 'p: String? @rename_from("z")'
+    with pytest.raises(SchemaError, match="OG-S-076"):
+        compiled(f"interface I {{ {own} }} node A implements I {{ {own} }}", previous=first, start=100)
+
+
 def test_tokens_are_minted_in_the_order_of_the_text_and_never_for_a_wrong_schema() -> None:
     catalog = compiled("edge E: A -> A { w: F64 } node A { p: String }")
     assert [one.id for one in catalog.types] == ["edge.e-00000001", "node.a-00000002"]
     assert [prop.id for one in catalog.types for prop in one.properties] == ["w_00000003", "p_00000004"]
     mint = counter()
-    from omnigraph.lang.schema.compile import compile_schema
-
     with pytest.raises(SchemaError):
         compile_schema("node A { p: Foo }", mint=mint)
     assert mint() == "00000001"

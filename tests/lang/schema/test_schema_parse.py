@@ -59,6 +59,15 @@ def test_a_property_may_be_called_like_a_keyword() -> None:
     ]
 
 
+def test_a_keyword_as_the_name_of_an_annotation_opens_nothing() -> None:
+    (one,) = compiled("interface I {} node A @node implements I { p: I32 @ edge q: I32 }").types
+    assert list(one.by_name) == ["p", "q"]
+
+
+def test_a_keyword_as_a_type_is_an_unknown_type() -> None:
+    assert codes("node A { p: node q: I32 }") == ["OG-S-020"]
+
+
 def test_the_error_carries_every_finding_for_people_and_for_programs() -> None:
     with pytest.raises(SchemaError) as caught:
         compile_schema("node a {\n  b: Foo\n}", file="people.pg", mint=counter())
@@ -70,6 +79,11 @@ def test_the_error_carries_every_finding_for_people_and_for_programs() -> None:
     found = json.loads(json.dumps(error.to_json()))
     assert found["diagnostics"][1]["line"] == 2
     assert found["file"] == "people.pg"
+
+
+def test_a_row_of_comments_costs_no_more_than_its_length() -> None:
+    assert codes("node " + "/**/" * 60 + "+ {}") == ["OG-S-007"]
+    assert compiled("node " + "/**/" * 60 + " A {}").types[0].name == "A"
 
 
 def test_text_that_utf8_cannot_store() -> None:

@@ -95,7 +95,7 @@ REFUSED = [
     (prop("Date"), "20260131", "OG-V-004", "not a date"),
     (prop("Date"), "2026-01-31T00:00:00Z", "OG-V-004", "not a date"),
     (prop("Date"), "2026-01-31\n", "OG-V-004", "not a date"),
-    (prop("Date"), "２０２６-01-31", "OG-V-004", "not a date"),  # noqa: RUF001
+    (prop("Date"), "２０２６-01-31", "OG-V-004", "not a date"),
     (prop("Date"), NOON, "OG-V-002", "expected Date"),
     (prop("Date"), 10**9, "OG-V-004", "outside the years"),
     (prop("Date"), False, "OG-V-002", "expected Date"),

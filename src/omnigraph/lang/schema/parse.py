@@ -23,10 +23,11 @@ LEXICAL = re.compile(
     re.DOTALL,
 )
 _DECLARATIONS = ("interface", "node", "edge")
-_GAP = r"(?:\s|//[^\n]*\n|/\*.*?\*/)"
-_NAME_FOLLOWS = re.compile(rf"{_GAP}+[A-Za-z_]|{_GAP}*(?:\{{|\Z)", re.DOTALL)
-_TYPE_FOLLOWS = re.compile(rf"{_GAP}+[A-Z]", re.DOTALL)
-_HEADER = re.compile(rf"(interface|node|edge){_GAP}+([A-Za-z_][A-Za-z0-9_]*)", re.DOTALL)
+#: Atomic, or a row of comments could be cut into comments in exponentially many ways.
+_GAP = r"(?>\s|//[^\n]*\n|/\*.*?\*/)"
+_NAME_FOLLOWS = re.compile(rf"{_GAP}++[A-Za-z_]|{_GAP}*+(?:\{{|\Z)", re.DOTALL)
+_TYPE_FOLLOWS = re.compile(rf"{_GAP}++[A-Z]", re.DOTALL)
+_HEADER = re.compile(rf"(interface|node|edge){_GAP}++([A-Za-z_][A-Za-z0-9_]*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
