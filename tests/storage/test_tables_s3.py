@@ -33,7 +33,10 @@ def test_birth_costs_four_requests(proxied_place: S3Place, s3_proxy: Proxy) -> N
     tables = _tables(proxied_place)
     with s3_proxy.measure() as traffic:
         assert tables.birth(TABLE, "node").version == "1"
-    assert len(traffic) <= 5, str(traffic)
+    assert (len(traffic), traffic.count("PUT")) == (4, 2), str(traffic)
+    with s3_proxy.measure() as traffic:
+        tables.birth(TABLE, "node")
+    assert len(traffic) == 0, str(traffic)
 
 
 def test_a_warm_staged_insert(proxied_place: S3Place, s3_proxy: Proxy) -> None:

@@ -35,6 +35,7 @@ BASE_PROPERTY = "base"
 
 _MANIFEST_MAX_FRAGMENT = 11
 _MANIFEST_TRANSACTION = 12
+_BIRTH_MANIFEST = "_versions/18446744073709551614.manifest"
 _DETACHED = 1 << 63
 _U64 = (1 << 64) - 1
 
@@ -234,9 +235,9 @@ class PinnedTable:
     def files(self) -> set[str]:
         """Every file this version names, by key relative to the graph's root; a key ending in '/' is a folder.
 
-        Includes the files of the table's birth: a table without version 1 is not one that Lance can open.
+        Includes the manifest of version 1: without it a second birth would make the table anew.
         """
-        names = {"_versions/18446744073709551614.manifest", "_versions/latest_version_hint.json", self.manifest_file}
+        names = {_BIRTH_MANIFEST, self.manifest_file}
         names.update(name for one in self.metadata for name in fragment_files(one))
         names.update(f"_indices/{one.uuid}/" for one in self.segments())
         transaction = self.manifest.get(_MANIFEST_TRANSACTION)

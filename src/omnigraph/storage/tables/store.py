@@ -112,13 +112,18 @@ class TableStore:
         Racing births, and one after a crash half-way, all end with the same version.
         """
         schema = pa.schema(system_fields(kind))
-        try:
-            born = self._keep(self._commit(table, None, empty_table(schema), ()))
-        except AlreadyBorn:
-            born = self.open(table, _BIRTH_VERSION)
+        born = self._cached(table, _BIRTH_VERSION) or self._born(table, schema)
         if born.version != _BIRTH_VERSION or born.fragments or not born.schema.equals(schema):
             raise Corruption(f"version 1 of table {table} is not the empty table of a {kind} type", table=table)
+        return born
+
+    def _born(self, table: str, schema: pa.Schema) -> PinnedTable:
+        try:
+            return self._keep(self._commit(table, None, empty_table(schema), ()))
+        except AlreadyBorn:
+            born = self.open(table, _BIRTH_VERSION)
         if self._durable is not None:
+            # Whoever made it may not have come to its fsync; whatever is built on it here must not outlive it.
             self._durable.sync(born.files())
         return born
 
