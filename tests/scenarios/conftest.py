@@ -1,0 +1,98 @@
+"""Places, folding and the bed of the scenarios.
+
+Every scenario runs under one of three ways to fold: never, after every commit, at random. By default the printed seed
+picks one for each test, so that every run mixes them; `make test-all` runs all three, and `OMNIGRAPH_TEST_FOLD=always`
+(or `never`, `random`, `all`) decides for a whole run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.bed import Bed, Place
+from tests.support.s3 import S3Place
+
+FOLDS = ("never", "always", "random")
+
+
+def _seed(config: pytest.Config) -> str:
+    return os.environ.get("OMNIGRAPH_TEST_SEED") or str(config.getoption("randomly_seed"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "fold" not in metafunc.fixturenames:
+        return
+    wanted = os.environ.get("OMNIGRAPH_TEST_FOLD", "")
+    if wanted in FOLDS:
+        metafunc.parametrize("fold", [wanted])
+        return
+    if wanted == "all":
+        metafunc.parametrize("fold", FOLDS)
+        return
+    chosen = random.Random(f"{_seed(metafunc.config)}/{metafunc.definition.nodeid}").choice(FOLDS)
+    metafunc.parametrize("fold", [one if one == chosen else pytest.param(one, marks=pytest.mark.slow) for one in FOLDS])
+
+
+def s3_as_place(name: str, found: S3Place) -> Place:
+    return Place(name, found.uri, found.storage_options, found.env)
+
+
+@pytest.fixture
+def local_place(tmp_path: Path) -> Place:
+    """A directory."""
+    return Place("local", str(tmp_path / "graph"))
+
+
+@pytest.fixture
+def moto_place(s3_place: S3Place) -> Place:
+    return s3_as_place("moto", s3_place)
+
+
+@pytest.fixture(params=["local", pytest.param("moto", marks=pytest.mark.s3)])
+def place(request: pytest.FixtureRequest) -> Place:
+    """A directory, and a bucket of an S3-protocol server."""
+    found: Place = request.getfixturevalue("local_place" if request.param == "local" else "moto_place")
+    return found
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("moto", marks=pytest.mark.s3),
+        pytest.param("seaweed", marks=[pytest.mark.s3, pytest.mark.slow]),
+    ]
+)
+def racing_place(request: pytest.FixtureRequest) -> Place:
+    """For races: also SeaweedFS, whose conditional PUT is its own."""
+    if request.param == "seaweed":
+        return s3_as_place("seaweed", request.getfixturevalue("seaweed_place"))
+    found: Place = request.getfixturevalue("local_place" if request.param == "local" else "moto_place")
+    return found
+
+
+def _made(request: pytest.FixtureRequest, where: Place, fold: str) -> Iterator[Bed]:
+    made = Bed(where, fold, f"{_seed(request.config)}/{request.node.nodeid}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bed(request: pytest.FixtureRequest, place: Place, fold: str) -> Iterator[Bed]:
+    """A new graph on every place in turn."""
+    yield from _made(request, place, fold)
+
+
+@pytest.fixture
+def local_bed(request: pytest.FixtureRequest, local_place: Place, fold: str) -> Iterator[Bed]:
+    """A new graph in a directory."""
+    yield from _made(request, local_place, fold)
+
+
+@pytest.fixture
+def race_bed(request: pytest.FixtureRequest, racing_place: Place, fold: str) -> Iterator[Bed]:
+    yield from _made(request, racing_place, fold)
