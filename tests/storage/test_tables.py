@@ -381,4 +381,4 @@ class TestColumns:
         rows = rows_of(texts, {"id": "a", AGE.name: "one"})
         with pytest.raises(Unsupported):
             tables.stage(base, TableDelta(texts, rows))
-        assert ages(write(tables, base, rows, overwrite=True)) == {"a": "one"}
+        assert contents(write(tables, base, rows, overwrite=True)) == {"a": {AGE.name: "one"}}

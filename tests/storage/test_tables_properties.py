@@ -36,10 +36,9 @@ class Change:
         return pa.schema([ID, *(EXTRA[number] for number in self.columns), AGE])
 
     def rows(self) -> list[dict[str, Any]]:
-        values = {NOTE.name: str, TAGS.name: lambda one: [str(one)] * (one % 3), SIZE.name: lambda one: one + 2**63}
         wanted = [EXTRA[number].name for number in self.columns]
         return [
-            {"id": one, AGE.name: value, **{name: values[name](value) for name in wanted}}
+            {"id": one, AGE.name: value, **{name: _value(name, value) for name in wanted}}
             for one, value in self.upserts.items()
         ]
 
@@ -52,6 +51,10 @@ class Change:
         rows = rows_of(self.schema, *self.rows())
         present = set(model) if hint else None
         return TableDelta(self.schema, rows, self.deletes, self.overwrite, present)
+
+
+def _value(column: str, number: int) -> Any:
+    return {NOTE.name: str(number), TAGS.name: [str(number)] * (number % 3), SIZE.name: number + 2**63}[column]
 
 
 ids = st.sampled_from(UNIVERSE)

@@ -1,0 +1,151 @@
+"""What the commit function relies on: detached versions, and operations that Lance takes as given."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.schema import LanceSchema
+
+from tests.guards.lance_cases import SCHEMA, appended, born, detached, ids, indexed, rows, written
+
+
+def test_detached_versions_move_no_head_and_are_found_by_id(tmp_path: Path) -> None:
+    base = born(tmp_path)
+    one = appended(base, "a")
+    two = appended(one, "b")
+    assert one.version >= 1 << 63
+    assert lance.dataset(base.uri).version == 1
+    assert ids(LanceDataset(base.uri, one.version)) == ["a"]
+    assert ids(LanceDataset(base.uri, two.version)) == ["a", "b"]
+    assert (tmp_path / "t" / "_versions" / f"d{one.version}.manifest").exists()
+
+
+def test_lance_detects_no_conflict(tmp_path: Path) -> None:
+    """Why restaging looks for its own ids and for grown deletion files (LANCE 2e, H4)."""
+    base = appended(born(tmp_path), "a", "b")
+    shrunk = base.get_fragment(0).delete_rows([0])
+    update = LanceOperation.Update(updated_fragments=[shrunk], new_fragments=written(base, rows("a", start=7)))
+    moved = detached(base, LanceOperation.Update(updated_fragments=[base.get_fragment(0).delete_rows([1])]))
+    assert ids(moved) == ["a"]
+    assert ids(detached(moved, update)) == ["a", "b"]  # the removal of b is lost
+    assert ids(detached(appended(base, "a"), LanceOperation.Append(written(base, rows("a"))))) == ["a", "a", "a", "b"]
+
+
+def test_the_handle_decides_not_the_transaction(tmp_path: Path) -> None:
+    """Why the commit function compares the two itself."""
+    base = appended(born(tmp_path), "a")
+    newer = appended(base, "b")
+    stale = Transaction(base.version, LanceOperation.Append(written(base, rows("c"))))
+    assert ids(LanceDataset.commit(newer, stale, detached=True)) == ["a", "b", "c"]
+
+
+def test_a_second_creation_is_refused_when_it_may_not_retry(tmp_path: Path) -> None:
+    base = born(tmp_path)
+    again = LanceOperation.Overwrite(SCHEMA, [])
+    with pytest.raises(OSError, match=r"Dataset already exists|/_versions/0\.manifest was not found"):
+        LanceDataset.commit(base.uri, Transaction(0, again), max_retries=0)
+    assert lance.dataset(base.uri).version == 1
+    # With retries, or by write_dataset(mode="create") in a race, it becomes a version 2.
+
+
+def test_a_detached_commit_needs_a_retry_left(tmp_path: Path) -> None:
+    base = born(tmp_path)
+    transaction = Transaction(1, LanceOperation.Append(written(base, rows("a"))))
+    with pytest.raises(OSError, match="random"):
+        LanceDataset.commit(base, transaction, detached=True, max_retries=0)
+
+
+def test_tables_cannot_be_born_detached(tmp_path: Path) -> None:
+    with pytest.raises((OSError, ValueError), match="detached"):
+        LanceDataset.commit(str(tmp_path / "t"), LanceOperation.Overwrite(SCHEMA, []), detached=True)
+
+
+def test_one_update_removes_shrinks_and_adds(tmp_path: Path) -> None:
+    base = appended(appended(born(tmp_path), "a", "b"), "c")
+    assert base.get_fragment(1).delete_rows([0]) is None
+    update = LanceOperation.Update(
+        removed_fragment_ids=[1],
+        updated_fragments=[base.get_fragment(0).delete_rows([1])],
+        new_fragments=written(base, rows("d")),
+    )
+    assert ids(detached(base, update)) == ["a", "d"]
+    assert ids(base) == ["a", "b", "c"]
+
+
+def test_deletion_files_of_siblings_do_not_collide(tmp_path: Path) -> None:
+    base = appended(born(tmp_path), "a", "b")
+    one, two = (base.get_fragment(0).delete_rows([offset]) for offset in (0, 1))
+    assert one.deletion_file.path(0) != two.deletion_file.path(0)
+    assert one.deletion_file.path(0).startswith(f"_deletions/0-{base.version}-")
+    assert ids(detached(base, LanceOperation.Update(updated_fragments=[one]))) == ["b"]
+    assert ids(detached(base, LanceOperation.Update(updated_fragments=[two]))) == ["a"]
+
+
+def test_siblings_with_the_same_fragment_id_do_not_mix_in_one_session(tmp_path: Path) -> None:
+    base = appended(born(tmp_path), "a")
+    one, two = appended(base, "b", "c"), appended(base, "d")
+    assert [fork.get_fragments()[-1].fragment_id for fork in (one, two)] == [1, 1]
+    for fork, expected in [(one, ["a", "b", "c"]), (two, ["a", "d"]), (one, ["a", "b", "c"])]:
+        assert ids(indexed(fork), pc.field("id").isin(["a", "b", "c", "d"])) == expected
+
+
+def test_one_merge_adds_columns_rows_and_removals(tmp_path: Path) -> None:
+    base = appended(born(tmp_path), "a", "b")
+    new = written(base, rows("c"))
+    new[0].id = 1
+    merge = LanceOperation.Merge([base.get_fragment(0).delete_rows([0]), *new], base.lance_schema, True)
+    assert ids(detached(base, merge)) == ["b", "c"]
+
+
+def test_a_merge_may_not_lose_a_fragment(tmp_path: Path) -> None:
+    """Why adding columns while a fragment vanishes takes two commits."""
+    base = appended(appended(born(tmp_path), "a"), "b")
+    merge = LanceOperation.Merge([base.get_fragment(0).metadata], base.lance_schema, True)
+    with pytest.raises(OSError, match="reduced fragment count"):
+        detached(base, merge)
+
+
+def test_an_overwrite_forgets_indexes_and_goes_on_counting_fragments(tmp_path: Path) -> None:
+    base = indexed(appended(born(tmp_path), "a"))
+    schema = pa.schema([*SCHEMA, pa.field("x", pa.float64())])
+    made = detached(base, LanceOperation.Overwrite(LanceSchema.from_pyarrow(schema), written(base, rows("z"))))
+    assert made.describe_indices() == []
+    assert [one.fragment_id for one in made.get_fragments()] == [1]
+    assert made.to_table().to_pylist() == [{"id": "z", "n": 0, "x": None}]
+
+
+def test_the_transaction_is_a_file_of_known_name_with_properties(tmp_path: Path) -> None:
+    base = born(tmp_path)
+    append = LanceOperation.Append(written(base, rows("a")))
+    transaction = Transaction(1, append, transaction_properties={"base": "1"})
+    made = LanceDataset.commit(base, transaction, detached=True)
+    assert (tmp_path / "t" / "_transactions" / f"1-{transaction.uuid}.txn").exists()
+    assert made.read_transaction(made.version).transaction_properties == {"base": "1"}
+
+
+@pytest.mark.parametrize("verb", ["delete", "insert", "create_scalar_index"])
+def test_apis_that_commit_by_themselves_refuse_a_detached_handle(tmp_path: Path, verb: str) -> None:
+    base = appended(born(tmp_path), "a")
+    arguments = {"delete": ["true"], "insert": [rows("b")], "create_scalar_index": ["id", "BTREE"]}[verb]
+    with pytest.raises((OSError, RuntimeError)):
+        getattr(base, verb)(*arguments)
+    assert lance.dataset(base.uri).version == 1
+
+
+def test_lances_own_cleanup_destroys_detached_versions(tmp_path: Path) -> None:
+    """Why nothing may ever call it."""
+    base = born(tmp_path)
+    made = appended(base, "a")
+    lance.dataset(base.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    with pytest.raises((OSError, ValueError), match=r"(?i)not found"):
+        LanceDataset(base.uri, made.version).to_table()
+
+
+def test_there_is_no_automatic_cleanup(tmp_path: Path) -> None:
+    assert appended(born(tmp_path), "a").config() == {}
