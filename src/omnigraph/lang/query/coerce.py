@@ -7,8 +7,9 @@ date, a moment or an enum value. In an assignment the value must fit the propert
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from omnigraph.lang.query import checked as c
 from omnigraph.lang.query import tree as t
@@ -66,8 +67,7 @@ def natural(ctx: Context, node: Loose) -> c.Value | None:
     """The value by its own type, where nothing around tells another."""
     match node:
         case t.Variable():
-            param = use(ctx, node)
-            return None if param is None else ctx.slot(param, param.type)
+            return _natural_param(ctx, node)
         case t.ListLiteral(items, span):
             return _natural_list(ctx, items, span)
         case t.DateLiteral(kind, text, span):
@@ -77,6 +77,16 @@ def natural(ctx: Context, node: Loose) -> c.Value | None:
             return None
     type_ = _literal_type(node.value)
     return _constant(ctx, node.value, type_, node.span)
+
+
+def _natural_param(ctx: Context, node: t.Variable) -> c.Param | None:
+    param = use(ctx, node)
+    if param is None:
+        return None
+    if family(param.type) == "blob":
+        ctx.fail("T11", node.span, f"`${param.name}` is a Blob and never a query value", "Blobs can only be stored")
+        return None
+    return ctx.slot(param, param.type)
 
 
 def use(ctx: Context, node: t.Variable) -> c.Parameter | None:
@@ -98,11 +108,15 @@ def _natural_list(ctx: Context, items: tuple[t.Expr, ...], span: t.Span) -> c.Va
         ctx.fail("T7", span, "the type of an empty list cannot be told here")
         return None
     first = items[0]
-    if not is_loose(ctx, first) or isinstance(first, t.ListLiteral):
+    if isinstance(first, t.Now):
+        return _list(ctx, items, c.DATETIME, span, compared=True)
+    known = natural(ctx, cast(Loose, first)) if is_loose(ctx, first) else None
+    if is_loose(ctx, first) and known is None:
+        return None
+    if known is None or family(known.type) in {"list", "vector"}:
         _refuse_item(ctx, first)
         return None
-    known = natural(ctx, first)  # type: ignore[arg-type]
-    return None if known is None else _list(ctx, items, known.type, span, compared=True)
+    return _list(ctx, items, known.type, span, compared=True)
 
 
 def _refuse_item(ctx: Context, item: t.Expr) -> None:
@@ -147,7 +161,7 @@ def for_comparison(ctx: Context, node: t.Expr, other: PropType) -> c.Value | Non
             _misfit(ctx, "DateTime", other, span)
             return None
         case t.ListLiteral(_, span):
-            _misfit(ctx, "a list", other, span)
+            _misfit(ctx, "a list", other, span, "One of several values is `in`; a list holds a value: `contains`")
             return None
     ctx.fail("T7", node.span, "expected a literal, a parameter or now()")
     return None
@@ -165,7 +179,7 @@ def _compared_literal(ctx: Context, value: Any, other: PropType, span: t.Span) -
     if kind in {"date", "datetime"} and isinstance(value, str):
         return _constant(ctx, value, other, span)
     if kind != family(own):
-        _misfit(ctx, f"{own} {shown(value)}", other, span)
+        _misfit(ctx, f"{own} {json.dumps(value, ensure_ascii=False)}", other, span)
         return None
     return _constant(ctx, value, other, span)
 
@@ -275,9 +289,19 @@ def for_assignment(ctx: Context, node: t.Expr, type_: PropType, nullable: bool) 
                 return c.Now()
             _unfit(ctx, "now() (DateTime)", type_, span)
             return None
-    advice = "Read it with a query first, or pass it as a parameter"
-    ctx.fail("T39", node.span, "a mutation takes literals, parameters and now()", advice)
+    refuse_value(ctx, node)
     return None
+
+
+def refuse_value(ctx: Context, node: t.Expr) -> None:
+    """Something that no mutation can know: it has no rows to read from."""
+    if isinstance(node, t.Variable):
+        ctx.fail("T4", node.span, f"there is no parameter `${node.name}`", f"Declare it: `${node.name}: Type`")
+        return
+    advice = "Read it with a query first, or pass it as a parameter"
+    if isinstance(node, t.Alias):
+        advice = f'Text is written "{node.name}", a parameter `${node.name}`'
+    ctx.fail("T39", node.span, "a mutation takes literals, parameters and now()", advice)
 
 
 def _takes(ctx: Context, value: Any, type_: PropType, span: t.Span) -> bool:

@@ -46,7 +46,7 @@ _HABITS: tuple[tuple[str, str], ...] = (
     (r"-+>|<-+|-\[|-+\(", "A hop is written `$a edge $b`, without arrows"),
     (r"--|#", "A comment begins with `//`"),
     (r"'", 'Text is written in double quotes: "text"'),
-    (r'"', "The text has no closing quote on its line; write a line break as \\n"),
+    (r'"(?!(\\.|[^"\\\r\n])*")', "The text has no closing quote on its line; write a line break as \\n"),
     (r"/\*", "The comment is never closed: add `*/`"),
     (r"by\b", "Write `order { … }`, without `by`"),
     (r"select\b", "A query reads `match { … } return { … }`"),
@@ -113,8 +113,13 @@ def place(source: str, start: int, end: int) -> Span:
 
 def _advice(token: Token, accepted: list[str], source: str) -> str | None:
     text = str(token)
+    at = token.start_pos or 0
     if token.type == "COMMA" and "RBRACE" in accepted:
         return "Clauses follow each other without a comma"
+    if re.search(r"\breturn\s*\Z", source[:at]):
+        return "The match is still open: close it with `}` before `return`"
+    if text == "and" and "_OR" in accepted:
+        return "Parentheses hold alternatives, joined by `or`; what must hold as well is a clause of its own"
     if text[:1].isupper() and "TYPE" not in accepted and "NAME" in accepted:
         return f"Names of queries, properties and aliases begin with a small letter: `{text[0].lower()}{text[1:]}`"
     if text[:1].islower() and "TYPE" in accepted and "NAME" not in accepted:
@@ -125,7 +130,6 @@ def _advice(token: Token, accepted: list[str], source: str) -> str | None:
     close = _near(text, accepted)
     if close is not None:
         return f"Did you mean `{close}`?"
-    at = token.start_pos or 0
     if text in {"=", ">"} and source[at - 1 : at] in {"=", "<"}:
         at -= 1  # the second half of an operator of other languages
     return _habit(source, at) or _advice_for(accepted)
@@ -133,6 +137,14 @@ def _advice(token: Token, accepted: list[str], source: str) -> str | None:
 
 def _advice_for(accepted: Iterable[str]) -> str | None:
     words = set(accepted)
+    if words == {"LPAR"}:
+        return "A query has parentheses, also without parameters: `query name() { … }`"
+    if words == {"VAR", "RPAR"}:
+        return "A parameter begins with `$`: `$name: String`"
+    if words == {"RBRACE"}:
+        return "The order is: match, return, order, limit, offset"
+    if "COMPARE" in words and "VAR" not in words:
+        return "A filter compares: `$a.x = 1`; a text search is a clause of its own"
     if words == {"_RETURN"}:
         return "A match is followed by `return { … }`"
     if words == {"_WHERE"}:

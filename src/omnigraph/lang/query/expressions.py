@@ -53,6 +53,8 @@ def resolve_property(ctx: Context, scope: Scope, node: t.PropertyRef) -> c.Prop 
     name = node.variable.text
     if name in ctx.params:
         ctx.used.add(name)
+        if scope.find(name) is not None:
+            return None  # it was to be a variable, which was reported
         ctx.fail("T3", node.span, f"`${name}` is a parameter and has no properties", f"Write `${name}`")
         return None
     var = look_up(ctx, scope, name, node.variable.span)

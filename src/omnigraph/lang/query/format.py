@@ -18,7 +18,8 @@ def format_queries(source: str, file: str = "<query>") -> str:
     parse_queries(source, file)
     text = source.removeprefix("\ufeff")
     out = _Writer(text)
-    for place, query in enumerate(parser().parse(text).children):
+    queries: list[Any] = list(parser().parse(text).children)
+    for place, query in enumerate(queries):
         if place:
             out.blank(query.meta.start_pos)
         _query(out, query)

@@ -100,7 +100,8 @@ def _text_field(ctx: Context, call: t.Call, node: t.Expr, resolve: Resolve) -> c
         return None
     prop = resolve(node)
     if prop is not None and (prop.type != c.STRING or prop.column in {"id", "src", "dst"}):
-        _wrong(ctx, call, node.span, f"text is searched in String properties, `{prop.name}` is {prop.type}")
+        kind = prop.type if prop.type != c.STRING else "an id"
+        _wrong(ctx, call, node.span, f"text is searched in String properties, `{prop.name}` is {kind}")
         return None
     return prop
 
@@ -114,7 +115,7 @@ def _text_query(ctx: Context, call: t.Call, node: t.Expr) -> c.Const | c.Param |
             return None
         if param.type == c.STRING and not param.nullable:
             return ctx.slot(param, c.STRING)
-    _wrong(ctx, call, node.span, "what to look for is a text or a String parameter")
+    _wrong(ctx, call, node.span, "what to look for is a text or a required String parameter")
     return None
 
 

@@ -150,6 +150,14 @@ def _list_of(ctx: Context, side: Operand, part: c.Expr, span: t.Span) -> c.Value
         ctx.fail("T7", span, f"a list holds single values, not {type_}")
         return None
     assert isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable))
+    param = ctx.params.get(side.name) if isinstance(side, t.Variable) else None
+    if isinstance(side, t.DateLiteral) or (isinstance(side, t.Literal) and side.value is not None):
+        ctx.fail("T7", side.span, "`in` and `contains` look into a list or a text", "Write a list: `[…]`")
+        return None
+    if param is not None and family(param.type) != "list":
+        ctx.used.add(param.name)
+        ctx.fail("T7", side.span, f"a list is needed, `${param.name}` is {param.type}", f"Declare it as `[{type_}]`")
+        return None
     return for_comparison(ctx, side, replace(type_, is_list=True))
 
 

@@ -66,7 +66,7 @@ def _columns(ctx: Context, scope: Scope, body: t.ReadBody) -> tuple[c.Column, ..
         if one.distinct and isinstance(one.value, t.Aggregate):
             advice = f"Write `{one.value.function}(distinct …)`" if one.value.function == "count" else "Leave it out"
             ctx.fail("T23", one.span, "`distinct` has no meaning before an aggregate", advice)
-        if uses_nearest_of(value) and body.limit is None:
+        if value is not None and uses_nearest(value) and body.limit is None:
             _refuse_unlimited(ctx, one.value.span)
         if name is None or value is None:
             complete = False
@@ -74,10 +74,6 @@ def _columns(ctx: Context, scope: Scope, body: t.ReadBody) -> tuple[c.Column, ..
         names.add(name)
         columns.append(c.Column(name, value))
     return tuple(columns) if complete else None
-
-
-def uses_nearest_of(value: c.Expr | None) -> bool:
-    return value is not None and uses_nearest(value)
 
 
 def _refuse_unlimited(ctx: Context, span: t.Span) -> None:
@@ -99,8 +95,8 @@ def _column_name(ctx: Context, one: t.Projection) -> str | None:
             return one.value.function.text
         case t.Now():
             return "now"
-        case t.Alias(name):
-            return name
+        case t.Alias():
+            return None  # reported as no value
     ctx.fail("T27", one.value.span, "the result column has no name", "Give it one: `… as name`")
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph.lang.query import checked as c
 from omnigraph.lang.query import tree as t
-from omnigraph.lang.query.coerce import Loose, for_assignment, is_loose
+from omnigraph.lang.query.coerce import Loose, for_assignment, is_loose, refuse_value
 from omnigraph.lang.query.context import SYSTEM_PROPERTIES, Context, did_you_mean, entity_type, listed
 from omnigraph.lang.query.operators import Operand, compare
 from omnigraph.lang.schema.model import Property, Scalar, TypeDef
@@ -217,8 +217,5 @@ def _value(ctx: Context, node: t.Expr) -> Operand | None:
     if is_loose(ctx, node):
         loose: Loose = node  # type: ignore[assignment]
         return loose
-    advice = "Read it with a query first, or pass it as a parameter"
-    if isinstance(node, t.Variable):
-        advice = f"Declare the parameter: `${node.name}: Type`"
-    ctx.fail("T39", node.span, "a condition takes literals, parameters and now()", advice)
+    refuse_value(ctx, node)
     return None
