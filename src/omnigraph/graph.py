@@ -391,9 +391,8 @@ class Branches:
         """A branch at `source` (a branch or commit id; by default this handle's branch), and a handle on it."""
         graph = self._graph
         graph._for_writing()
-        record = self._resolve(source)
-        graph._site.create_branch(name, record, WriteOptions(actor, message))
-        return graph.on_branch(name)
+        made = graph._site.create_branch(name, self._resolve(source), WriteOptions(actor, message))
+        return Graph(graph._site, made, freshness=graph._freshness)
 
     def list(self) -> list[str]:
         return self._graph._site.branch_names()
@@ -403,14 +402,14 @@ class Branches:
         self._graph._for_writing()
         self._graph._site.delete_branch(name, WriteOptions(actor, message))
 
-    def _resolve(self, source: str | None) -> CommitRecord:
+    def _resolve(self, source: str | None) -> Branch | CommitRecord:
         site = self._graph._site
         if source is None:
-            return self._graph._branch.publisher.refresh()
+            return self._graph._branch
         if "." in source and source.rpartition(".")[2].isdecimal() and len(source.partition(".")[0]) == _STREAM_LENGTH:
             stream, seq = parse_commit_id(source)
             return site.records(stream).record(seq)
-        return site.branch(source).publisher.refresh()
+        return site.branch(source)
 
 
 _STREAM_LENGTH = 26

@@ -77,7 +77,7 @@ class TableAction:
     overwrite: bool = False
     fills: Mapping[str, Any] = field(default_factory=dict)  # columns that every row gets, with their value
     casts: frozenset[str] = frozenset()  # columns that every row gets anew in the wider type of `schema`
-    fresh_ids: bool = False  # no id of this action can exist in the table: nothing to look for
+    present_ids: tuple[str, ...] | None = None  # ids of this action that the pin is known to hold; None: look
     never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
     move: StagedMove | None = None  # set once staged; None rides inline
 

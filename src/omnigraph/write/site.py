@@ -8,10 +8,10 @@ from threading import Lock
 
 import pyarrow as pa
 
-from omnigraph.errors import BranchClosed, InvalidInput, SnapshotExpired, WriterFenced
+from omnigraph.errors import BranchClosed, InvalidInput, WriterFenced
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.log.branches import MAIN, BranchEntry, BranchExists, Registry, check_branch_name, no_such_branch
-from omnigraph.log.record import CommitRecord, Header, Kind, Member, Stub
+from omnigraph.log.record import CommitRecord, Header, Kind, Member, Stub, no_such_commit
 from omnigraph.log.snapshot import Catalogs
 from omnigraph.log.stamp import Stamp, read_stamp
 from omnigraph.log.stream import RecordStream, record_key
@@ -80,52 +80,32 @@ class Site:
     def branch_names(self) -> list[str]:
         return sorted({MAIN, *self.registry.names()})
 
-    def create_branch(self, name: str, source: CommitRecord, options: WriteOptions) -> CommitRecord:
-        """A branch that starts at `source`. Two PUTs, no table is touched.
+    def create_branch(self, name: str, source: Branch | CommitRecord, options: WriteOptions) -> Branch:
+        """A branch that starts at a commit, or at the newest one of another branch. Two PUTs, no table is touched.
 
         The record comes first and the registry last, so a crash in between leaves a stream nobody knows. After
         the record is written the source is read again: if cleanup collected it meanwhile, one of the two sees it.
         """
         check_branch_name(name)
         _refuse_main(name, "created")
-        backend = self.backend
-        stream = backend.ids.ulid()
-        member = Member(backend.ids.ulid(), options.actor, options.client_key, {})
-        header = Header(
-            stream=stream,
-            seq=0,
-            rid=backend.ids.token(16),
-            kind="fork",
-            parents=(source.ref,),
-            gen=source.header.gen + 1,
-            schema=source.schema,
-            created_at=backend.clock.now(),
-            actor=options.actor,
-            message=options.message,
-            members=(member,),
-            branch=name,
-        )
-        record = fork_record(source, header)
-        create_object(backend, record_key(stream, 0), record.encoded)
-        backend.pauses.reach("branch.create.before-registry")
-        entry, still_there = self._register(name, stream, source)
-        if isinstance(still_there, Stub):
+        record, base = self._fork(name, source, options)
+        self.backend.pauses.reach("branch.create.before-registry")
+        entry, still_there = self._register(name, record.stream, base)
+        if not isinstance(still_there, CommitRecord):
             self.registry.tombstone(entry)
-            raise still_there.expired()
-        if still_there is None:
-            self.registry.tombstone(entry)
-            raise SnapshotExpired(f"commit {source.commit_id} is gone", advice="Name a newer commit")
-        self._remember(entry, record)
-        return record
+            raise still_there.expired() if still_there else no_such_commit(base.commit_id)
+        return self._remember(entry, record)
 
     def delete_branch(self, name: str, options: WriteOptions) -> Receipt:
         """Close the stream, which fences every writer in flight, then say so in the registry."""
         _refuse_main(name, "deleted")
-        branch = self.branch(name)
+        check_branch_name(name)
+        branch = self._known(name) or self.branch(name)
         try:
             receipt = branch.writer.run(_Close(self.backend), options)
         except BranchClosed:
-            receipt = Receipt(None)
+            self._bury(branch.entry)
+            return self.delete_branch(name, options)
         self.backend.pauses.reach("branch.delete.before-registry")
         self._bury(branch.entry)
         return receipt
@@ -166,6 +146,48 @@ class Site:
         writer = Writer(self.backend, self.catalogs, publisher, folder)
         with self._lock:
             return self._branches.setdefault(entry.stream, Branch(entry, publisher, folder, writer))
+
+    def _known(self, name: str) -> Branch | None:
+        """An incarnation that this process has used. It may have been deleted since; writing to it tells."""
+        with self._lock:
+            return next((one for one in self._branches.values() if one.name == name), None)
+
+    def _fork(
+        self, name: str, source: Branch | CommitRecord, options: WriteOptions
+    ) -> tuple[CommitRecord, CommitRecord]:
+        """Record 0 of a new stream, stored, and the commit it repeats.
+
+        A branch's newest record is asked for while the fork of the newest known one is on its way: usually they
+        are the same and one hop is saved, else the stream just made stays unregistered and another one is made.
+        """
+        base = source.publisher.head if isinstance(source, Branch) else source
+        while True:
+            if base.kind == "close":
+                raise BranchClosed(f"branch {base.header.branch!r} was deleted", advice="Fork from a commit id instead")
+            asked = self.backend.later(source.publisher.refresh) if isinstance(source, Branch) else None
+            record = fork_record(base, self._fork_header(name, base, options))
+            create_object(self.backend, record_key(record.stream, 0), record.encoded)
+            newest = asked.result() if asked else base
+            if newest is base:
+                return record, base
+            base = newest
+
+    def _fork_header(self, name: str, base: CommitRecord, options: WriteOptions) -> Header:
+        backend = self.backend
+        return Header(
+            stream=backend.ids.ulid(),
+            seq=0,
+            rid=backend.ids.token(16),
+            kind="fork",
+            parents=(base.ref,),
+            gen=base.header.gen + 1,
+            schema=base.schema,
+            created_at=backend.clock.now(),
+            actor=options.actor,
+            message=options.message,
+            members=(Member(backend.ids.ulid(), options.actor, options.client_key, {}),),
+            branch=name,
+        )
 
     def _register(self, name: str, stream: str, source: CommitRecord) -> tuple[BranchEntry, CommitRecord | Stub | None]:
         """The registry entry and, in the same hop, the source as it is now."""

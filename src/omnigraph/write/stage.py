@@ -38,7 +38,7 @@ def delta_of(action: TableAction) -> TableDelta:
         rows=action.rows,
         delete_ids=action.deleted,
         overwrite=action.overwrite,
-        present_ids=() if action.fresh_ids else None,
+        present_ids=action.present_ids,
     )
 
 
@@ -75,7 +75,7 @@ def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAc
     if action.move is None or pinned_version(on, action.table) == action.move.expected:
         return action
     expected, base = base_table(backend, on, action.table, action.kind)
-    # Ids that entered the table since are looked for even if they were fresh: somebody may have folded them in.
+    # What was known about ids in the old pin does not hold for the new one: somebody may have folded them in.
     staged = backend.tables.restage(action.move.staged, base)
     return _with_move(backend, action, expected, base, staged)
 

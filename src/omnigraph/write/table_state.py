@@ -49,11 +49,6 @@ class TableState:
         """Ids whose state the mutation depends on, whether or not anything is left of what it did to them."""
         return self._pending.keys() - self._minted
 
-    @property
-    def all_minted(self) -> bool:
-        """Whether every changed id was minted by this very operation and so cannot exist yet."""
-        return self._minted.issuperset(self._pending)
-
     def fetch(self, ids: Iterable[str]) -> None:
         """Learn the committed images of these ids, in one read for all that are not known yet."""
         unknown = [one for one in dict.fromkeys(ids) if one not in self._committed and one not in self._minted]
@@ -125,9 +120,19 @@ class TableState:
             inserted=inserted,
             updated=len(rows) - inserted,
             removed=len(deleted),
-            fresh_ids=self.all_minted,
+            present_ids=self._present_ids(changes),
             never_inline=self.type.has_blob,
         )
+
+    def _present_ids(self, changes: Sequence[RowChange]) -> tuple[str, ...] | None:
+        """Which changed rows the pin holds, as far as the reads of the mutation tell.
+
+        An id in the overlay says nothing about the pin, where an older row may lie below it.
+        """
+        overlay = self._view.overlay
+        if overlay is not None and any(change.id in overlay.index for change in changes):
+            return None
+        return tuple(change.id for change in changes if change.before is not None)
 
     def _current_view(self) -> TableView:
         if not self._pending:
