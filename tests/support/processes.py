@@ -315,16 +315,26 @@ class Workers:
 
     def wait_for(self, condition: Callable[[], bool], what: str = "a condition") -> None:
         """Return once `condition` holds; looked at whenever a worker reports something or ends."""
+        if not self._holds_in_time(condition):
+            raise WorkerFailed(f"waited in vain for {what}\n{self._told()}")
+
+    def _holds_in_time(self, condition: Callable[[], bool]) -> bool:
         with self._changed:
             while not condition():
                 remaining_s = self._deadline_s - time.monotonic()
                 if remaining_s <= 0:
-                    raise WorkerFailed(f"waited in vain for {what}\n{self._told()}")
+                    return False
                 # A process may be gone a moment after its pipe: hence the short wait, and no reliance on the notice.
                 self._changed.wait(min(remaining_s, 0.1))
+        return True
 
-    def wait(self, *, check: bool = True) -> list[WorkerResult]:
-        """Every worker's result, in order. With `check`, any that failed without being killed raises WorkerFailed."""
+    def wait(self, *, timeout_s: float | None = None, check: bool = True) -> list[WorkerResult]:
+        """Every worker's result, in order. With `check`, any that failed without being killed raises WorkerFailed.
+
+        `timeout_s` replaces what is left of the time given at the start.
+        """
+        if timeout_s is not None:
+            self._deadline_s = time.monotonic() + timeout_s
         results = self._collect()
         if check and any(result.failed for result in results):
             raise WorkerFailed("\n".join(_describe(result) for result in results if result.failed))

@@ -74,8 +74,15 @@ def test_a_death_before_the_start_is_a_failure_not_a_hang() -> None:
 
 
 def test_too_late_shows_where_the_threads_are() -> None:
-    with pytest.raises(WorkerFailed, match=r"(?s)did not end in time.*stay_for_ever"):
-        run_workers(workers.stay_for_ever, 1, timeout_s=2.0)
+    with Workers(workers.stay_for_ever, 1) as group:
+        group.start()
+        with pytest.raises(WorkerFailed, match=r"(?s)did not end in time.*stay_for_ever"):
+            group.wait(timeout_s=0.1)
+
+
+def test_never_ready_is_a_failure_not_a_hang() -> None:
+    with pytest.raises(WorkerFailed, match=r"(?s)in vain for all to be ready.*worker 0.*did not end in time"):
+        run_workers(workers.never_ready, 1, timeout_s=1.0)
 
 
 def test_kills_happen_after_the_planned_message() -> None:

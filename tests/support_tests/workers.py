@@ -46,6 +46,10 @@ def stay_for_ever(link: Link) -> None:
     threading.Event().wait()
 
 
+def never_ready(link: Link) -> None:
+    link.receive()
+
+
 def echo(link: Link) -> None:
     link.ready()
     while (order := link.receive()) != {"stop": True}:
