@@ -82,8 +82,9 @@ def fmt(
             raise typer.BadParameter("- stands alone: a schema from stdin goes to stdout")
         _fmt_stdin(check)
         return
+    suffixes = {path: _suffix(path) for path in files}
     texts = {path: _read(path) for path in files}
-    layouts = {path: _formatted(path, text) for path, text in texts.items()}
+    layouts = {path: _formatted(text, path, suffixes[path]) for path, text in texts.items()}
     changed = [path for path in layouts if layouts[path] != texts[path]]
     if not check:
         for path in changed:
@@ -182,8 +183,8 @@ def _fmt_stdin(check: bool) -> None:
         raise typer.Exit(ExitCode.VALIDATION)
 
 
-def _formatted(path: Path, text: str) -> str:
-    if _suffix(path) == QUERY_SUFFIX:
+def _formatted(text: str, path: Path, suffix: str) -> str:
+    if suffix == QUERY_SUFFIX:
         from omnigraph.lang.query.format import format_queries
 
         return format_queries(text, str(path))

@@ -1,0 +1,120 @@
+"""The installed program: what it imports, how its help reads, and how it behaves in a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from omnigraph.cli.main import app
+
+HEAVY = ("pyarrow", "lance", "duckdb", "pyspark", "numpy", "pandas", "obstore", "lark")
+PROGRAM = str(Path(sys.executable).with_name("omnigraph"))
+# At 80 columns, and without what the caller's shell may have set.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("OMNIGRAPH_")},
+    "COLUMNS": "80",
+    "OMNIGRAPH_FSYNC": "off",
+}
+
+
+def imported_by(*words: str) -> set[str]:
+    script = (
+        "import json, sys\n"
+        "from omnigraph.cli.main import run\n"
+        f"code = run({list(words)!r})\n"
+        "print(json.dumps([code, sorted({name.partition('.')[0] for name in sys.modules})]), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    code, modules = json.loads(done.stderr.splitlines()[-1])
+    assert code in (0, 1), done.stderr
+    return set(modules)
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["version"], ["commit", "list", "--help"], ["schema", "apply", "--help"], ["load", "x"]]
+)
+def test_light_verbs_import_no_heavy_module(words: list[str]) -> None:
+    assert not imported_by(*words) & set(HEAVY)
+
+
+def test_the_check_above_can_fail(place: Path) -> None:
+    assert "pyarrow" in imported_by("snapshot", str(place))
+
+
+def verbs() -> Iterator[list[str]]:
+    """Every verb that help shows, and the groups."""
+    found = get_command(app)
+    yield []
+    for name, command in found.commands.items():  # type: ignore[attr-defined]
+        if command.hidden:
+            continue
+        yield [name]
+        yield from ([name, inner] for inner, one in getattr(command, "commands", {}).items() if not one.hidden)
+
+
+@pytest.mark.parametrize("words", list(verbs()), ids=" ".join)
+def test_help_fits_eighty_columns(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    from omnigraph.cli.main import run
+
+    assert run([*words, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert lines[0].startswith(f"Usage: omnigraph {' '.join(words)}".rstrip())
+    # No summary is cut off: a person sees what each verb does.
+    assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage:")]
+
+
+@pytest.mark.parametrize("words", [one for one in verbs() if one], ids=" ".join)
+def test_every_verb_is_documented(words: list[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    assert f"`omnigraph {' '.join(words)}" in page
+
+
+def test_a_closed_pipe_is_no_error_message(place: Path) -> None:
+    command = f"{PROGRAM} commit list {place} --format jsonl | head -n 0"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60, env=ENVIRONMENT
+    )
+    assert done.stderr == ""
+
+
+def test_text_that_the_terminal_cannot_show_is_escaped(place: Path) -> None:
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(
+        [PROGRAM, "commit", "list", str(place), "--branch", "名"],
+        capture_output=True, text=True, check=False, timeout=60, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "\\u540d" in done.stderr
+
+
+def on_terminal(*words: str, **environment: str) -> str:
+    """What the program prints when stdout is a terminal."""
+    main_end, child_end = pty.openpty()
+    with subprocess.Popen([PROGRAM, *words], stdout=child_end, env={**ENVIRONMENT, "TERM": "xterm", **environment}):
+        os.close(child_end)
+        shown = b""
+        while chunk := _read(main_end):
+            shown += chunk
+    os.close(main_end)
+    return shown.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # how Linux says that the other end is closed
+        return b""
+
+
+def test_colours_only_on_a_terminal(place: Path) -> None:
+    assert "\x1b[" in on_terminal("commit", "list", str(place))
+    assert "\x1b[36m" not in on_terminal("commit", "list", str(place), NO_COLOR="1")
