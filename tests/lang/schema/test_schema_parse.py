@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -93,3 +95,8 @@ def test_text_that_utf8_cannot_store() -> None:
 def test_the_source_is_kept_exactly() -> None:
     source = "\ufeff// x\r\nnode  A{ p:String }\t\n\n"
     assert compiled(source).source == source
+
+
+def test_the_parser_is_loaded_only_when_a_schema_is_parsed() -> None:
+    program = "import sys, omnigraph.lang.schema.compile, omnigraph.lang.schema.format; sys.exit('lark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
