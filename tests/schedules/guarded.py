@@ -23,8 +23,9 @@ def guarded_by(*rules: str) -> Callable[[Schedule], Callable[..., None]]:
                 schedule(world)
                 return
             remove(removed, monkeypatch.setattr)
-            with pytest.raises((AssertionError, OmnigraphError, pytest.fail.Exception)):
+            with pytest.raises((AssertionError, OmnigraphError, pytest.fail.Exception)) as noticed:
                 schedule(world)
+            print(f"without {removed}: {noticed.value}")
 
         test.__name__ = schedule.__name__
         test.__doc__ = schedule.__doc__

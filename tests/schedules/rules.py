@@ -192,6 +192,23 @@ def _fold_herd(patch: Patch) -> None:
     patch(Folder, "fold_if_free", lambda self, holder=None: self._fold(holder))
 
 
+@_rule("schema-meets-all")
+def _schema_meets_nobody(patch: Patch) -> None:
+    """H12: a schema change in between is tested like any other commit."""
+    real = footprint_module.conflict
+
+    def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> Hit | None:
+        return real(ours, schema if isinstance(theirs, Stub) else theirs.schema, theirs)
+
+    patch(publish_module, "conflict", conflict)
+
+
+@_rule("schema-reads-all")
+def _schema_reads_nothing(patch: Patch) -> None:
+    """H13: a rule that was validated once stays valid."""
+    patch(FootprintBuilder, "read_all", lambda *_: None)
+
+
 @_rule("birth-is-pure")
 def _birth_with_columns(patch: Patch) -> None:
     """H14: version 1 has the columns that its first writer knew."""
@@ -356,6 +373,12 @@ def _exists_is_theirs(patch: Patch) -> None:
             return None
 
     patch(outcome_module, "_look", look)
+    patch(publish_module, "_holds", lambda *_: False)
+
+
+@_rule("op-id-once")
+def _op_ids_unread(patch: Patch) -> None:
+    """H39: records in between are not asked whether they hold our operation already."""
     patch(publish_module, "_holds", lambda *_: False)
 
 
@@ -526,3 +549,18 @@ def _tables_not_synced(patch: Patch) -> None:
 def _names_not_synced(patch: Patch) -> None:
     """H41: a record's directory entry is left to the page cache."""
     patch(LocalStore, "_settle", lambda *_: None)
+
+
+@_rule("sync-temporary")
+def _temporary_not_synced(patch: Patch) -> None:
+    """H41: a record gets its name before its bytes are on the disk."""
+    write = LocalStore._write_temporary
+
+    def unsynced(self: LocalStore, path: str, data: bytes) -> str:
+        self._fsync, before = False, self._fsync
+        try:
+            return write(self, path, data)
+        finally:
+            self._fsync = before
+
+    patch(LocalStore, "_write_temporary", unsynced)

@@ -167,8 +167,9 @@ def test_h05_a_late_fold_does_not_swap_away_a_load(world: World) -> None:
         assert _folding(folder) is not None
         stager.apply(person("y", 1), person("z", 1))
         folder.apply(person("w", 1))
-    assert late.result(WAIT_S) is None, "its entries are gone: it stops silently"
+    folded = late.result(WAIT_S)
     assert world.ages() == {"x": 1, "y": 1, "z": 1, "w": 1}
+    assert folded is None, "its entries are gone: it stops silently"
     world.assert_sound()
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omnigraph.clock import Clock
+from omnigraph.clock import Clock, IdSource
 from omnigraph.config import Config
 from omnigraph.graph import Graph, init, make_backend
 from omnigraph.lang.statements import Compare, Condition, Delete, InsertEdge, InsertNode, Statement, Update
@@ -115,10 +115,13 @@ class World:
         branch: str = "main",
         wrap: Callable[[Store], Store] | None = None,
         clock: Clock | None = None,
+        ids: IdSource | None = None,
         **config: Any,
     ) -> Actor:
         pauses = ControlledPauses(give_up_after_s=WAIT_S)
-        backend = make_backend(self.path, None, Config(**{**_CONFIG, **config}), wrap=wrap, pauses=pauses, clock=clock)
+        backend = make_backend(
+            self.path, None, Config(**{**_CONFIG, **config}), wrap=wrap, pauses=pauses, clock=clock, ids=ids
+        )
         self._pauses.append(pauses)
         made = Actor(self, Site.open(backend, read_only=False), pauses, branch)
         self._actors.append(made)

@@ -1,0 +1,125 @@
+"""H41: in a directory, what an acknowledged write needs is on the disk before the write is acknowledged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from tests.schedules.guarded import guarded_by
+from tests.schedules.world import Actor, World, person
+
+
+class _Calls:
+    """What was asked of the file system, in order: ("sync", path), ("link", path)."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, str]] = []
+
+    def synced_before(self, place: int) -> set[str]:
+        return {path for what, path in self.made[:place] if what == "sync"}
+
+    def record_link(self) -> int:
+        """The place of the link that gave the newest record its name."""
+        return max(place for place, (what, path) in enumerate(self.made) if what == "link" and path.endswith(".rec"))
+
+
+@contextmanager
+def _recorded() -> Iterator[_Calls]:
+    calls = _Calls()
+    fsync, link = os.fsync, os.link
+
+    def syncing(descriptor: int) -> None:
+        calls.made.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def linking(source: str, target: str) -> None:
+        link(source, target)
+        calls.made.append(("link", os.fspath(target)))
+
+    with patch("os.fsync", syncing), patch("os.link", linking):
+        yield calls
+
+
+def _durable(world: World, **config: Any) -> Actor:
+    return world.actor(fsync=True, **config)
+
+
+def _table_files(world: World) -> set[str]:
+    return {str(one) for one in (Path(world.path) / "tables").rglob("*") if one.is_file()}
+
+
+def _assert_staged_is_durable(world: World, calls: _Calls, new: set[str]) -> None:
+    """Files, their folders and, once, the folders above those, all before the record gets its name."""
+    synced = calls.synced_before(calls.record_link())
+    needed = {one for one in new if not one.endswith("latest_version_hint.json")}
+    assert needed, "nothing was staged"
+    assert needed <= synced, sorted(needed - synced)
+    folders = {str(folder) for one in needed for folder in Path(one).parents if folder.is_relative_to(world.path)}
+    assert folders <= synced, sorted(folders - synced)
+
+
+@guarded_by("sync-tables")
+def test_h41_every_staged_file_is_synced_before_the_record(world: World) -> None:
+    """Data, deletion, manifest and transaction files of the first and of a later staged write. H41"""
+    stager = _durable(world, inline_share=0)
+    before = _table_files(world)
+    with _recorded() as calls:
+        for change in ([person("x", 1), person("y", 1)], [person("x", 2), person("z", 1)]):
+            stager.apply(*change)
+            new = _table_files(world) - before
+            assert {Path(one).suffix for one in new} >= {".lance", ".manifest", ".txn"}
+            _assert_staged_is_durable(world, calls, new)
+    assert any("_deletions" in one for one in new)
+
+
+@guarded_by("sync-tables")
+def test_h41_a_fold_is_a_staged_write_too(world: World) -> None:
+    """What a fold writes is synced before its record. H41"""
+    writer = _durable(world)
+    writer.apply(person("x", 1))
+    before = _table_files(world)
+    with _recorded() as calls:
+        writer.graph.fold()
+    _assert_staged_is_durable(world, calls, _table_files(world) - before)
+
+
+@guarded_by("sync-names", "sync-temporary")
+def test_h41_a_record_is_synced_linked_and_its_folder_synced(world: World) -> None:
+    """Temporary file, fsync, link, fsync of the folder, and only then the answer. H41"""
+    writer = _durable(world)
+    with _recorded() as calls:
+        writer.apply(person("x", 1))
+    place = calls.record_link()
+    folder = str(Path(calls.made[place][1]).parent)
+    before = [path for what, path in calls.made[:place] if what == "sync"]
+    after = [path for what, path in calls.made[place:] if what == "sync"]
+    assert any(Path(one).name.startswith(".tmp-") and str(Path(one).parent) == folder for one in before)
+    assert folder in after
+
+
+@guarded_by("sync-names")
+def test_h41_new_folders_are_anchored_in_their_parents(world: World) -> None:
+    """The first record of a stream is in a folder that was just made. H41"""
+    main = _durable(world)
+    with _recorded() as calls:
+        main.graph.branch.create("dev")
+    synced = {path for what, path in calls.made if what == "sync"}
+    made = [Path(path) for what, path in calls.made if what == "link"]
+    assert {one.parent.parent.name for one in made} == {"__manifest", "__branches"}
+    for one in made:
+        assert {str(one.parent), str(one.parent.parent), world.path} <= synced
+
+
+@guarded_by("sync-names")
+def test_h41_who_finds_its_own_record_makes_it_durable_before_saying_so(world: World) -> None:
+    """The link's answer was lost: the second try finds the name taken, by itself. H41, H25"""
+    writer = _durable(world)
+    store = writer.site.backend.store
+    store.put_if_absent("__manifest/x/a.rec", b"1")
+    with _recorded() as calls:
+        store.put_if_absent("__manifest/x/a.rec", b"1")
+    assert ("sync", f"{world.path}/__manifest/x") in calls.made
