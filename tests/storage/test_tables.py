@@ -214,6 +214,14 @@ class TestCommit:
             with pytest.raises(ObjectMissing):
                 tables.open(table, version)
 
+    def test_names_of_folders_do_not_mislead(self, tmp_path: Path) -> None:
+        for name in ("403", "Forbidden", "corrupt", "not found: x"):
+            tables = TableStore(str(tmp_path / name), fsync=False)
+            made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
+            _file_of(tmp_path / name, made, "data").unlink()
+            with pytest.raises(ObjectMissing):
+                TableStore(str(tmp_path / name)).open(TABLE, made.version).scan()
+
     def test_unreadable_manifest_is_corruption(self, tables: TableStore, tmp_path: Path) -> None:
         made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         (tmp_path / "tables" / TABLE / made.manifest_file).write_bytes(b"garbage" * 30)

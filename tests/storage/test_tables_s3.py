@@ -12,7 +12,7 @@ from omnigraph.errors import Forbidden, Unavailable
 from omnigraph.storage.store import ObjectMissing
 from omnigraph.storage.tables import IndexSpec, PinnedTable, TableDelta, TableStore
 from tests.storage.table_cases import AGE, ID, NOTE, PERSON, ages, people, write
-from tests.support.proxy import Proxy
+from tests.support.proxy import How, Proxy
 from tests.support.s3 import S3Place
 
 pytestmark = pytest.mark.s3
@@ -159,3 +159,32 @@ def test_missing_refused_and_silent_are_three_answers(proxied_place: S3Place, s3
         write(tables, made, people({"new": 1}), present_ids=())
     s3_proxy.clear_faults()
     assert write(tables, made, people({"new": 1}), present_ids=()).rows == 1001
+
+
+@pytest.mark.parametrize("key_class", ["table-data", "table-txn", "table-manifest"])
+@pytest.mark.parametrize("how", ["drop_answer", "503_after", "409", "412"])
+def test_a_write_whose_answer_is_lost_is_right_or_unavailable(
+    proxied_place: S3Place, s3_proxy: Proxy, how: How, key_class: str
+) -> None:
+    """Nobody names what such a write leaves behind, so trying again is always safe."""
+    tables = TableStore(proxied_place.uri, proxied_place.storage_options)
+    base = _filled(tables, 3)
+    s3_proxy.fail(how, method="PUT", key_class=key_class)
+    try:
+        made = write(tables, base, people({"n1": 7, "new": 1}))
+    except Unavailable:
+        made = write(tables, base, people({"n1": 7, "new": 1}))
+    assert ages(made) == {"n0": 0, "n1": 7, "n2": 2, "new": 1}
+    assert ages(_tables(proxied_place).open(TABLE, made.version)) == ages(made)
+
+
+@pytest.mark.parametrize("how", ["drop_answer", "503_after"])
+def test_a_birth_whose_answer_is_lost_is_a_birth(proxied_place: S3Place, s3_proxy: Proxy, how: How) -> None:
+    s3_proxy.fail(how, method="PUT", key_class="table-manifest")
+    tables = TableStore(proxied_place.uri, proxied_place.storage_options)
+    try:
+        born = tables.birth(TABLE, "node")
+    except Unavailable:
+        born = tables.birth(TABLE, "node")
+    assert (born.version, born.rows) == ("1", 0)
+    assert len([key for key in proxied_place.list_keys() if key.endswith(".manifest")]) == 1

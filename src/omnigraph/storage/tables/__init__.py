@@ -6,10 +6,11 @@ record does. Lance checks nothing when it makes one (no conflict, no key), so ex
 """
 
 from omnigraph.storage.tables.indexing import IndexSpec
+from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.pinned import IndexInfo, PinnedTable
 from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, run_rewrite
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta
-from omnigraph.storage.tables.store import IoStats, TableStore
+from omnigraph.storage.tables.store import TableStore
 
 __all__ = [
     "IndexInfo",

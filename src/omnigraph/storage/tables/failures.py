@@ -22,9 +22,10 @@ class AlreadyBorn(Exception):
 
 #: A birth is prepared on version 0, which never exists; once there is a version 1, Lance looks for it.
 _BORN = re.compile(r"Dataset already exists|/_versions/(?:0|18446744073709551615)\.manifest was not found")
-_MISSING = re.compile(r"was not found|not found: |NoSuchKey|No such file or directory|404 Not Found", re.IGNORECASE)
+_PLACE = re.compile(r"\S*/\S*")
+_MISSING = re.compile(r"\bnot found\b|NoSuchKey|No such file or directory|status code: 404", re.IGNORECASE)
 _REFUSED = re.compile(
-    r"\b403\b|Forbidden|AccessDenied|\b401\b|Unauthorized|InvalidAccessKeyId|SignatureDoesNotMatch|permission denied",
+    r"status code: 40[13]|lacked the necessary privileges|AccessDenied|permission denied|unauthenticated",
     re.IGNORECASE,
 )
 _BROKEN = re.compile(
@@ -40,15 +41,16 @@ _WRONG = re.compile(r"No match for FieldRef|No field named|Schema error", re.IGN
 def told_apart(error: BaseException, what: str) -> OmnigraphError:
     """The typed error for one raised by Lance. The order matters: a 404 also carries the words of an I/O error."""
     text = str(error)
-    if _REFUSED.search(text):
+    said = _PLACE.sub(" ", text)  # a folder may be called "Forbidden", and a line of source be numbered 403
+    if _REFUSED.search(said):
         return Forbidden(f"{what}: the store refused access ({text})", advice="Check the credentials and permissions")
-    if _BEYOND.search(text):
+    if _BEYOND.search(said):
         return Unsupported(f"{what}: Lance cannot evaluate this filter ({text})")
-    if _WRONG.search(text):
+    if _WRONG.search(said):
         return InvalidInput(f"{what}: {text}")
-    if _MISSING.search(text):
+    if _MISSING.search(said):
         return ObjectMissing(f"{what}: a file is missing ({text})")
-    if _BROKEN.search(text) or not (isinstance(error, OSError) or _IO.search(text)):
+    if _BROKEN.search(said) or not (isinstance(error, OSError) or _IO.search(said)):
         return Corruption(f"{what}: unreadable ({text})", advice="Run `omnigraph verify` to see what is damaged")
     return Unavailable(f"{what}: the store did not answer ({text})", advice="Try again later")
 

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from omnigraph.storage.tables.columns import reshaped
 from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
 from omnigraph.storage.tables.indexing import IndexSpec, build, plan_index, removed
+from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable
 from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, rewrite_operation, run_rewrite
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
@@ -46,36 +47,6 @@ _OPEN_VERSIONS = 512
 _THREADS = 16
 #: A detached commit is retried only if the random id it drew is taken.
 _DETACHED_RETRIES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class IoStats:
-    """Requests and bytes of Lance since the store was opened; listing and HEAD count as reads."""
-
-    read_iops: int
-    write_iops: int
-    read_bytes: int
-    write_bytes: int
-
-    @classmethod
-    def of(cls, seen: Any) -> IoStats:
-        return cls(seen.read_iops, seen.write_iops, seen.read_bytes, seen.written_bytes)
-
-    def __add__(self, other: IoStats) -> IoStats:
-        return IoStats(
-            self.read_iops + other.read_iops,
-            self.write_iops + other.write_iops,
-            self.read_bytes + other.read_bytes,
-            self.write_bytes + other.write_bytes,
-        )
-
-    def __sub__(self, other: IoStats) -> IoStats:
-        return IoStats(
-            self.read_iops - other.read_iops,
-            self.write_iops - other.write_iops,
-            self.read_bytes - other.read_bytes,
-            self.write_bytes - other.write_bytes,
-        )
 
 
 class TableStore:
