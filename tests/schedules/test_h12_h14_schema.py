@@ -53,7 +53,6 @@ def test_h12_a_fold_that_meets_a_schema_change_stops(world: World) -> None:
     world.assert_sound()
 
 
-@guarded_by("schema-meets-all")
 def test_h12_a_writer_that_meets_a_schema_change_prepares_again(world: World) -> None:
     """Its row has the old shape and was checked against the old rules. H12, H13"""
     world.actor().apply(person("a", 1))
