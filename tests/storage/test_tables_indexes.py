@@ -281,6 +281,17 @@ class TestRewrite:
         assert tables.stage_rewrite(made, ALL).is_empty
         assert {len(one.segments) for one in made.indices()} == {1}
 
+    def test_leaves_large_fragments_and_their_coverage_alone(self, tables: TableStore) -> None:
+        base = write(tables, tables.birth(TABLE, "node"), _rows(0, 600))
+        for start in range(600, 660, 20):
+            base = write(tables, base, _rows(start, 20))
+        base = tables.commit(base, tables.stage_index(base, [BY_ID]))
+        made = tables.commit(base, tables.stage_rewrite(base, options=RewriteOptions(target_rows=100)))
+        assert [one.num_rows for one in made.metadata] == [600, 60]
+        (index,) = made.indices()
+        assert index.covered_fragments == {0}
+        assert contents(made) == contents(base)
+
     def test_tasks_run_elsewhere(self, tables: TableStore, tmp_path: Path) -> None:
         base = self._scattered(tables)
         tasks = pickle.dumps(plan_rewrite(base, RewriteOptions()))

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.errors import Forbidden, Unavailable
 from omnigraph.storage.store import ObjectMissing
-from omnigraph.storage.tables import IndexSpec, PinnedTable, TableDelta, TableStore
+from omnigraph.storage.tables import IndexSpec, PinnedTable, StagedTable, TableDelta, TableStore
 from tests.storage.table_cases import AGE, ID, NOTE, PERSON, ages, people, write
 from tests.support.proxy import How, Proxy
 from tests.support.s3 import S3Place
@@ -92,6 +92,17 @@ def test_moving_to_another_base_writes_no_data(proxied_place: S3Place, s3_proxy:
         made = tables.commit(moved, tables.restage(staged, moved, present_ids=()))
     assert made.rows == 1002
     assert (traffic.count("PUT"), len(traffic)) == (2, 2), str(traffic)
+
+
+def test_a_staged_change_moves_in_another_process(s3_place: S3Place) -> None:
+    tables = _tables(s3_place)
+    base = _filled(tables, 3)
+    staged = tables.stage(base, TableDelta(PERSON, people({"n1": 7, "x": 1}), ["n2"])).to_json()
+    moved = write(tables, base, people({"x": 5, "y": 5}))
+    elsewhere = _tables(s3_place)
+    pin = elsewhere.open(TABLE, moved.version)
+    made = elsewhere.commit(pin, elsewhere.restage(StagedTable.from_json(staged), pin))
+    assert ages(made) == {"n0": 0, "n1": 7, "x": 1, "y": 5}
 
 
 def test_a_cold_open_and_the_first_row(proxied_place: S3Place, s3_proxy: Proxy) -> None:
