@@ -12,7 +12,8 @@ from omnigraph.errors import Forbidden, Unavailable
 from omnigraph.storage.store import ObjectMissing
 from omnigraph.storage.tables import IndexSpec, PinnedTable, StagedTable, TableDelta, TableStore
 from tests.storage.table_cases import AGE, ID, NOTE, PERSON, ages, people, write
-from tests.support.proxy import How, Proxy
+from tests.support.faults import How
+from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place
 
 pytestmark = pytest.mark.s3
