@@ -152,8 +152,11 @@ def test_commit_show(cli: Cli, place: Path) -> None:
     found = cli("commit", "show", info.commit_id, place, "--json").json()
     assert list(found)[: len(COMMIT_FIELDS)] == COMMIT_FIELDS
     assert (found["commit_id"], found["actor"], found["parents"]) == (info.commit_id, "ada", list(info.parents))
-    assert found["changed"] == ["node:Person"]
-    assert f"commit_id:  {info.commit_id}" in cli("commit", "show", info.commit_id, "--graph", place).out
+    assert found == og.open(place).at(info.commit_id).commit()
+    assert [one["inserted"] for one in found["touched"]] == [1]
+    shown = cli("commit", "show", info.commit_id, "--graph", place).out
+    assert re.search(rf"^commit_id: +{info.commit_id}$", shown, re.MULTILINE)
+    assert re.search(r"^node:Person +1 +0 +0 +false$", shown, re.MULTILINE)
 
 
 # --- branch --------------------------------------------------------------------------------------------------------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,12 +19,10 @@ from omnigraph.cli.options import (
     open_view,
     pairs_of,
 )
-from omnigraph.cli.output import choose, emit_document, emit_facts, emit_rows
-
-if TYPE_CHECKING:
-    from omnigraph.graph import CommitInfo, GraphView
+from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows
 
 FILTERS = ("actor", "kind", "branch")
+_FIELDS = ("commit_id", "seq", "parents", "kind", "actor", "created_at", "message", "branch")
 _COLUMNS = ("commit_id", "kind", "branch", "actor", "created_at", "message")
 
 app = typer.Typer(no_args_is_help=True, help="Show the history of a graph.")
@@ -57,8 +53,9 @@ def list_(
     chosen = choose(as_json, row_format)
     wanted = pairs_of(filters, "--filter", FILTERS)
     view, _ = open_view(address_of(address, graph), storage_option, branch, at)
-    commits = [_json(one) for one in _matching(view, wanted, limit or None)]
-    emit_rows({"commits": commits}, commits, _COLUMNS if chosen == "table" else tuple(_FIELDS), chosen)
+    found = view.commits(limit or None, actor=wanted.get("actor"), kind=wanted.get("kind"), branch=wanted.get("branch"))
+    commits = [one.to_json() for one in found]
+    emit_rows({"commits": commits}, commits, _COLUMNS if chosen is RowFormat.TABLE else _FIELDS, chosen)
 
 
 @app.command()
@@ -71,26 +68,11 @@ def show(
 ) -> None:
     """Show one commit: who, when, why, and what it changed."""
     view = open_graph(address_of(address, graph), storage_option).at(commit_id)
-    info = view.commits(limit=1)[0]
-    described = view.snapshot()
-    changed = [one["table_key"] for one in described["tables"] if one["changed_seq"] == info.seq and info.seq > 0]
-    facts = {**_json(info), "schema": described["schema"], "changed": changed}
+    document = view.commit()
     if as_json:
-        emit_document(facts)
-    else:
-        emit_facts(facts)
-
-
-_FIELDS = ("commit_id", "seq", "parents", "kind", "actor", "created_at", "message", "branch")
-
-
-def _json(one: CommitInfo) -> dict[str, Any]:
-    return {**asdict(one), "parents": list(one.parents)}
-
-
-def _matching(view: GraphView, wanted: dict[str, str], limit: int | None) -> list[CommitInfo]:
-    """The engine knows all actors of a commit, so it filters those; kind and branch are told by the commit itself."""
-    others = {name: value for name, value in wanted.items() if name != "actor"}
-    found = view.commits(limit=None if others else limit, actor=wanted.get("actor"))
-    passing = (one for one in found if all(getattr(one, name) == value for name, value in others.items()))
-    return list(islice(passing, limit))
+        emit_document(document)
+        return
+    emit_facts({name: document[name] for name in _FIELDS})
+    if document["touched"]:
+        typer.echo()
+        emit_rows({}, document["touched"], tuple(document["touched"][0]), RowFormat.TABLE)
