@@ -30,6 +30,10 @@ _LANGUAGE = (
 )
 WORDS = _LANGUAGE.split(" ")
 
+# The time of one example says nothing on a busy machine: the first one builds the parser.
+SOME = settings(deadline=None)
+MANY = settings(deadline=None, max_examples=300)
+
 
 def _refusal(call: Callable[[], object]) -> InvalidInput | None:
     """The typed error of a call; any other exception fails the test."""
@@ -63,17 +67,20 @@ def _survives(source: str) -> None:
 
 
 @given(st.text())
+@settings(SOME)
 def test_any_text(source: str) -> None:
     _survives(source)
     assert json.dumps(lint(source, support.catalog()).to_json())
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=40))
+@settings(SOME)
 def test_any_sentence_of_words_of_the_language(words: list[str]) -> None:
     _survives(" ".join(words))
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12), st.lists(st.sampled_from(WORDS), max_size=8))
+@settings(SOME)
 def test_any_words_inside_a_query(clauses: list[str], results: list[str]) -> None:
     head = "query q($n: I64, $v: Vector(3)) { match { $p: Person $p $e: knows $q"
     _survives(f"{head} {' '.join(clauses)} }} return {{ {' '.join(results)} }} }}")
@@ -81,6 +88,7 @@ def test_any_words_inside_a_query(clauses: list[str], results: list[str]) -> Non
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12), st.lists(st.sampled_from(WORDS), max_size=8))
+@settings(SOME)
 def test_any_words_inside_a_mutation(values: list[str], condition: list[str]) -> None:
     _survives(f"query q($n: I64) {{ update Person set {{ {' '.join(values)} }} where {' '.join(condition)} }}")
 
@@ -97,7 +105,7 @@ OPS = st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with
 
 
 @given(VALUES, OPS, VALUES)
-@settings(max_examples=300)
+@settings(MANY)
 def test_any_comparison(left: str, op: str, right: str) -> None:
     """Every pair of operands under every operator is typed or refused, never half of it."""
     head = "query q($n: I64, $s: String, $d: Date?, $l: [String], $v: Vector(3), $b: Blob)"

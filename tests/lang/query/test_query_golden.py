@@ -10,6 +10,7 @@ import re
 import pytest
 
 from omnigraph.lang.query.codes import CODES
+from omnigraph.lang.query.parse import parser
 from tests.lang.query import support
 
 
@@ -34,6 +35,14 @@ def test_corpus_reaches_every_code() -> None:
     texts = [case.expected for folder in ("refused", "warned") for case in support.cases(folder)]
     reached = {code for text in texts for code in re.findall(r"\b(?:Q\d{3}|D2|[TPL]\d+)\b", text)}
     assert reached == set(CODES)
+
+
+def test_corpus_reaches_every_production() -> None:
+    """Rules by the name they leave in the tree; rules that leave none are parts of others."""
+    rules = {str(rule.alias or rule.origin.name) for rule in parser().rules}
+    named = {name for name in rules if not name.startswith("_")}
+    trees = [parser().parse(case.source) for case in support.cases("accepted")]
+    assert {str(node.data) for tree in trees for node in tree.iter_subtrees()} == named
 
 
 def test_corpus_is_large_enough() -> None:
