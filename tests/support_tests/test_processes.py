@@ -87,7 +87,7 @@ def test_never_ready_is_a_failure_not_a_hang() -> None:
 
 def test_kills_happen_after_the_planned_message() -> None:
     kills = (Kill(0, after_messages=5), Kill(1, after_messages=50, delay_s=0.02))
-    results = run_workers(workers.count_for_ever, 2, kill=kills)
+    results = run_workers(workers.count_for_ever, 2, kill=kills, timeout_s=30)
     assert [result.killed for result in results] == [True, True]
     for result, least in zip(results, (5, 50), strict=True):
         assert result.exit_code == -signal.SIGKILL
@@ -148,7 +148,7 @@ def test_processes_race_for_keys(s3_place: S3Place) -> None:
 def test_a_killed_writer_leaves_whole_objects_or_none(s3_proxy: Proxy, proxied_place: S3Place, sweep_seed: int) -> None:
     """What was acknowledged is there; what is there is whole."""
     kills = random_kills(sweep_seed, range(2), max_messages=4, max_delay_s=0.02)
-    results = run_workers(workers.put_until_killed, 2, dataclasses.asdict(proxied_place), kill=kills)
+    results = run_workers(workers.put_until_killed, 2, dataclasses.asdict(proxied_place), kill=kills, timeout_s=30)
     assert all(result.killed for result in results)
     stored = obstore.list(proxied_place.object_store()).collect()
     assert {meta["size"] for meta in stored} <= {1 << 20}
@@ -159,7 +159,7 @@ def test_a_killed_writer_leaves_whole_objects_or_none(s3_proxy: Proxy, proxied_p
 @pytest.mark.s3
 def test_the_proxy_can_kill_at_the_nth_effect(s3_proxy: Proxy, proxied_place: S3Place) -> None:
     """The third PUT is in the store, and its writer is dead before it learns of it."""
-    with Workers(workers.put_until_killed, 1, dataclasses.asdict(proxied_place)) as group:
+    with Workers(workers.put_until_killed, 1, dataclasses.asdict(proxied_place), timeout_s=30) as group:
         (worker,) = group.workers
         s3_proxy.fail("drop_answer", nth=3, method="PUT", on_hit=worker.kill)
         group.start()
