@@ -53,9 +53,9 @@ class Pointless:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A typed answer for the caller."""
+    """An answer for the caller, typed unless the plan itself is defective."""
 
-    error: OmnigraphError
+    error: Exception
 
 
 Outcome = Published | Stale | Moved | Pointless | Failed
@@ -69,6 +69,7 @@ class _Ticket:
         self.deadline = deadline
         self.rounds = 0
         self.in_flight = False
+        self.alone = False
         self.outcome: Outcome | None = None
 
 
@@ -131,10 +132,11 @@ class Publisher:
     def _lead_one_round(self) -> None:
         self._pacing.wait_for_turn()
         head, members = self._choose()
-        if not members:
+        record = self._compose(head, members) if members else None
+        if record is None:
             return
         try:
-            self._put(head, members)
+            self._put(record, members)
         except OmnigraphError as error:
             for ticket in members:
                 self._settle(ticket, Failed(_for_member(error, ticket.plan)))
@@ -151,14 +153,16 @@ class Publisher:
         group = Group(config.group_max_members, config.overlay_soft_entries)
         members: list[_Ticket] = []
         for ticket in waiting:
-            verdict = self._verdict(ticket, head, recent)
+            verdict = self._verdict_or_defect(ticket, head, recent)
             if verdict is not None:
                 self._settle(ticket, verdict)
-            elif group.admits(ticket.plan):
+            elif not (ticket.alone and members) and group.admits(ticket.plan):
                 # It holds on this head, so a lost round need not test what came before again.
                 ticket.plan = replace(ticket.plan, base=head)
                 group.add(ticket.plan)
                 members.append(ticket)
+                if ticket.alone:
+                    break
             elif not ticket.plan.groupable:
                 break  # it goes next, and nobody behind it may pass
             if group.is_full:
@@ -169,11 +173,23 @@ class Publisher:
                 ticket.in_flight = True
         return head, members
 
-    def _put(self, head: CommitRecord, members: Sequence[_Ticket]) -> None:
-        backend = self._backend
+    def _compose(self, head: CommitRecord, members: Sequence[_Ticket]) -> CommitRecord | None:
+        """The record for these members. A defective plan fails by itself: a group goes on one by one."""
         plans = [_trimmed(ticket.plan, head) for ticket in members]
-        record = next_record(head, plans, backend.ids.token(16), backend.clock.now())
+        try:
+            record = next_record(head, plans, self._backend.ids.token(16), self._backend.clock.now())
+            assert record.encoded
+        except Exception as error:  # noqa: BLE001 - nothing was sent, and it must not stop the others
+            for ticket in members:
+                ticket.alone, ticket.in_flight = True, False
+                if len(members) == 1:
+                    self._settle(ticket, Failed(error))
+            return None
         self._own_rids.append(record.rid)
+        return record
+
+    def _put(self, record: CommitRecord, members: Sequence[_Ticket]) -> None:
+        backend = self._backend
         point = "fold" if record.kind == "fold" else "write"
         backend.pauses.reach(f"{point}.before-record")
         started = backend.clock.monotonic()
@@ -189,6 +205,12 @@ class Publisher:
             ticket.rounds += 1
             ticket.in_flight = False
         self._follow([outcome.by, *self.records.after_many(outcome.by.seq, limit=backend.config.walk_limit)])
+
+    def _verdict_or_defect(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[Entry]) -> Outcome | None:
+        try:
+            return self._verdict(ticket, head, recent)
+        except Exception as error:  # noqa: BLE001 - it answers its own caller, not whoever happens to lead
+            return Failed(error)
 
     def _verdict(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[Entry]) -> Outcome | None:
         """Why the plan cannot be published on `head`; None if it can."""

@@ -7,16 +7,18 @@ required columns and wider types are written, column by column. What rides in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.errors import ConstraintViolation
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.change import plan_change
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
+from omnigraph.lang.schema.rules import Violation
 from omnigraph.lang.schema.steps import (
     VIOLATED,
     AddProperty,
@@ -64,19 +66,19 @@ class SchemaChange:
             return Receipt(None, result=steps.to_json())
         found = check_tightened(txn, new, [one for one in steps if isinstance(one, Tighten) and one.validates_rows])
         if found:
-            raise violations_error(found, code=VIOLATED)
+            raise _violated(found)
         changes = _columns_by_type(steps, txn.catalog, new)
         dropped = frozenset(one.type_id for one in steps if isinstance(one, DropType) and one.type_id)
         return PublishPlan(
             kind=self.kind,
             op_id=self.op_id,
             base=txn.record,
-            footprint=_footprint(steps),
+            footprint=_footprint(steps, new),
             actions=tuple(one.action() for one in changes.values() if one.rewrites(txn)),
             catalog=new,
             reshapes={table: one.reshape() for table, one in changes.items()},
             dropped=dropped,
-            extra={"hard_drops": sorted(dropped)} if self._allow_data_loss and dropped else None,
+            extra=_hard_drops(steps) if self._allow_data_loss else None,
             result=steps.to_json(),
         )
 
@@ -106,9 +108,12 @@ class _Columns:
         return arrow_schema(self.type)
 
     def rewrites(self, txn: WriteTxn) -> bool:
-        """Only a table that has a version has rows to write; the others live in the overlay."""
-        pin = txn.record.pins.get(self.type.id)
-        return bool(self.fills or self.casts) and pin is not None and pin.version is not None
+        """Whether the table needs a version in the new shape: it does as soon as it has a pin.
+
+        Also while all rows are in the overlay and the version will be empty: a fold that lands before this change
+        gives the table a version in the old shape, and only a pin that this change moves notices that.
+        """
+        return bool(self.fills or self.casts) and self.type.id in txn.record.pins
 
     def action(self) -> TableAction:
         return TableAction(self.type.id, self.schema, fills=self.fills, casts=self.casts)
@@ -156,11 +161,32 @@ def _columns_by_type(steps: SchemaPlan, old: Catalog, new: Catalog) -> dict[str,
     return found
 
 
-def _footprint(steps: SchemaPlan) -> Footprint:
+def _footprint(steps: SchemaPlan, new: Catalog) -> Footprint:
     """Types that get tighter, go, or are rewritten are read as a whole: a write to them in between starts over."""
     claims = FootprintBuilder()
     for one in steps:
         if one.type_id is not None and (one.validates_rows or one.rewrites_rows or isinstance(one, DropType)):
             claims.read_all(one.type_id)
             claims.write_all(one.type_id)
+        if isinstance(one, Tighten) and one.rule == "card" and one.type_id is not None:
+            # A source without any edge was counted, too, and a new one has none.
+            source = new.by_id[one.type_id].source
+            assert source is not None
+            claims.read_all(source)
     return claims.build()
+
+
+def _hard_drops(steps: SchemaPlan) -> Mapping[str, Any] | None:
+    """What the next cleanup may remove from history as well, by identity."""
+    types = sorted(one.type_id for one in steps if isinstance(one, DropType) and one.type_id)
+    properties: dict[str, list[str]] = {}
+    for one in steps:
+        if isinstance(one, DropProperty) and one.type_id:
+            properties.setdefault(one.type_id, []).append(one.property_id)
+    return {"hard_drops": types, "hard_dropped_properties": properties} if types or properties else None
+
+
+def _violated(found: Sequence[Violation]) -> ConstraintViolation:
+    error = violations_error(found, code=VIOLATED)
+    error.advice = "Nothing was written; correct these rows, or leave out the rule, and apply the schema again"
+    return error

@@ -86,8 +86,7 @@ class Writer:
 
     def capture(self) -> WriteTxn:
         """The newest state, for a transaction that the caller runs step by step."""
-        head = self._publisher.refresh()
-        return WriteTxn(Snapshot(self._backend, head, self._catalogs.get(head.schema)))
+        return WriteTxn(self._snapshot(self._publisher.refresh()))
 
     def run_once(self, plan: PublishPlan, options: WriteOptions, holder: str | None = None) -> Receipt:
         """Publish what was prepared on a captured state, or raise: the caller acted on what it read there."""
@@ -97,6 +96,9 @@ class Writer:
         if isinstance(answer, Receipt):
             return answer
         head = self._publisher.refresh()
+        replay = self._replay(head, options)
+        if replay is not None:
+            return replay
         if options.if_commit is not None:
             _check_precondition(head, options.if_commit)
         hit = answer.hit if answer else Hit(None, "other commits landed since the transaction began")
@@ -139,15 +141,14 @@ class Writer:
     def _prepare(
         self, operation: Operation, options: WriteOptions, holder: str | None, head: CommitRecord
     ) -> PublishPlan | Receipt:
-        snapshot = Snapshot(self._backend, head, self._catalogs.get(head.schema))
+        snapshot = self._snapshot(head)
         self._backend.pauses.reach("write.captured")
         fence = fence_of(PublishPlan(operation.kind, operation.op_id, head, holder=holder), head)
         if fence is not None:
             raise fence
-        if options.client_key is not None:
-            known = earlier_answer(snapshot, options.client_key)
-            if known is not None:
-                return Receipt(known["commit_id"], known["counts"], known["result"], replayed=True)
+        replay = self._replay(head, options)
+        if replay is not None:
+            return replay
         if options.if_commit is not None:
             _check_precondition(head, options.if_commit)
         plan = operation.prepare(WriteTxn(snapshot))
@@ -184,12 +185,23 @@ class Writer:
             self._backend.pauses.reach("write.restaged")
 
     def _decide_stale(self, hit: Hit, options: WriteOptions, base: CommitRecord) -> None:
-        """Raise if the caller wanted to decide; return to run the operation again."""
+        """Raise if the caller wanted to decide; return to run the operation again.
+
+        A lost precondition is found by the next attempt, after it has looked whether the client key was answered.
+        """
         head = self._publisher.head
-        if options.if_commit is not None:
-            _check_precondition(head, options.if_commit)
-        if options.on_conflict == "fail":
+        if options.on_conflict == "fail" and options.if_commit is None and self._replay(head, options) is None:
             raise _read_set_changed(hit, self._catalogs, base, head)
+
+    def _replay(self, head: CommitRecord, options: WriteOptions) -> Receipt | None:
+        """The answer that this client key had before, if any."""
+        if options.client_key is None:
+            return None
+        known = earlier_answer(self._snapshot(head), options.client_key)
+        return Receipt(known["commit_id"], known["counts"], known["result"], replayed=True) if known else None
+
+    def _snapshot(self, head: CommitRecord) -> Snapshot:
+        return Snapshot(self._backend, head, self._catalogs.get(head.schema))
 
     def _fold_after(self, record: Entry, holder: str | None) -> None:
         """Fold if it is time to. The write is acknowledged whatever becomes of the fold."""

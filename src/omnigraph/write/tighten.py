@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
+from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.rules import Violation, row_violations
 from omnigraph.lang.schema.steps import Tighten
+from omnigraph.lang.schema.values import default_of
 from omnigraph.log.view import TableView
 from omnigraph.write.checks import VIOLATIONS_MAX, cardinality_violation, duplicate_violation, within
 from omnigraph.write.claims import unique_key
@@ -30,8 +32,9 @@ def check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> li
         by_type.setdefault(step.type_id, []).append(step)
     for type_id, own in by_type.items():
         one = new.by_id[type_id]
-        if any(step.rule in _VALUE_RULES for step in own):
-            probes.append(partial(_values, txn, _of_older_columns(one, txn.catalog.by_id[type_id])))
+        columns = {column for step in own if step.rule in _VALUE_RULES for column in step.columns}
+        if columns:
+            probes.append(partial(_values, txn, _only(one, columns)))
         probes += [partial(_unique, txn, one, step.columns) for step in own if step.rule == "unique"]
         probes += [partial(_cardinality, txn, one, new) for step in own if step.rule == "card"]
     backend = txn.snapshot.backend
@@ -39,18 +42,26 @@ def check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> li
 
 
 def _values(txn: WriteTxn, one: TypeDef) -> list[Violation]:
+    """Checked as what the new schema makes of them: a bound may only fit the wider type of this very change."""
     found: list[Violation] = []
-    for batch in _view(txn, one).batches():
-        found += row_violations(one, pa.Table.from_batches([batch]), limit=VIOLATIONS_MAX - len(found))
+    shape = arrow_schema(one)
+    shape = pa.schema([column.with_nullable(True) for column in shape])
+    for batch in _view(txn, one).batches(shape.names):
+        rows = pa.Table.from_batches([batch]).cast(shape)
+        found += row_violations(one, rows, limit=VIOLATIONS_MAX - len(found))
         if len(found) >= VIOLATIONS_MAX:
             break
     return found
 
 
 def _unique(txn: WriteTxn, one: TypeDef, columns: Sequence[str]) -> list[Violation]:
+    """A required column of this very change is there with its default in every row."""
+    before = txn.catalog.by_id[one.id]
+    new = {column: default_of(one.by_id[column]) for column in columns if _is_new(column, one, before)}
     holders: dict[str, str] = {}
     found = []
-    for row in _rows(_view(txn, one), ["id", *columns]):
+    for held in _rows(_view(txn, one), ["id", *(column for column in columns if column not in new)]):
+        row = {**held, **new}
         key = unique_key(one, columns, row)
         if key is None:
             continue
@@ -75,15 +86,18 @@ def _cardinality(txn: WriteTxn, edge: TypeDef, catalog: Catalog) -> list[Violati
     return found
 
 
-def _of_older_columns(new: TypeDef, old: TypeDef) -> TypeDef:
-    """The new rules of columns that rows have already; columns of this very change hold their default or null."""
-    kept = old.by_id.keys()
+def _only(one: TypeDef, columns: Collection[str]) -> TypeDef:
+    """The type with these columns and the rules of their values: no other column is read."""
     return replace(
-        new,
-        properties=tuple(one for one in new.properties if one.id in kept),
-        ranges=tuple(one for one in new.ranges if one.column in kept),
-        checks=tuple(one for one in new.checks if one.column in kept),
+        one,
+        properties=tuple(prop for prop in one.properties if prop.id in columns),
+        ranges=tuple(rule for rule in one.ranges if rule.column in columns),
+        checks=tuple(rule for rule in one.checks if rule.column in columns),
     )
+
+
+def _is_new(column: str, one: TypeDef, before: TypeDef) -> bool:
+    return column in one.by_id and column not in before.by_id
 
 
 def _view(txn: WriteTxn, one: TypeDef) -> TableView:
