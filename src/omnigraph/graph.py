@@ -21,7 +21,7 @@ from omnigraph.lang.query.script import MutationScript, pick_query
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.steps import SchemaPlan
-from omnigraph.lang.statements import Condition, Statement
+from omnigraph.lang.statements import Condition, Overwrite, Statement
 from omnigraph.log.branches import MAIN
 from omnigraph.log.history import first_parents
 from omnigraph.log.record import CommitRecord, Header, parse_commit_id
@@ -231,7 +231,9 @@ class Graph:
         if_commit: str | None = None,
         on_conflict: Literal["retry", "fail"] = "retry",
     ) -> Receipt:
-        """Run statements as one atomic commit."""
+        """Run statements as one atomic commit. An overwrite is never repeated by itself after a conflict."""
+        if any(isinstance(one, Overwrite) for one in statements):
+            on_conflict = "fail"
         options = WriteOptions(actor, message, client_key, if_commit, on_conflict)
         return self._run(lambda _: statements, options)
 

@@ -7,7 +7,7 @@ on, since a schema change may land between two attempts. In conditions and in `v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -88,4 +88,12 @@ class Delete:
     where: Condition
 
 
-Statement = InsertNode | InsertEdge | Update | Delete
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Replace all rows of a type by these; edges give `from` and `to`. No cascade: what others need must stay."""
+
+    type: str
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
+Statement = InsertNode | InsertEdge | Update | Delete | Overwrite

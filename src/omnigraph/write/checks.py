@@ -37,6 +37,9 @@ def check_changes(
         after = [change for change in rows if change.after is not None]
         if after:
             probes += [partial(_unique, one, columns, state, after) for columns in one.uniques]
+        gone = [change.id for change in rows if change.after is None]
+        if one.kind == "node" and gone and state.overwritten:
+            probes += [partial(_inbound, one, edge, state_of, gone) for edge in catalog.edges_at(one.id)]
         if one.kind == "edge":
             probes.append(partial(_endpoints, one, catalog, state_of, after))
     probes += _cardinality_probes(catalog, state_of, changes)
@@ -109,6 +112,19 @@ def _endpoints(one: TypeDef, catalog: Catalog, state_of: StateOf, after: Sequenc
                 word = "from" if column == "src" else "to"
                 message = f"{one.table_key} {change.id!r}: there is no {node.table_key} {end!r} to go {word}"
                 found.append(Violation("endpoint", one.table_key, change.id, word, end, message))
+    return found
+
+
+def _inbound(node: TypeDef, edge: TypeDef, state_of: StateOf, gone: Sequence[str]) -> list[Violation]:
+    """Edges that still need a removed node. A delete has taken them along; an overwrite does not."""
+    edges = state_of(edge)
+    found = []
+    for column, end in (("src", edge.source), ("dst", edge.target)):
+        if end == node.id:
+            for row in edges.select_by(column, gone):
+                message = f"{edge.table_key} {row['id']!r} needs {node.table_key} {row[column]!r}, which is removed"
+                word = "from" if column == "src" else "to"
+                found.append(Violation("orphan_edge", edge.table_key, row["id"], word, row[column], message))
     return found
 
 

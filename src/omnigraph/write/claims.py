@@ -47,7 +47,10 @@ def _claim_uniques(claims: FootprintBuilder, one: TypeDef, change: RowChange) ->
 
 
 def _claim_node(claims: FootprintBuilder, catalog: Catalog, one: TypeDef, change: RowChange) -> None:
-    if change.before is None:
+    if change.after is None:
+        claims.write(one.id, "live", change.id)
+        claims.read(one.id, "inc", change.id)
+    elif change.before is None:
         for edge in catalog.edges_at(one.id):
             if edge.source == one.id and edge.cardinality.low > 0:
                 claims.read(edge.id, "card", change.id)

@@ -9,7 +9,7 @@ from typing import Any
 from omnigraph.errors import InvalidInput, KeyConflict
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.values import convert, default_of, derive_id
-from omnigraph.lang.statements import Condition, Delete, InsertEdge, InsertNode, Statement, Update
+from omnigraph.lang.statements import Condition, Delete, InsertEdge, InsertNode, Overwrite, Statement, Update
 from omnigraph.log.record import Kind
 from omnigraph.log.snapshot import no_such_type
 from omnigraph.plan.predicate import column_of, exact_ids, to_expression
@@ -124,6 +124,8 @@ class MutationRun:
             self._execute_update(statement)
         elif isinstance(statement, Delete):
             self._execute_delete(statement)
+        elif isinstance(statement, Overwrite):
+            self._execute_overwrite(statement)
         changed = sum(state.pending_count for state in self._states.values())
         limit = self._backend.config.mutation_max_rows
         if changed > limit:
@@ -203,6 +205,26 @@ class MutationRun:
                 self._claims.write(one.id, "live", row_id)
         if one.kind == "node" and gone:
             self._cascade(one, gone)
+
+    def _execute_overwrite(self, statement: Overwrite) -> None:
+        """The rows given become the whole content. It depends on the whole table, and so does who wrote to it."""
+        one = self._named_type(statement.type)
+        state = self.state(one)
+        state.remove_all()
+        seen: set[str] = set()
+        for values in statement.rows:
+            insert = self._insert(one, values, self._next_place(), strict=True)
+            if insert.id in seen:
+                raise KeyConflict.on_row(one.table_key, insert.id)
+            seen.add(insert.id)
+            defaults = {prop.id: default_of(prop) for prop in one.properties}
+            state.put({**defaults, **insert.given, "id": insert.id}, minted=insert.minted)
+        self._claims.read_all(one.id)
+        self._claims.write_all(one.id)
+
+    def _next_place(self) -> int:
+        self._executed += 1
+        return self._executed - 1
 
     def _cascade(self, node: TypeDef, gone: Sequence[str]) -> None:
         """Remove every edge at the deleted nodes, whatever its type and direction; all probes at once."""

@@ -39,6 +39,7 @@ class TableState:
         self._pending: dict[str, Row | None] = {}
         self._minted: set[str] = set()
         self._overlay: OverlayTable | None = None
+        self.overwritten = False
 
     @property
     def pending_count(self) -> int:
@@ -75,6 +76,13 @@ class TableState:
     def remove(self, row_id: str) -> None:
         self._pending[row_id] = None
         self._overlay = None
+
+    def remove_all(self) -> None:
+        """Every row goes; the rows put afterwards are the whole content."""
+        self._learn(self._current_view().scan().to_pylist())
+        self._pending = {row_id: None for row_id, row in self._committed.items() if row is not None}
+        self._overlay = None
+        self.overwritten = True
 
     def select(self, where: pc.Expression) -> list[Row]:
         """Rows that match now, committed and pending."""
@@ -120,6 +128,7 @@ class TableState:
             inserted=inserted,
             updated=len(rows) - inserted,
             removed=len(deleted),
+            overwrite=self.overwritten,
             present_ids=self._present_ids(changes),
             never_inline=self.type.has_blob,
         )
