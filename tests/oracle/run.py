@@ -1,0 +1,112 @@
+"""Running the random test: workers in processes of their own, killed at random instants and started again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from omnigraph.config import Config
+from omnigraph.graph import init, make_backend
+from omnigraph.write.site import Site
+from tests.oracle.model import SCHEMA
+from tests.oracle.oracle import Diaries, Verdict, judge
+from tests.support.processes import WorkerFailed, WorkerResult, Workers
+
+_WORKER = "tests.oracle.worker:run"
+_PATIENCE = 6
+_LIFE_S = (1.0, 8.0)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One random history: `seconds` of it, and longer on a slow machine, until `least` operations have landed."""
+
+    uri: str
+    options: Mapping[str, str] | None
+    diaries: Path
+    seed: int
+    seconds: float
+    least: int = 0
+    processes: int = 4
+    kills: bool = True
+    faults: bool = True
+    broken: str | None = None
+
+
+def run_trial(trial: Trial) -> Verdict:
+    """Let it happen, then judge it. A worker that fails by itself fails the test."""
+    trial.diaries.mkdir()
+    init(trial.uri, SCHEMA, storage_options=trial.options, config=Config(fsync=False))
+    over = Event()
+    with ThreadPoolExecutor(trial.processes) as pool:
+        lives = [pool.submit(_live, trial, slot, over) for slot in range(trial.processes)]
+        try:
+            _wait(trial, lives)
+        finally:
+            over.set()
+        counts = [one.result() for one in lives]
+    site = Site.open(make_backend(trial.uri, trial.options, Config(fsync=False)), read_only=True)
+    verdict = judge(site, Diaries.read(trial.diaries))
+    for one in counts:
+        verdict.counts.update(one)
+    site.backend.close()
+    return verdict
+
+
+def _wait(trial: Trial, lives: Sequence[Future[Counter[str]]]) -> None:
+    """Until there is enough of it, somebody failed, or patience has an end."""
+    began = time.monotonic()
+    while time.monotonic() - began < trial.seconds * _PATIENCE:
+        if any(one.done() for one in lives):
+            return
+        if time.monotonic() - began >= trial.seconds and _landed(trial.diaries) >= trial.least:
+            return
+        time.sleep(0.5)
+
+
+def _landed(diaries: Path) -> int:
+    return sum(path.read_text().count('"answer": "landed"') for path in diaries.iterdir())
+
+
+def _live(trial: Trial, slot: int, over: Event) -> Counter[str]:
+    """One worker after the other in one slot, each killed after a random time, until the end."""
+    chance = random.Random(f"{trial.seed}/{slot}")
+    counts: Counter[str] = Counter()
+    life = 0
+    while not over.is_set():
+        result = _one_life(trial, f"w{slot}.{life}", over, chance)
+        # Without a rule anything may happen to a worker; what counts then is what the oracle finds.
+        if result.failed and result.exit_code != -signal.SIGKILL and trial.broken is None:
+            raise WorkerFailed(f"seed {trial.seed}: {result.error}\n{result.output[-4000:]}")
+        counts["kills"] += result.killed
+        counts["own deaths"] += not result.killed and result.exit_code == -signal.SIGKILL
+        life += 1
+    return counts
+
+
+def _one_life(trial: Trial, name: str, over: Event, chance: random.Random) -> WorkerResult:
+    arguments = {
+        "uri": trial.uri,
+        "options": dict(trial.options) if trial.options else None,
+        "diary": str(trial.diaries / name),
+        "name": name,
+        "seed": f"{trial.seed}/{name}",
+        "faults": trial.faults,
+        "broken": trial.broken,
+    }
+    longest_s = trial.seconds * _PATIENCE + 60
+    with Workers(_WORKER, 1, arguments, timeout_s=longest_s) as workers:
+        workers.start()
+        [worker] = workers.workers
+        kill_at = time.monotonic() + (chance.uniform(*_LIFE_S) if trial.kills else longest_s)
+        workers.wait_for(lambda: worker.has_ended or over.is_set() or time.monotonic() >= kill_at)
+        worker.kill()
+        [result] = workers.wait(check=False)
+    return result

@@ -1,0 +1,63 @@
+"""The random oracle over real processes, and what it finds if a rule of the protocol is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.oracle.oracle import Verdict
+from tests.oracle.run import Trial, run_trial
+from tests.support.s3 import S3Place
+
+
+def _passed(verdict: Verdict, least: int) -> None:
+    """No violation, and enough of everything that the run means something."""
+    print(verdict)
+    assert not verdict.violations, str(verdict)
+    wanted = {
+        "answer landed": least,
+        "fold": least // 30,
+        "staged": least // 30,
+        "kills": 4,
+        "fork": 1,
+        "read": 1,
+        "answer nothing": 1,
+        "answer violation": least // 20,
+        "answer key_conflict": 1,
+    }
+    for name, count in wanted.items():
+        assert verdict.counts[name] >= count, f"too few: {name}\n{verdict}"
+    assert any(name.startswith("fault") for name in verdict.counts), str(verdict)
+
+
+def test_random_histories_are_serial(tmp_path: Path, sweep_seed: int) -> None:
+    """Four processes, killed and restarted, with lost, late and false answers and random folding. H1–H41"""
+    print(f"seed {sweep_seed}")
+    least = 150
+    trial = Trial(str(tmp_path / "graph"), None, tmp_path / "diaries", sweep_seed, seconds=18.0, least=least)
+    _passed(run_trial(trial), least)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", range(3))
+def test_long_random_histories_are_serial(tmp_path: Path, sweep_seed: int, number: int) -> None:
+    """The same for longer, with more processes."""
+    seed, least = sweep_seed + 1 + number, 500
+    print(f"seed {seed}")
+    trial = Trial(
+        str(tmp_path / "graph"), None, tmp_path / "diaries", seed, seconds=75.0, least=least, processes=4 + number
+    )
+    _passed(run_trial(trial), least)
+
+
+@pytest.mark.slow
+@pytest.mark.s3
+@pytest.mark.timeout(600)
+def test_long_random_histories_on_s3_are_serial(tmp_path: Path, s3_place: S3Place, sweep_seed: int) -> None:
+    """The same on an S3-protocol server."""
+    print(f"seed {sweep_seed}")
+    least = 150
+    trial = Trial(s3_place.uri, s3_place.storage_options, tmp_path / "diaries", sweep_seed, seconds=75.0, least=least)
+    _passed(run_trial(trial), least)
