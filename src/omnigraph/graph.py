@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -82,21 +82,15 @@ class Table:
     def __init__(self, snapshot: Snapshot, one: TypeDef, now: TypeDef | None = None) -> None:
         self._snapshot = snapshot
         self._type = one
-        self._now = now or one
+        self._named = _also_named(one, now) if now is not None else one
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: Condition | None = None) -> pa.Table:
         """Rows under the names asked for; by default `id`, for edges `from` and `to`, then all properties."""
         one = self._type
         names = list(columns) if columns is not None else [*_system_names(one), *one.by_name]
-        ids = [self._column(name) for name in names]
-        condition = to_expression(one, where) if where is not None else None
+        ids = [column_of(self._named, name).id for name in names]
+        condition = to_expression(self._named, where) if where is not None else None
         return self._snapshot.view(one).scan(ids, condition).rename_columns(names)
-
-    def _column(self, name: str) -> str:
-        renamed = self._now.by_name.get(name)
-        if name not in self._type.by_name and renamed is not None and renamed.id in self._type.by_id:
-            return renamed.id
-        return column_of(self._type, name).id
 
     def count(self) -> int:
         return self._snapshot.view(self._type).count()
@@ -517,6 +511,16 @@ def _read_schema(schema: str | os.PathLike[str]) -> tuple[str, str]:
         raise InvalidInput(
             f"the schema file {path} is not UTF-8", code="schema_file", advice="Save it as UTF-8"
         ) from error
+
+
+def _also_named(one: TypeDef, now: TypeDef) -> TypeDef:
+    """`one` with its properties under today's names too, where an older name does not have that meaning already."""
+    renamed = [
+        replace(one.by_id[prop.id], name=prop.name)
+        for prop in now.properties
+        if prop.id in one.by_id and prop.name not in one.by_name
+    ]
+    return replace(one, properties=(*one.properties, *renamed))
 
 
 def _system_names(one: TypeDef) -> list[str]:
