@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omnigraph import errors
     from omnigraph.config import Config
-    from omnigraph.graph import CommitInfo, Graph, GraphView, Table, init, open
+    from omnigraph.graph import Graph, init, open
     from omnigraph.lang import statements
+    from omnigraph.views import CommitInfo, GraphView, Table
     from omnigraph.write.plan import Receipt
 
 __version__ = "0.1.0"
@@ -30,12 +31,12 @@ __all__ = [
 
 # Imported on first use: `import omnigraph` and `omnigraph --help` stay quick.
 _HOMES = {
-    "CommitInfo": "omnigraph.graph",
+    "CommitInfo": "omnigraph.views",
     "Config": "omnigraph.config",
     "Graph": "omnigraph.graph",
-    "GraphView": "omnigraph.graph",
+    "GraphView": "omnigraph.views",
     "Receipt": "omnigraph.write.plan",
-    "Table": "omnigraph.graph",
+    "Table": "omnigraph.views",
     "init": "omnigraph.graph",
     "open": "omnigraph.graph",
 }

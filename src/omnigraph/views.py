@@ -1,0 +1,155 @@
+"""What can be read: one table, one commit, the commits before it. Nothing here can change anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.lang.schema.model import Catalog, TypeDef
+from omnigraph.lang.statements import Condition
+from omnigraph.log.history import first_parents
+from omnigraph.log.record import Header
+from omnigraph.log.snapshot import Snapshot, no_such_type
+from omnigraph.log.stamp import INTERNAL_SCHEMA
+from omnigraph.plan.predicate import column_of, to_expression
+from omnigraph.write.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """A commit as users see it."""
+
+    commit_id: str
+    seq: int
+    parents: tuple[str, ...]
+    kind: str
+    actor: str | None
+    created_at: str
+    message: str | None
+    branch: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "parents": list(self.parents)}
+
+    @classmethod
+    def of(cls, header: Header) -> CommitInfo:
+        return cls(
+            header.commit_id,
+            header.seq,
+            tuple(parent.commit_id for parent in header.parents),
+            header.kind,
+            header.actor,
+            header.created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            header.message,
+            header.branch,
+        )
+
+
+class Table:
+    """One type of one snapshot. `now` is the same type under today's schema, for properties renamed since."""
+
+    def __init__(self, snapshot: Snapshot, one: TypeDef, now: TypeDef | None = None) -> None:
+        self._snapshot = snapshot
+        self._type = one
+        self._named = _also_named(one, now) if now is not None else one
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: Condition | None = None) -> pa.Table:
+        """Rows under the names asked for; by default `id`, for edges `from` and `to`, then all properties."""
+        one = self._type
+        names = list(columns) if columns is not None else [*_system_names(one), *one.by_name]
+        ids = [column_of(self._named, name).id for name in names]
+        condition = to_expression(self._named, where) if where is not None else None
+        return self._snapshot.view(one).scan(ids, condition).rename_columns(names)
+
+    def count(self) -> int:
+        return self._snapshot.view(self._type).count()
+
+
+class GraphView:
+    """A graph pinned to one commit: everything that can be read, nothing that can be written."""
+
+    def __init__(self, site: Site, snapshot: Snapshot, names: Catalog | None = None) -> None:
+        self._site = site
+        self._snapshot = snapshot
+        self._names = names or snapshot.catalog
+
+    @property
+    def commit_id(self) -> str:
+        return self._snapshot.commit_id
+
+    @property
+    def catalog(self) -> Catalog:
+        """The compiled schema of this commit."""
+        return self._snapshot.catalog
+
+    def table(self, name: str) -> Table:
+        """A type by its name at this commit, or by the name it has now: identity survives renames."""
+        now = self._names.node(name) or self._names.edge(name)
+        known = self._snapshot.catalog.node(name) or self._snapshot.catalog.edge(name)
+        if known is None and now is not None:
+            known = self._snapshot.catalog.by_id.get(now.id)
+        if known is None:
+            raise no_such_type(name, self._snapshot.catalog)
+        return Table(self._snapshot, known, self._names.by_id.get(known.id))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Commit, storage format, and per type the pin, counts and overlay."""
+        described = self._snapshot.describe()
+        return {"graph_id": self._site.stamp.graph_id, "internal_schema": INTERNAL_SCHEMA, **described}
+
+    def commits(
+        self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
+    ) -> list[CommitInfo]:
+        """This commit and those before it, newest first, along first parents; only those that match."""
+        return list(
+            islice((CommitInfo.of(one) for one in self._headers() if _matches(one, actor, kind, branch)), limit)
+        )
+
+    def commit(self) -> dict[str, Any]:
+        """This one commit: its place, who made it, and what it did to each table."""
+        record = self._snapshot.record
+        members = [
+            {"op_id": one.op_id, "actor": one.actor, "client_key": one.client_key, "counts": dict(one.counts)}
+            for one in record.members
+        ]
+        touched = [
+            {
+                "table_key": self.catalog.by_id[table].table_key if table in self.catalog.by_id else table,
+                "inserted": one.inserted,
+                "updated": one.updated,
+                "deleted": one.deleted,
+                "staged": one.staged,
+            }
+            for table, one in sorted(record.touched.items())
+        ]
+        return {**CommitInfo.of(record.header).to_json(), "members": members, "touched": touched}
+
+    def _headers(self) -> Iterator[Header]:
+        return first_parents(self._site.records, self._snapshot.record)
+
+
+def _also_named(one: TypeDef, now: TypeDef) -> TypeDef:
+    """`one` with its properties under today's names too, where an older name does not have that meaning already."""
+    renamed = [
+        replace(one.by_id[prop.id], name=prop.name)
+        for prop in now.properties
+        if prop.id in one.by_id and prop.name not in one.by_name
+    ]
+    return replace(one, properties=(*one.properties, *renamed))
+
+
+def _system_names(one: TypeDef) -> list[str]:
+    return ["id", "from", "to"] if one.kind == "edge" else ["id"]
+
+
+def _matches(header: Header, actor: str | None, kind: str | None, branch: str | None) -> bool:
+    actors = {header.actor, *(one.actor for one in header.members)}
+    return (
+        (actor is None or actor in actors)
+        and (kind is None or kind == header.kind)
+        and (branch is None or branch == header.branch)
+    )
