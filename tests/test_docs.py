@@ -1,0 +1,43 @@
+"""The documentation tells the truth about the tests and about itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROTOCOL = ROOT / "docs" / "internals" / "protocol.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "model" / "README.md"])
+
+
+def _rows() -> dict[int, str]:
+    return {int(number): rest for number, rest in re.findall(r"^\| H(\d+) \|(.*)$", PROTOCOL.read_text(), re.M)}
+
+
+def _tested_rules(path: Path) -> set[int]:
+    return {int(number) for number in re.findall(r"^def test_h(\d\d)_", path.read_text(), re.M)}
+
+
+def test_every_rule_has_its_row() -> None:
+    assert sorted(_rows()) == list(range(1, 42))
+
+
+def test_a_rule_names_the_file_that_tests_it() -> None:
+    told = {
+        number: ROOT / "docs" / "internals" / found[1]
+        for number, row in _rows().items()
+        if (found := re.search(r"`test_h\d\d_\*`\]\(([^)]+)\)", row))
+    }
+    wrong = [number for number, path in told.items() if not path.exists() or number not in _tested_rules(path)]
+    assert wrong == []
+    tested = set().union(*map(_tested_rules, (ROOT / "tests" / "schedules").glob("test_*.py")))
+    assert set(told) == tested
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert broken == []

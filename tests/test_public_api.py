@@ -1,0 +1,37 @@
+"""What users import is exactly what is listed, documented, and cheap to import."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import omnigraph
+
+HEAVY = ("duckdb", "lance", "pandas", "pyarrow", "pyspark")
+
+
+def test_all_is_sorted_and_every_name_is_there() -> None:
+    assert omnigraph.__all__ == sorted(omnigraph.__all__)
+    assert [name for name in omnigraph.__all__ if not hasattr(omnigraph, name)] == []
+    assert set(dir(omnigraph)) == set(omnigraph.__all__)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """The names imported for type checkers are the ones that are found at run time."""
+    tree = ast.parse(Path(omnigraph.__file__).read_text())
+    branch = next(one for one in tree.body if isinstance(one, ast.If))
+    imported = {alias.name for one in branch.body if isinstance(one, ast.ImportFrom) for alias in one.names}
+    assert imported | {"__version__"} == set(omnigraph.__all__)
+
+
+def test_every_public_name_is_documented() -> None:
+    values = {name: getattr(omnigraph, name) for name in omnigraph.__all__ if name != "__version__"}
+    assert [name for name, value in values.items() if not value.__doc__] == []
+
+
+def test_import_and_help_load_nothing_heavy() -> None:
+    program = f"import sys, omnigraph, omnigraph.cli.main; print([one for one in {HEAVY!r} if one in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert loaded.stdout.strip() == "[]"
