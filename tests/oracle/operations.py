@@ -28,6 +28,12 @@ EMAILS = [f"e{number}@x" for number in range(6)]
 _EDGES = ("Knows", "Likes", "Owns", "Needs")
 
 
+def first_operation() -> list[Json]:
+    """So that there is something to fight for from the beginning."""
+    people = [_insert("Person", {"name": name, "age": 9 * place}) for place, name in enumerate(PEOPLE)]
+    return [*people, *[_insert("Note", {"id": name, "tag": name, "size": 50}) for name in NOTES]]
+
+
 class Dice:
     """One seeded source of operations. `tag` makes every keyless row recognisable."""
 

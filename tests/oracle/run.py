@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
@@ -11,11 +12,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from omnigraph.config import Config
 from omnigraph.graph import init, make_backend
 from omnigraph.write.site import Site
 from tests.oracle.model import SCHEMA
+from tests.oracle.operations import first_operation, to_statements
 from tests.oracle.oracle import Diaries, Verdict, judge
 from tests.support.processes import WorkerFailed, WorkerResult, Workers
 
@@ -43,12 +46,12 @@ class Trial:
 def run_trial(trial: Trial) -> Verdict:
     """Let it happen, then judge it. A worker that fails by itself fails the test."""
     trial.diaries.mkdir()
-    init(trial.uri, SCHEMA, storage_options=trial.options, config=Config(fsync=False))
-    over = Event()
+    _begin(trial)
+    over, started = Event(), [Event() for _ in range(trial.processes)]
     with ThreadPoolExecutor(trial.processes) as pool:
-        lives = [pool.submit(_live, trial, slot, over) for slot in range(trial.processes)]
+        lives = [pool.submit(_live, trial, slot, started[slot], over) for slot in range(trial.processes)]
         try:
-            _wait(trial, lives)
+            _wait(trial, lives, started)
         finally:
             over.set()
         counts = [one.result() for one in lives]
@@ -60,8 +63,29 @@ def run_trial(trial: Trial) -> Verdict:
     return verdict
 
 
-def _wait(trial: Trial, lives: Sequence[Future[Counter[str]]]) -> None:
-    """Until there is enough of it, somebody failed, or patience has an end."""
+def _begin(trial: Trial) -> None:
+    """The graph and its first rows, with a diary like everybody else's."""
+    graph = init(trial.uri, SCHEMA, storage_options=trial.options, config=Config(fsync=False))
+    stream, operation = graph.refresh().partition(".")[0], first_operation()
+    begun: dict[str, Any] = {
+        "tag": "first",
+        "stream": stream,
+        "operation": operation,
+        "options": {},
+        "holder": None,
+        "low": 0,
+    }
+    receipt = graph.apply(to_statements(operation), actor="first")
+    ended = {"tag": "first", "answer": "landed", "commit_id": receipt.commit_id, "counts": receipt.counts, "high": 1}
+    lines = [{"what": "begin", **begun}, {"what": "end", **ended}]
+    (trial.diaries / "first").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+
+
+def _wait(trial: Trial, lives: Sequence[Future[Counter[str]]], started: Sequence[Event]) -> None:
+    """From the moment all are there until there is enough of it, somebody failed, or patience has an end."""
+    while not all(one.wait(0.1) for one in started):
+        if any(one.done() for one in lives):
+            return
     began = time.monotonic()
     while time.monotonic() - began < trial.seconds * _PATIENCE:
         if any(one.done() for one in lives):
@@ -75,13 +99,13 @@ def _landed(diaries: Path) -> int:
     return sum(path.read_text().count('"answer": "landed"') for path in diaries.iterdir())
 
 
-def _live(trial: Trial, slot: int, over: Event) -> Counter[str]:
+def _live(trial: Trial, slot: int, started: Event, over: Event) -> Counter[str]:
     """One worker after the other in one slot, each killed after a random time, until the end."""
     chance = random.Random(f"{trial.seed}/{slot}")
     counts: Counter[str] = Counter()
     life = 0
     while not over.is_set():
-        result = _one_life(trial, f"w{slot}.{life}", over, chance)
+        result = _one_life(trial, f"w{slot}.{life}", started, over, chance)
         # Without a rule anything may happen to a worker; what counts then is what the oracle finds.
         if result.failed and result.exit_code != -signal.SIGKILL and trial.broken is None:
             raise WorkerFailed(f"seed {trial.seed}: {result.error}\n{result.output[-4000:]}")
@@ -91,7 +115,7 @@ def _live(trial: Trial, slot: int, over: Event) -> Counter[str]:
     return counts
 
 
-def _one_life(trial: Trial, name: str, over: Event, chance: random.Random) -> WorkerResult:
+def _one_life(trial: Trial, name: str, started: Event, over: Event, chance: random.Random) -> WorkerResult:
     arguments = {
         "uri": trial.uri,
         "options": dict(trial.options) if trial.options else None,
@@ -104,6 +128,7 @@ def _one_life(trial: Trial, name: str, over: Event, chance: random.Random) -> Wo
     longest_s = trial.seconds * _PATIENCE + 60
     with Workers(_WORKER, 1, arguments, timeout_s=longest_s) as workers:
         workers.start()
+        started.set()
         [worker] = workers.workers
         kill_at = time.monotonic() + (chance.uniform(*_LIFE_S) if trial.kills else longest_s)
         workers.wait_for(lambda: worker.has_ended or over.is_set() or time.monotonic() >= kill_at)

@@ -30,9 +30,11 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph, make_backend
 from omnigraph.log.branches import BranchExists
+from omnigraph.log.stream import record_key
 from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
+from omnigraph.storage.store import ObjectMissing
 from omnigraph.write.plan import WriteOptions
 from omnigraph.write.site import Site
 from tests.oracle.model import KINDS, digest
@@ -82,15 +84,18 @@ class Observer:
         self._seen: dict[str, int] = {}
 
     def newest(self, stream: str) -> int:
-        records = self._site.records(stream)
-        seq = self._seen.get(stream)
-        if seq is None:
-            found = records.newest()
-            seq = found.seq if found else 0
-        while records.get(seq + 1) is not None:
+        seq = self._seen.get(stream, 0)
+        while self._is_there(stream, seq + 1):
             seq += 1
         self._seen[stream] = seq
         return seq
+
+    def _is_there(self, stream: str, seq: int) -> bool:
+        try:
+            self._site.backend.store.head(record_key(stream, seq))
+        except ObjectMissing:
+            return False
+        return True
 
 
 class Actor:
@@ -116,7 +121,7 @@ class Actor:
                 self._fold()
             elif roll < 0.12:
                 self._read()
-            elif roll < 0.124:
+            elif roll < 0.123:
                 self._exclusively()
             else:
                 self._operate(self._graph())
@@ -141,7 +146,7 @@ class Actor:
         self._diary.write(what="end", tag=tag, **answer, high=self._observer.newest(stream))
         if answer["answer"] in ("closed", "fenced"):
             self._graphs.clear()
-        if answer["answer"] == "fenced" and graph._holder is None and self._chance.random() < 0.5:
+        if answer["answer"] == "fenced" and graph._holder is None and self._chance.random() < 0.2:
             self._exclusively()
 
     def _options(self, stream: str, graph: Graph) -> dict[str, Any]:
@@ -198,7 +203,7 @@ class Actor:
         branch = self._graph()._branch
         holder = self._site.claim(branch, WriteOptions())
         graph = Graph(self._site, branch, holder=holder)
-        for _ in range(self._chance.randint(0, 3)):
+        for _ in range(self._chance.randint(0, 2)):
             self._operate(graph)
         graph.close()
 
