@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import omnigraph
@@ -71,7 +72,7 @@ class Place:
         """The bare store, for looking at objects and for damaging them."""
         return open_store(self.uri, self.options, fsync=False)
 
-    def keys(self) -> list[str]:
+    def all_keys(self) -> list[str]:
         """Every object, in order."""
         return [one.key for one in self.store().list("")]
 
@@ -321,7 +322,7 @@ def at_once(bed: Bed, works: Sequence[Callable[[], A]]) -> list[Future[A]]:
         barrier.wait()
         return work()
 
-    return [bed.start(lambda work=work: run(work)) for work in works]  # type: ignore[misc]
+    return [bed.start(partial(run, work)) for work in works]
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

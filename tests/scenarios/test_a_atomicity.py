@@ -399,10 +399,10 @@ def test_s16_warm_state_equals_a_fresh_reopen(bed: Bed) -> None:
 
 def test_s17_actor_and_key_are_in_the_commit_and_nowhere_else(bed: Bed) -> None:
     one = bed.process(fold="never")
-    before = set(bed.place.keys())
+    before = set(bed.place.all_keys())
     done = one.apply(person("a"), actor="ada", message="why", client_key="key-1")
     assert done.commit_id is not None
-    (added,) = set(bed.place.keys()) - before
+    (added,) = set(bed.place.all_keys()) - before
     assert added.startswith("__manifest/"), "an inline commit is one object"
     info = bed.process().graph.commits(1)[0]
     assert (info.commit_id, info.actor, info.message, info.kind) == (done.commit_id, "ada", "why", "mutate")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import omnigraph
 from omnigraph.config import Config
-from tests.scenarios.bed import person
+from omnigraph.graph import Graph, make_backend
+from omnigraph.storage.pauses import ControlledPauses
+from omnigraph.write.site import Site
+from tests.scenarios.bed import company, person, wait_until, works_at
 from tests.support.processes import Link
 
 
@@ -23,3 +27,34 @@ def insert_rows(link: Link, *, uri: str, config: dict[str, Any], rows: int, bran
         graph.apply([person(name, number)])
         link.send(row=name)
     return rows
+
+
+def insert_pairs(link: Link, *, uri: str, config: dict[str, Any], rows: int) -> int:
+    """Insert a person, a company and an edge between them per commit; the three tables always agree."""
+    graph = omnigraph.open(uri, config=_config(config))
+    link.ready()
+    for number in range(rows):
+        name = f"w{link.index}-{number}"
+        done = graph.apply([person(name, number), company(name, number), works_at(name, name)])
+        link.send(row=name, commit_id=done.commit_id)
+    return rows
+
+
+def group_then_crash(link: Link, *, uri: str, config: dict[str, Any], point: str, writers: int) -> None:
+    """One write is held while others gather behind it; the process dies at `point` of the record that holds them."""
+    pauses = ControlledPauses()
+    site = Site.open(make_backend(uri, None, _config(config), pauses=pauses), read_only=False)
+    graph = Graph(site, site.branch("main"))
+    queue = graph._branch.publisher._queue
+    pauses.crash_at(point, 2)
+    with pauses.hold("write.before-record") as hold:
+        writes = [[person("first")]] + [[person(f"g{number}")] for number in range(writers)]
+        threads = [threading.Thread(target=graph.apply, args=(one,), daemon=True) for one in writes]
+        threads[0].start()
+        hold.wait_reached()
+        for one in threads[1:]:
+            one.start()
+        wait_until(lambda: len(queue) == len(threads), "all writers to queue")
+        link.send(queued=len(queue))
+    for one in threads:
+        one.join()
