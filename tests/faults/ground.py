@@ -1,0 +1,242 @@
+"""The graph that every fault strikes, ready to be copied, and a process's handle on it whose clock costs nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import omnigraph
+from omnigraph.clock import SystemClock
+from omnigraph.config import Config
+from omnigraph.errors import NotFound, Unavailable
+from omnigraph.graph import Graph, make_backend
+from omnigraph.lang.statements import Compare, InsertEdge, InsertNode, Update
+from omnigraph.storage.faults import FaultPlan, FaultyStore
+from omnigraph.storage.metering import RequestKind
+from omnigraph.storage.pauses import ControlledPauses
+from omnigraph.storage.store import Store
+from omnigraph.write.site import Site
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  email: String? @unique }
+node Company { name: String @key }
+node Note { text: String? }
+edge Knows: Person -> Person { since: I32? }
+edge WorksAt: Person -> Company { role: String? }
+"""
+_MINTED_IDS = frozenset({"Note", "Memo", "Knows", "WorksAt"})
+_TABLE_CALLS = ("birth", "open", "stage", "stage_columns", "restage", "commit")
+_ENDLESS = 3000
+
+Content = dict[str, Any] | None
+"""All that a reader can see, by branch; None where there is no graph."""
+
+
+class Runaway(BaseException):
+    """The engine asks the store again and again without waiting: no handler may turn that into an answer."""
+
+
+class HastyClock(SystemClock):
+    """Real time, except that waiting takes none: a deadline is reached by sleeping often enough."""
+
+    def __init__(self) -> None:
+        self._skipped_s = 0.0
+        self._lock = threading.Lock()
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._skipped_s
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self._skipped_s += seconds
+
+
+class PatientStore(FaultyStore):
+    """A faulty store whose plan can be changed, and which tells an endless loop from a long one."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner, FaultPlan.none())
+
+    def put_if_absent(self, key: str, data: bytes) -> Any:
+        self._still_sane()
+        return super().put_if_absent(key, data)
+
+    def get(self, key: str) -> bytes:
+        self._still_sane()
+        return super().get(key)
+
+    def _still_sane(self) -> None:
+        if self.plan.seen > _ENDLESS:
+            raise Runaway(f"{self.plan.seen} requests for one operation")
+
+
+class Process:
+    """What one operating-system process holds: site, caches, pauses, and the faults that strike its requests."""
+
+    def __init__(
+        self,
+        uri: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        wrap: Callable[[Store], Store] = lambda store: store,
+        hasty: bool = True,
+        **config: Any,
+    ) -> None:
+        self.uri = uri
+        self.pauses = ControlledPauses()
+
+        def wrapped(store: Store) -> Store:
+            self.faults = PatientStore(wrap(store))
+            return self.faults
+
+        settings = {"fsync": False, "fold": "never", "publish_deadline_s": 10.0, **config}
+        clock = HastyClock() if hasty else SystemClock()
+        self.backend = make_backend(uri, options, Config(**settings), wrap=wrapped, pauses=self.pauses, clock=clock)
+
+    def open(self, branch: str = "main", *, read_only: bool = False) -> Graph:
+        site = Site.open(self.backend, read_only=read_only)
+        return Graph(site, site.branch(branch))
+
+    def arm(self, plan: FaultPlan) -> FaultPlan:
+        """From now on requests fail as planned."""
+        self.faults.plan = plan
+        return plan
+
+    def watch(self) -> list[tuple[RequestKind, str, bool]]:
+        """The requests from now on, as (kind, key, whether it is a conditional PUT)."""
+        seen: list[tuple[RequestKind, str, bool]] = []
+        self.arm(FaultPlan(lambda kind, key, conditional: seen.append((kind, key, conditional))))
+        return seen
+
+    def disarm(self) -> None:
+        self.faults.plan = FaultPlan.none()
+
+    def arm_tables(self, n: int, *, after: bool, times: int | None = 1) -> list[str]:
+        """The n-th call into the tables fails, with or without its effect; the calls that were hit are listed."""
+        hits: list[str] = []
+        counter = _Counter(n, times)
+        tables = self.backend.tables
+        for name in _TABLE_CALLS:
+            original = getattr(type(tables), name).__get__(tables)
+            object.__setattr__(tables, name, _failing(name, original, counter, hits, after=after))
+        return hits
+
+    def disarm_tables(self) -> None:
+        for name in _TABLE_CALLS:
+            if name in vars(self.backend.tables):
+                object.__delattr__(self.backend.tables, name)
+
+    def close(self) -> None:
+        self.pauses.release_all()
+        self.backend.close()
+
+
+class _Counter:
+    """Counts calls from 1 and says which of them are hit."""
+
+    def __init__(self, n: int, times: int | None) -> None:
+        self._n, self._times = n, times
+        self._seen = 0
+        self._lock = threading.Lock()
+
+    def hit(self) -> bool:
+        with self._lock:
+            self._seen += 1
+            return self._seen >= self._n and (self._times is None or self._seen < self._n + self._times)
+
+
+def _failing(
+    name: str, original: Callable[..., Any], counter: _Counter, hits: list[str], *, after: bool
+) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        hit = counter.hit()
+        if hit:
+            hits.append(name)
+        if hit and not after:
+            raise Unavailable(f"injected: {name} did not answer, nothing happened", code="injected_fault")
+        result = original(*args, **kwargs)
+        if hit:
+            raise Unavailable(f"injected: {name} did not answer, but it happened", code="injected_fault")
+        return result
+
+    return call
+
+
+def build_graph(uri: str, options: Mapping[str, str] | None = None) -> None:
+    """A graph whose rows are partly in tables and partly in the overlay, with a live branch and a dead one."""
+    config = Config(fsync=False, fold="never")
+    graph = omnigraph.init(uri, SCHEMA, storage_options=options, config=config)
+    graph.apply(
+        [
+            *(
+                InsertNode("Person", {"name": name, "age": age})
+                for name, age in [("Ada", 36), ("Bob", 40), ("Cid", 50)]
+            ),
+            InsertNode("Company", {"name": "Acme"}),
+            InsertNode("Note", {"text": "first"}),
+            InsertEdge("Knows", "Ada", "Bob", {"since": 1}),
+            InsertEdge("WorksAt", "Ada", "Acme", {"role": "chief"}),
+        ]
+    )
+    graph.fold()
+    graph.branch.create("dead")
+    graph.branch.delete("dead")
+    graph.branch.create("dev").apply([InsertNode("Person", {"name": "Dev"})])
+    graph.apply([InsertNode("Person", {"name": "Dan", "age": 20}), InsertEdge("Knows", "Dan", "Ada", {"since": 2})])
+    graph.apply([Update("Person", {"age": 41}, Compare("name", "=", "Bob"))])
+
+
+def copied(template: Path, target: Path) -> str:
+    """A fresh copy of a graph in a directory; a missing template stands for an empty address."""
+    if template.exists():
+        shutil.copytree(template, target)
+    return str(target)
+
+
+def content_of(uri: str, options: Mapping[str, str] | None = None) -> Content:
+    """What a new process sees on every branch. Fails if registry and streams contradict each other for good."""
+    process = Process(uri, options)
+    try:
+        return _content(process)
+    finally:
+        process.close()
+
+
+def _content(process: Process) -> Content:
+    try:
+        graph = process.open()
+    except NotFound as error:
+        if error.code != "graph_not_found":
+            raise
+        return None
+    found: dict[str, Any] = {}
+    for name in graph.branch.list():
+        try:
+            found[name] = _branch_content(graph.on_branch(name))
+        except NotFound as error:
+            # A deletion that died before the registry: whoever opens the branch completes it.
+            if error.code != "branch_not_found":
+                raise
+    assert graph.branch.list() == sorted(found)
+    return found
+
+
+def _branch_content(graph: Graph) -> dict[str, Any]:
+    view = graph.view()
+    epoch = graph._branch.publisher.head.epoch
+    return {
+        "held": epoch.holder is not None,
+        "schema": {one.name: [prop.name for prop in one.properties] for one in view.catalog.types},
+        "rows": {one.name: _rows(one.name, view.table(one.name).to_arrow().to_pylist()) for one in view.catalog.types},
+    }
+
+
+def _rows(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    """Rows in an order of their own; ids are compared only where the operation decides them."""
+    assert len({row["id"] for row in rows}) == len(rows), f"an id of {name} is there twice"
+    hidden = {"id"} if name in _MINTED_IDS else set()
+    return sorted(json.dumps({key: row[key] for key in row if key not in hidden}, sort_keys=True) for row in rows)

@@ -1,0 +1,137 @@
+"""What must hold after any fault: exactly before or exactly after, the answer true, nothing to repair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omnigraph.errors import OmnigraphError, Unknown
+from omnigraph.graph import Graph
+from omnigraph.lang.statements import InsertNode
+from omnigraph.storage.faults import FaultPlan
+from omnigraph.storage.metering import RequestKind
+from omnigraph.write.plan import WriteOptions
+from tests.faults.ground import Content, Process, content_of, copied
+from tests.faults.operations import Operation
+from tests.oracle.structure import structure_violations
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the caller was told: a result, or an error. None of both if the process died."""
+
+    value: object = None
+    error: OmnigraphError | None = None
+    died: bool = False
+
+    @property
+    def is_positive(self) -> bool:
+        return not self.died and self.error is None
+
+    @property
+    def is_negative(self) -> bool:
+        """The caller was told that it did not happen."""
+        return self.error is not None and not isinstance(self.error, Unknown)
+
+
+DIED = Answer(died=True)
+
+
+def attempt(process: Process, operation: Operation, prepared: Any) -> Answer:
+    """Run it; only typed errors are answers."""
+    try:
+        return Answer(operation.run(process, prepared))
+    except OmnigraphError as error:
+        return Answer(error=error)
+
+
+class Judge:
+    """Knows what the graph looks like before and after an operation that nothing disturbs."""
+
+    def __init__(self, template: Path, scratch: Path) -> None:
+        self.template = template
+        self._scratch = scratch
+        self._known: dict[str, tuple[Content, Content]] = {}
+        self._seen: dict[str, list[tuple[RequestKind, str, bool]]] = {}
+
+    def start(self, operation: Operation, target: Path) -> str:
+        """A graph of its own for one case."""
+        return copied(self._scratch / "nothing" if operation.on_empty else self.template, target)
+
+    def requests(self, operation: Operation, plan_of: Callable[[int], FaultPlan]) -> int:
+        """How many requests of the undisturbed operation plans of this sort can hit."""
+        self.before_and_after(operation)
+        hits = plan_of(1)
+        return sum(hits.decide(kind, key, conditional=put) is not None for kind, key, put in self._seen[operation.name])
+
+    def before_and_after(self, operation: Operation) -> tuple[Content, Content]:
+        if operation.name not in self._known:
+            self._known[operation.name] = self._undisturbed(operation)
+        return self._known[operation.name]
+
+    def check(self, operation: Operation, uri: str, answer: Answer, told: str) -> bool:
+        """Whether the operation has happened, as a new process sees it; fails unless that is whole and as told."""
+        before, after = self.before_and_after(operation)
+        now = content_of(uri)
+        assert now in (before, after), f"{told}: neither before nor after: {now}"
+        if before == after:
+            return answer.is_positive
+        if answer.is_positive:
+            assert now == after, f"{told}: acknowledged, but it is not there"
+        if answer.is_negative:
+            assert now == before, f"{told}: told {answer.error!r}, but it is there"
+        return now == after
+
+    def finish(self, operation: Operation, uri: str, happened: bool, told: str) -> None:
+        """The caller tries again, as far as that is right, and then everybody goes on as if nothing had been."""
+        _, after = self.before_and_after(operation)
+        process = Process(uri, **operation.config)
+        try:
+            if not happened or operation.keyed:
+                answer = attempt(process, operation, operation.prepare(process))
+                assert answer.is_positive, f"{told}: the repetition failed with {answer.error!r}"
+                if happened:
+                    assert getattr(answer.value, "replayed", True), f"{told}: done twice under one client key"
+        finally:
+            process.close()
+        assert content_of(uri) == after, f"{told}: after the repetition"
+        self.go_on(uri, told)
+
+    def go_on(self, uri: str, told: str) -> None:
+        """The next operations of a new process work, and no chain or pin is damaged."""
+        process = Process(uri)
+        try:
+            graph = process.open()
+            next_write(graph)
+            graph.fold()
+            assert "Zoe" in graph.table("Person").to_arrow(["name"])["name"].to_pylist()
+            found = structure_violations(graph._site)
+            assert not found, f"{told}: {found}"
+        finally:
+            process.close()
+
+    def _undisturbed(self, operation: Operation) -> tuple[Content, Content]:
+        uri = self.start(operation, self._scratch / f"undisturbed-{operation.name}")
+        process = Process(uri, **operation.config)
+        try:
+            prepared = operation.prepare(process)
+            before = content_of(uri)
+            self._seen[operation.name] = process.watch()
+            operation.run(process, prepared)
+            missed = set(operation.points) - set(process.pauses.seen)
+            assert not missed, f"{operation} does not pass {missed}: {process.pauses.seen}"
+            return before, content_of(uri)
+        finally:
+            process.close()
+
+
+def next_write(graph: Graph) -> None:
+    """A plain insert; whoever finds the branch claimed by a dead process takes it over first."""
+    holder = None
+    if graph._branch.publisher.refresh().epoch.holder is not None:
+        holder = graph._site.claim(graph._branch, WriteOptions())
+    Graph(graph._site, graph._branch, holder=holder).apply([InsertNode("Person", {"name": "Zoe"})])
+    if holder is not None:
+        graph._site.release(graph._branch, holder, WriteOptions())

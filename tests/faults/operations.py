@@ -1,0 +1,140 @@
+"""What is done to the graph while things fail. Each is one commit, one registry change, or one birth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.graph import Graph, _catalog_of
+from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
+from omnigraph.write.birth import init_graph
+from omnigraph.write.plan import WriteOptions
+from tests.faults.ground import SCHEMA, Process
+
+CLIENT_KEY = "the-key"
+STAGED: Mapping[str, Any] = {"inline_share": 0}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`run` gets a process and what `prepare` returned, which happens before anything fails.
+
+    `keyed` writes may be repeated blindly. `points` are the named pauses it passes, in order.
+    """
+
+    name: str
+    run: Callable[[Process, Any], object]
+    points: tuple[str, ...]
+    prepare: Callable[[Process], Any] = lambda process: process.open()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    on_empty: bool = False
+    keyed: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_INLINE = ("write.captured", "write.validated", "write.before-record", "write.after-record")
+_STAGED = ("write.captured", "write.validated", "write.staged", "write.before-record", "write.after-record")
+_FOLD = ("fold.captured", "fold.staged", "fold.before-record", "fold.after-record")
+
+
+def _write(
+    name: str,
+    *statements: Statement,
+    staged: bool = False,
+    keyed: bool = False,
+) -> Operation:
+    key = CLIENT_KEY if keyed else None
+
+    def run(process: Process, graph: Graph) -> object:
+        return graph.apply(statements, client_key=key)
+
+    return Operation(name, run, _STAGED if staged else _INLINE, config=STAGED if staged else {}, keyed=keyed)
+
+
+def _named(name: str) -> Compare:
+    return Compare("name", "=", name)
+
+
+_EVE = InsertNode("Person", {"name": "Eve", "age": 30, "email": "eve@x"})
+_SEVERAL = (
+    _EVE,
+    InsertNode("Company", {"name": "Bolt"}),
+    InsertEdge("WorksAt", "Eve", "Bolt", {"role": "clerk"}),
+    Update("Person", {"age": 37}, _named("Ada")),
+    InsertNode("Note", {"text": "several"}),
+)
+
+_METADATA = SCHEMA.replace("age: I32?", "age: I32?  city: String?")
+_REWRITING = SCHEMA.replace("age: I32?", "age: I32?  level: I32 @default(3)")
+_RENAMED = SCHEMA.replace("node Note { text: String? }", 'node Memo @rename_from("Note") { text: String? }').replace(
+    "age: I32?", 'years: I32? @rename_from("age")'
+)
+_DROPPED = SCHEMA.replace("node Note { text: String? }", "").replace("since: I32?", "")
+
+
+def _schema(name: str, text: str, *, staged: bool = False) -> Operation:
+    def run(process: Process, graph: Graph) -> object:
+        return graph.schema.apply(text)
+
+    return Operation(name, run, _STAGED if staged else _INLINE)
+
+
+def _fold(process: Process, graph: Graph) -> object:
+    return graph.fold()
+
+
+def _create(name: str) -> Callable[[Process, Graph], object]:
+    return lambda process, graph: graph.branch.create(name).branch_name
+
+
+def _delete(process: Process, graph: Graph) -> None:
+    graph.branch.delete("dev")
+
+
+def _claim(process: Process, graph: Graph) -> object:
+    return graph._site.claim(graph._branch, WriteOptions())
+
+
+def _claimed(process: Process) -> tuple[Graph, str]:
+    graph = process.open()
+    return graph, graph._site.claim(graph._branch, WriteOptions())
+
+
+def _release(process: Process, claimed: tuple[Graph, str]) -> None:
+    graph, holder = claimed
+    graph._site.release(graph._branch, holder, WriteOptions())
+
+
+def _init(process: Process, _: None) -> object:
+    return init_graph(process.backend, _catalog_of(SCHEMA, process.backend))
+
+
+OPERATIONS = (
+    _write("insert-keyed", _EVE),
+    _write("insert-keyless", InsertNode("Note", {"text": "new"})),
+    _write("insert-client-key", InsertNode("Note", {"text": "once"}), keyed=True),
+    _write("insert-staged", _EVE, staged=True),
+    _write("insert-staged-client-key", InsertNode("Note", {"text": "once"}), staged=True, keyed=True),
+    _write("update", Update("Person", {"age": 99}, Compare("age", ">", 38))),
+    _write("update-staged", Update("Person", {"age": 99}, Compare("age", ">", 38)), staged=True),
+    _write("delete-cascade", Delete("Person", _named("Ada"))),
+    _write("delete-cascade-staged", Delete("Person", _named("Ada")), staged=True),
+    _write("several-tables", *_SEVERAL),
+    _write("several-tables-staged", *_SEVERAL, staged=True),
+    Operation("fold", _fold, _FOLD),
+    Operation("branch-create", _create("fresh"), ("branch.create.before-registry",)),
+    Operation("branch-recreate", _create("dead"), ("branch.create.before-registry",)),
+    Operation("branch-delete", _delete, (*_INLINE, "branch.delete.before-registry")),
+    Operation("claim", _claim, _INLINE),
+    Operation("release", _release, _INLINE, prepare=_claimed),
+    _schema("schema-metadata", _METADATA),
+    _schema("schema-rewrite", _REWRITING, staged=True),
+    _schema("schema-rename", _RENAMED),
+    _schema("schema-drop", _DROPPED),
+    Operation("init", _init, ("init.stamped",), prepare=lambda process: None, on_empty=True),
+    Operation("open", lambda process, _: process.open().branch_name, (), prepare=lambda process: None),
+)
+BY_NAME = {one.name: one for one in OPERATIONS}

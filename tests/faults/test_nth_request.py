@@ -1,0 +1,107 @@
+"""The n-th request of every operation fails, in every way a store can fail, once and for good (S47, S65, H24, H25).
+
+By default the printed seed picks places for each operation and kind of failure; `slow` strikes every place, n = 1, 2, …
+until the operation has run without being struck.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
+from tests.faults.ground import Process
+from tests.faults.judge import Judge, attempt
+from tests.faults.operations import OPERATIONS, Operation
+
+_ANY_REQUEST = (Fault.FAIL_BEFORE, Fault.FORBID)
+_EFFECTS_ONLY = (Fault.LOSE_ANSWER, Fault.EXISTS_WITHOUT_EFFECT, Fault.EXISTS_AFTER_EFFECT)
+_FAULTS = (*_ANY_REQUEST, *_EFFECTS_ONLY)
+_SAMPLES = 2
+_PAIRS = 12
+
+
+def _plans(fault: Fault, times: int | None) -> Callable[[int], FaultPlan]:
+    kinds = None if fault in _ANY_REQUEST else EFFECTS
+    return lambda n: FaultPlan.at(n, fault, kinds=kinds, times=times)
+
+
+def _strike(judge: Judge, operation: Operation, uri: str, plan: FaultPlan, told: str) -> bool:
+    """One attempt under a plan: whether the operation has happened, which must be as the caller was told."""
+    process = Process(uri, **operation.config)
+    try:
+        prepared = operation.prepare(process)
+        process.arm(plan)
+        answer = attempt(process, operation, prepared)
+        process.disarm()
+        return judge.check(operation, uri, answer, f"{told}, {plan.fired[:3]}")
+    finally:
+        process.close()
+
+
+def _case(judge: Judge, operation: Operation, folder: Path, fault: Fault, n: int, times: int | None) -> bool:
+    """One place struck, judged and recovered from; whether there was such a place."""
+    told = f"{operation}: {fault} at request {n}, {'for good' if times is None else 'once'}"
+    uri = judge.start(operation, folder)
+    plan = _plans(fault, times)(n)
+    judge.finish(operation, uri, _strike(judge, operation, uri, plan, told), told)
+    return bool(plan.fired)
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_some_request_fails(operation: Operation, fault: Fault, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+    """S42–S46, S47, S65, H24, H25"""
+    chance = random.Random(f"{sweep_seed}/{operation}/{fault}")
+    places = [(n, times) for times in (1, None) for n in range(1, judge.requests(operation, _plans(fault, 1)) + 1)]
+    assert places or operation.name == "open", "it makes no request that could fail in this way"
+    for number, (n, times) in enumerate(chance.sample(places, min(_SAMPLES, len(places)))):
+        assert _case(judge, operation, tmp_path / str(number), fault, n, times), "nothing was struck"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, None], ids=["once", "for-good"])
+@pytest.mark.parametrize("fault", _FAULTS)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_every_request_fails(
+    operation: Operation, fault: Fault, times: int | None, judge: Judge, tmp_path: Path
+) -> None:
+    """S42–S46, S47, S65, H24, H25"""
+    for n in itertools.count(1):
+        if not _case(judge, operation, tmp_path / str(n), fault, n, times):
+            break
+    assert n > 1
+
+
+def _fails_twice(judge: Judge, operation: Operation, folder: Path, chance: random.Random) -> None:
+    uri = judge.start(operation, folder)
+    happened, told = False, str(operation)
+    for _ in range(2):
+        fault, times = chance.choice(_FAULTS), chance.choice((1, None))
+        n = chance.randint(1, max(1, judge.requests(operation, _plans(fault, 1))))
+        told += f", {fault} at request {n}"
+        if happened and not operation.keyed:
+            break
+        again = _strike(judge, operation, uri, _plans(fault, times)(n), told)
+        assert again or not happened, f"{told}: the second failure undid what the first had left"
+        happened = again
+    judge.finish(operation, uri, happened, told)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_the_repetition_fails_too(operation: Operation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+    """S55"""
+    _fails_twice(judge, operation, tmp_path / "twice", random.Random(f"{sweep_seed}/twice/{operation}"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_the_repetition_fails_too_often(operation: Operation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+    """S55"""
+    for number in range(_PAIRS):
+        chance = random.Random(f"{sweep_seed}/twice/{operation}/{number}")
+        _fails_twice(judge, operation, tmp_path / str(number), chance)
