@@ -19,6 +19,7 @@ CALLS = {
     "init": ["{t}/new", "--schema", "{t}/people.pg"],
     "snapshot": ["{g}"],
     "version": [],
+    "mutate": ["{g}", "-e", "query q() {{ insert Person {{ name: \"Eve\" }} }}"],
     "commit list": ["{g}"],
     "commit show": ["{c}", "{g}"],
     "branch create": ["y", "{g}"],
