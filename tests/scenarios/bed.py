@@ -36,6 +36,7 @@ from omnigraph.write.site import Site
 from tests.oracle.structure import structure_violations
 
 A = TypeVar("A")
+B = TypeVar("B")
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  email: String? @unique  city: String? }
@@ -214,6 +215,10 @@ class Bed:
 
     def start(self, work: Callable[[], A]) -> Future[A]:
         return self._pool.submit(work)
+
+    def spread(self, work: Callable[[B], A], items: Iterable[B]) -> list[A]:
+        """`work` of every item, several at once."""
+        return [one.result(WAIT_S) for one in [self._pool.submit(work, item) for item in items]]
 
     def store(self) -> Store:
         return self.place.store()

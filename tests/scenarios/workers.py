@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
 import omnigraph
 from omnigraph.config import Config
+from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph, make_backend
 from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.write.site import Site
-from tests.scenarios.bed import company, person, wait_until, works_at
+from tests.scenarios.bed import SCHEMA, company, person, wait_until, works_at
 from tests.support.processes import Link
 
 
@@ -58,3 +61,41 @@ def group_then_crash(link: Link, *, uri: str, config: dict[str, Any], point: str
         link.send(queued=len(queue))
     for one in threads:
         one.join()
+
+
+def write_then_die(link: Link, *, uri: str, config: dict[str, Any], window: str, client_key: str | None) -> None:
+    """A write over three tables by a process that dies at `window`: a pause, or the n-th table's files or commit."""
+    pauses = ControlledPauses()
+    backend = make_backend(uri, None, _config(config), pauses=pauses)
+    site = Site.open(backend, read_only=False)
+    graph = Graph(site, site.branch("main"))
+    if "." in window:
+        pauses.crash_at(window)
+    else:
+        verb, count = window.split()
+        _die_after(backend.tables, verb, int(count))
+    graph.apply([person("ada", 36), company("acme", 3), works_at("ada", "acme")], client_key=client_key)
+
+
+def _die_after(tables: Any, verb: str, count: int) -> None:
+    """Kill this process as soon as `tables.<verb>` has returned `count` times, one after the other."""
+    original, lock, done = getattr(tables, verb), threading.Lock(), [0]
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        with lock:
+            made = original(*args, **kwargs)
+            done[0] += 1
+            if done[0] == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return made
+
+    setattr(tables, verb, counted)
+
+
+def init_graph(link: Link, *, uri: str) -> str:
+    """Try to create the graph together with the others; what came of it."""
+    link.ready()
+    try:
+        return omnigraph.init(uri, SCHEMA, config=_config({})).graph_id
+    except OmnigraphError as error:
+        return error.code

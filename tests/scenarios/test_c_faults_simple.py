@@ -1,0 +1,656 @@
+"""Scenarios C: crash and fault windows. S42 to S60, but for the sweep over every request (S47)."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import Corruption, NotFound, OmnigraphError, Unavailable, Unknown, Unsupported
+from omnigraph.graph import make_backend
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.log.record import Stub
+from omnigraph.log.stream import record_key
+from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
+from omnigraph.storage.keys import KeyClass
+from omnigraph.storage.metering import MeteredStore, RequestKind
+from omnigraph.storage.pauses import ControlledPauses
+from omnigraph.storage.store import ObjectInfo, Store
+from omnigraph.write.birth import GraphExists, init_graph
+from omnigraph.write.site import Site
+from tests.scenarios import workers
+from tests.scenarios.bed import (
+    SCHEMA,
+    WAIT_S,
+    Bed,
+    Crash,
+    Place,
+    Process,
+    aged,
+    company,
+    knows,
+    newest_key,
+    outcomes,
+    person,
+    rows_of,
+    without,
+    works_at,
+)
+from tests.scenarios.conftest import s3_as_place
+from tests.scenarios.stores import CrashingStore, ListingStore, RepeatingStore, UnconditionalStore
+from tests.support.processes import run_workers
+from tests.support.proxy import Proxy
+from tests.support.s3 import S3Place
+
+RECORD_PUT: dict[str, Any] = {"kinds": [RequestKind.PUT], "key_classes": [KeyClass.RECORD]}
+THREE_TABLES = (person("ada", 36), company("acme", 3), works_at("ada", "acme"))
+BEFORE_RECORD = ("write.captured", "write.validated", "write.staged", "write.before-record")
+
+
+def _sizes(bed: Bed) -> list[int]:
+    graph = bed.process().graph
+    return [len(rows_of(graph, one)) for one in ("Person", "Company", "WorksAt")]
+
+
+def _records(bed: Bed) -> list[str]:
+    return [key for key in bed.place.all_keys() if key.startswith("__manifest/")]
+
+
+def _die(bed: Bed, window: str, client_key: str | None = None) -> None:
+    """A real process that is killed at `window` of a staged write over three tables."""
+    args = {
+        "uri": bed.place.uri,
+        "config": {"fold": "never", "inline_share": 0},
+        "window": window,
+        "client_key": client_key,
+    }
+    (result,) = run_workers(workers.write_then_die, 1, args, env=bed.place.env, check=False)
+    assert result.exit_code == -9, result.output
+
+
+def test_s42_a_crash_after_capture_leaves_nothing(local_bed: Bed) -> None:
+    before = local_bed.place.all_keys()
+    _die(local_bed, "write.captured")
+    assert local_bed.place.all_keys() == before
+    local_bed.process().apply(*THREE_TABLES)
+    assert _sizes(local_bed) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("window", ["stage 1", "stage 3", "commit 1", "commit 2"], ids=lambda one: str(one))
+def test_s43_s44_a_crash_while_staging_leaves_only_garbage(local_bed: Bed, window: str) -> None:
+    """Data files of one or of all tables, detached commits of one or two of three: nobody names them."""
+    records = _records(local_bed)
+    _die(local_bed, window)
+    assert _records(local_bed) == records
+    assert any("/data/" in key for key in local_bed.place.all_keys()), "garbage is there"
+    assert _sizes(local_bed) == [0, 0, 0]
+    local_bed.process(staged=True).apply(*THREE_TABLES)
+    assert _sizes(local_bed) == [1, 1, 1]
+    local_bed.assert_sound()
+
+
+@pytest.mark.parametrize("window", ["commit 3", "write.staged", "write.before-record"])
+def test_s45_a_crash_after_all_detached_commits_leaves_only_garbage(bed: Bed, window: str) -> None:
+    records = _records(bed)
+    _die(bed, window, client_key="k")
+    assert _records(bed) == records
+    assert _sizes(bed) == [0, 0, 0]
+    done = bed.process(staged=True).apply(*THREE_TABLES, client_key="k")
+    assert not done.replayed
+    assert _sizes(bed) == [1, 1, 1]
+    bed.assert_sound()
+
+
+def test_s46_a_crash_after_the_record_keeps_the_commit_and_the_key_tells(bed: Bed) -> None:
+    _die(bed, "write.after-record", client_key="k")
+    assert _sizes(bed) == [1, 1, 1]
+    (record,) = bed.logical()
+    again = bed.process(staged=True).apply(*THREE_TABLES, client_key="k")
+    assert again.replayed
+    assert again.commit_id == record.commit_id
+    assert again.counts == {"inserted": 3, "updated": 0, "deleted": 0}
+    assert len(bed.logical()) == 1
+    bed.assert_sound()
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
+def test_s46_a_lost_answer_past_the_deadline_is_unknown_and_the_key_tells(bed: Bed, staged: bool) -> None:
+    """The store takes the record and is gone: the caller learns that nobody knows, and later which it was."""
+    one = bed.process(staged=staged, fold="never", publish_deadline_s=0.3)
+    one.apply(person("warm"))
+    one.fail(
+        FaultPlan.at(1, Fault.LOSE_ANSWER, **RECORD_PUT, times=None).also(
+            FaultPlan.at(1, Fault.FAIL_BEFORE, kinds=[RequestKind.GET], times=None)
+        )
+    )
+    with pytest.raises(Unknown) as caught:
+        one.apply(person("a", 1), client_key="k")
+    assert caught.value.details["client_key"] == "k"
+    assert caught.value.details["op_id"]
+    one.fail(FaultPlan.none())
+    again = one.apply(person("a", 1), client_key="k")
+    assert again.replayed
+    assert again.commit_id == bed.logical()[-1].commit_id
+    assert len(bed.logical()) == 2
+
+
+def test_s46_an_unknown_write_that_never_arrived_is_repeated_by_its_key(local_bed: Bed) -> None:
+    one = local_bed.process(fold="never", publish_deadline_s=0.3)
+    one.fail(FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes=[KeyClass.RECORD], times=None))
+    with pytest.raises(Unknown):
+        one.apply(person("a", 1), client_key="k")
+    one.fail(FaultPlan.none())
+    again = one.apply(person("a", 1), client_key="k")
+    assert not again.replayed
+    assert local_bed.ages() == {"a": 1}
+    assert len(local_bed.logical()) == 1
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("key_class", ["table-data", "table-manifest"])
+def test_s43_a_lost_answer_of_staging_is_overcome_or_typed(
+    s3_proxy: Proxy, proxied_place: S3Place, key_class: str
+) -> None:
+    """Files that arrived without an answer are garbage at worst; the write lands or says that it did not."""
+    bed = Bed(s3_as_place("moto", proxied_place), "never", key_class)
+    one = bed.process(staged=True)
+    one.apply(person("warm"))
+    fault = s3_proxy.fail("drop_answer", method="PUT", key_class=key_class)
+    try:
+        one.apply(*THREE_TABLES)
+    except OmnigraphError:
+        one.apply(*THREE_TABLES)
+    assert fault.hits == 1
+    assert _sizes(bed) == [2, 1, 1]
+    assert len(bed.logical()) == 2
+    bed.assert_sound()
+    bed.close()
+
+
+@pytest.mark.parametrize("answer", [0, 1], ids=["first answer heard", "second answer heard"])
+def test_s48_a_record_delivered_twice_is_one_commit(bed: Bed, answer: int) -> None:
+    seen: list[RepeatingStore] = []
+
+    def wrap(store: Store) -> Store:
+        seen.append(RepeatingStore(store, answer))
+        return seen[-1]
+
+    one, other = bed.process(wrap=wrap, fold="never"), bed.process(fold="never")
+    done = one.apply(person("a", 1))
+    assert done.commit_id == bed.chain()[-1].commit_id
+    other.apply(person("b", 2))
+    one.apply(person("c", 3))
+    for key, data in seen[0].delivered:
+        bed.store().put_if_absent(key, data)
+    assert len(bed.logical()) == 3
+    assert bed.ages() == {"a": 1, "b": 2, "c": 3}
+
+
+@pytest.mark.s3
+def test_s48_a_record_that_arrives_late_lands_once(s3_proxy: Proxy, proxied_place: S3Place) -> None:
+    """The client gives up on its PUT and sends it again; the first one arrives afterwards."""
+    bed = Bed(s3_as_place("moto", proxied_place), "never", "late")
+    one = bed.process()
+    late = s3_proxy.fail("arrive_late", method="PUT", key_class="record")
+    done = one.apply(person("a", 1))
+    late.release()
+    late.wait_done()
+    assert done.commit_id == bed.chain()[-1].commit_id
+    one.apply(person("b", 2))
+    assert len(bed.logical()) == 2
+    assert bed.ages() == {"a": 1, "b": 2}
+    bed.close()
+
+
+@pytest.mark.parametrize("hidden", [1, 3, 20, 1000])
+def test_s49_a_stale_listing_does_not_hide_the_newest_commit(bed: Bed, hidden: int) -> None:
+    one = bed.process(fold="never")
+    for number in range(20):
+        one.apply(person("a", number))
+    stale = bed.process(wrap=lambda store: ListingStore(store, lambda listed: listed[hidden:]), fold="never")
+    assert stale.graph.view().commit_id == one.head.commit_id
+    assert {name: row["age"] for name, row in rows_of(stale.graph, "Person").items()} == {"a": 19}
+    stale.apply(person("b"))
+    assert len(bed.logical()) == 21
+
+
+def _long_stream(bed: Bed, length: int, stubs: bool) -> str:
+    """A stream of so many records, most of them made by hand; the id of the newest commit."""
+    one = bed.process(fold="never")
+    one.apply(person("a", 7))
+    record, store = one.head, bed.store()
+    seqs = range(record.seq + 1, length)
+    previous = record
+    entries: list[tuple[str, bytes]] = []
+    for seq in seqs:
+        header = replace(record.header, seq=seq, parents=(previous.ref,), gen=seq, rid=f"r{seq}")
+        previous = replace(record, header=header, trail=(), content_seq=seq)
+        last = seq == length - 1
+        body = previous.encoded if last or not stubs else Stub(header).encode()
+        entries.append((record_key(record.stream, seq), body))
+    bed.spread(lambda entry: store.put(*entry), entries)
+    return previous.commit_id
+
+
+@pytest.mark.parametrize("stubs", [False, True], ids=["records", "stubs"])
+def test_s50_a_listing_of_many_pages(bed: Bed, stubs: bool) -> None:
+    newest = _long_stream(bed, bed.place.scaled(250, 1010), stubs)
+    assert bed.process().graph.view().commit_id == newest
+    assert bed.ages() == {"a": 7}
+    done = bed.process().apply(person("b"))
+    assert done.commit_id is not None
+    assert int(done.commit_id.rpartition(".")[2]) == int(newest.rpartition(".")[2]) + 1
+
+
+def test_s50_temporary_files_and_any_order_are_no_matter(local_bed: Bed) -> None:
+    one = local_bed.process(fold="never")
+    for number in range(30):
+        one.apply(person("a", number))
+    folder = os.path.dirname(os.path.join(local_bed.place.uri, newest_key(one)))
+    Path(folder, ".tmp-half-written").write_bytes(b"half a rec")
+    shuffled = random.Random(5)
+
+    def anyhow(listed: list[ObjectInfo]) -> list[ObjectInfo]:
+        return shuffled.sample(listed, len(listed))
+
+    unordered = local_bed.process(wrap=lambda store: ListingStore(store, anyhow), fold="never")
+    assert unordered.graph.view().commit_id == one.head.commit_id
+
+
+def test_s50_a_stranger_in_the_stream_is_refused_by_name(bed: Bed) -> None:
+    one = bed.process(fold="never")
+    one.apply(person("a"))
+    stranger = newest_key(one).rsplit("/", 1)[0] + "/notes.txt"
+    bed.store().put(stranger, b"hello")
+    with pytest.raises(Corruption, match=r"notes\.txt") as caught:
+        bed.process()
+    assert caught.value.details["key"] == stranger
+
+
+def _damage(bed: Bed, key: str, how: str) -> None:
+    store = bed.store()
+    data = store.get(key)
+    damaged = {
+        "flipped": data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+        "truncated": data[: len(data) // 2],
+        "empty": b"",
+        "replaced": b"something else entirely, and long enough to be a record",
+        "other record": store.get(record_key(key.split("/")[1], 0)),
+    }[how]
+    store.put(key, damaged)
+
+
+HOWS = pytest.mark.parametrize("how", ["flipped", "truncated", "empty", "replaced", "other record"])
+
+
+@HOWS
+def test_s51_a_damaged_newest_record_is_loud_for_all(bed: Bed, how: str) -> None:
+    one, stale, reader = bed.process(fold="never"), bed.process(fold="never"), bed.process(fold="never")
+    first = one.apply(person("a", 1))
+    assert first.commit_id is not None
+    stale.graph.refresh()
+    reader.graph.refresh()
+    one.apply(person("b", 2))
+    _damage(bed, newest_key(one), how)
+    before = bed.place.all_keys()
+    for attempt in (
+        bed.process,
+        partial(bed.process, read_only=True),
+        reader.graph.view,
+        partial(stale.apply, person("c", 3)),
+        partial(stale.apply, without("nobody")),
+    ):
+        with pytest.raises(Corruption) as caught:
+            attempt()
+        assert caught.value.advice
+    assert bed.place.all_keys() == before, "nothing was written over it"
+    assert rows_of(reader.graph.at(first.commit_id), "Person").keys() == {"a"}, "older commits stay readable"
+
+
+@HOWS
+def test_s52_a_damaged_record_in_between_is_never_skipped(bed: Bed, how: str) -> None:
+    one, behind = bed.process(fold="never"), bed.process(fold="never")
+    for number in range(4):
+        one.apply(person(f"p{number}", number))
+    damaged = newest_key(one)
+    commit_id = one.head.commit_id
+    for number in range(4, 8):
+        one.apply(person(f"p{number}", number))
+    _damage(bed, damaged, how)
+    for attempt in (
+        partial(one.graph.at, commit_id),
+        behind.graph.view,
+        partial(behind.apply, person("x")),
+        partial(bed.process().graph.at, commit_id),
+    ):
+        with pytest.raises(Corruption):
+            attempt()
+    assert len(rows_of(bed.process().graph, "Person")) == 8, "the newest commit is complete without it"
+    assert one.apply(person("more")).commit_id is not None
+
+
+@pytest.mark.parametrize("missing", [1, 3, 5])
+def test_s53_a_gap_in_the_sequence_is_corruption(bed: Bed, missing: int) -> None:
+    """Not the end of the log: whoever opens says so, and nobody writes into the hole."""
+    one = bed.process(fold="never")
+    for number in range(6):
+        one.apply(person(f"p{number}"))
+    older = f"{one.head.stream}.{missing - 1}"
+    bed.store().delete(record_key(one.head.stream, missing))
+    before = bed.place.all_keys()
+    for read_only in (False, True):
+        with pytest.raises(Corruption) as caught:
+            bed.process(read_only=read_only)
+        assert caught.value.details["seq"] == missing
+        assert caught.value.advice
+    assert bed.place.all_keys() == before
+    with pytest.raises(NotFound):
+        one.graph.at(f"{one.head.stream}.{missing}")
+    assert len(rows_of(one.graph.at(older), "Person")) == missing - 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    tool = shutil.which("mount")
+    if os.geteuid() != 0 or tool is None:
+        pytest.skip("only root may mount a small file system")
+    made = subprocess.run([tool, "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no small file system here: {made.stderr.decode().strip()}")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
+def test_s54_a_full_disk_is_typed_and_harmless(small_disk: Path, fold: str, staged: bool) -> None:
+    bed = Bed(Place("local", str(small_disk / "graph")), fold, "s54")
+    one = bed.process(staged=staged)
+    one.apply(person("a", 1))
+    filler = small_disk / "filler"
+    _fill(filler)
+    with pytest.raises(Unavailable) as caught:
+        one.apply(*[person(f"p{number}", number, city="x" * 50) for number in range(100)])
+    assert caught.value.advice
+    assert bed.ages() == {"a": 1}
+    filler.unlink()
+    one.apply(person("b", 2))
+    assert bed.ages() == {"a": 1, "b": 2}
+    bed.close()
+
+
+def _crash(process: Process, window: str) -> None:
+    process.crash_at(window, partial(process.apply, *THREE_TABLES, client_key="once"))
+
+
+@pytest.mark.parametrize(
+    "windows", itertools.product(BEFORE_RECORD, [*BEFORE_RECORD, "write.after-record"]), ids="+".join
+)
+def test_s55_two_crashes_in_a_row_at_every_window(local_bed: Bed, windows: tuple[str, str]) -> None:
+    """The client repeats with its key until it is answered: one commit, wherever the two crashes were."""
+    for window in windows:
+        _crash(local_bed.process(staged=True), window)
+    landed = windows[1] == "write.after-record"
+    assert _sizes(local_bed) == ([1, 1, 1] if landed else [0, 0, 0])
+    done = local_bed.process(staged=True).apply(*THREE_TABLES, client_key="once")
+    assert done.replayed == landed
+    assert _sizes(local_bed) == [1, 1, 1]
+    assert len(local_bed.logical()) == 1
+    local_bed.assert_sound()
+
+
+@pytest.mark.parametrize("window", ["fold.captured", "fold.staged", "fold.before-record", "fold.after-record"])
+def test_s55_crashes_of_a_fold_change_no_answer(local_bed: Bed, window: str) -> None:
+    one = local_bed.process(fold="never")
+    one.apply(*THREE_TABLES)
+    one.apply(aged("ada", 37))
+    before = [rows_of(one.graph, name) for name in ("Person", "Company", "WorksAt")]
+    for _ in range(2):
+        process = local_bed.process(fold="never")
+        if process.head.overlay:
+            process.crash_at(window, process.graph.fold)
+    assert [rows_of(local_bed.process().graph, name) for name in ("Person", "Company", "WorksAt")] == before
+    local_bed.process(fold="never").graph.fold()
+    assert [rows_of(local_bed.process().graph, name) for name in ("Person", "Company", "WorksAt")] == before
+    local_bed.assert_sound()
+
+
+def _backend(place: Place, wrap: Any = None, **config: Any) -> Any:
+    return make_backend(place.uri, place.options, omnigraph.Config(fsync=False, **config), wrap=wrap)
+
+
+def _init(place: Place, wrap: Any = None, **config: Any) -> str:
+    backend = _backend(place, wrap, **config)
+    try:
+        return init_graph(backend, compile_schema(SCHEMA, mint=lambda: backend.ids.token(8))).graph_id
+    finally:
+        backend.close()
+
+
+def test_s56_init_races_have_one_winner(place: Place) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        done, failed = outcomes([pool.submit(_init, place) for _ in range(8)])
+    (graph_id,) = done
+    assert all(isinstance(error, GraphExists) for error in failed), failed
+    assert omnigraph.open(place.uri, storage_options=place.options).graph_id == graph_id
+
+
+def _requests_of_init(place: Place) -> int:
+    seen: list[CrashingStore] = []
+
+    def wrap(store: Store) -> Store:
+        seen.append(CrashingStore(store, 0, after=False))
+        return seen[-1]
+
+    _init(place, wrap)
+    return seen[-1].puts
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the effect", "after the effect"])
+def test_s56_a_crash_in_each_step_of_init_leaves_an_openable_or_an_empty_root(tmp_path: Path, after: bool) -> None:
+    steps = _requests_of_init(Place("local", str(tmp_path / "count")))
+    assert steps >= 3
+    opened = 0
+    for step in range(1, steps + 1):
+        place = Place("local", str(tmp_path / f"g{step}"))
+        with pytest.raises(Crash):
+            _init(place, partial(CrashingStore, n=step, after=after))
+        try:
+            graph = omnigraph.open(place.uri, config=omnigraph.Config(fsync=False))
+            opened += 1
+            with pytest.raises(GraphExists):
+                _init(place)
+        except NotFound:
+            _init(place)
+            graph = omnigraph.open(place.uri, config=omnigraph.Config(fsync=False))
+        assert [info.kind for info in graph.commits()] == ["init"]
+        graph.apply([person("a")])
+        read = omnigraph.open(place.uri, read_only=True, config=omnigraph.Config(fsync=False))
+        assert rows_of(read, "Person").keys() == {"a"}
+    assert opened, "from the stamp on the graph is there"
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.EXISTS_AFTER_EFFECT, Fault.EXISTS_WITHOUT_EFFECT])
+def test_s56_lost_answers_of_init(tmp_path: Path, fault: Fault) -> None:
+    """Whichever PUT is concerned: the graph is there, or a typed error says to try again, and that works."""
+    for step in range(1, 6):
+        place = Place("local", str(tmp_path / f"g{step}"))
+        plan = FaultPlan.at(step, fault, kinds=[RequestKind.PUT])
+        try:
+            _init(place, partial(FaultyStore, plan=plan))
+        except Unavailable:
+            _init(place)
+        graph = omnigraph.open(place.uri, config=omnigraph.Config(fsync=False))
+        assert [info.kind for info in graph.commits()] == ["init"]
+        graph.apply([person("a")])
+
+
+def test_s57_init_on_an_existing_graph_never_destroys_it(local_bed: Bed) -> None:
+    local_bed.process().apply(*THREE_TABLES)
+    before = {key: local_bed.store().get(key) for key in local_bed.place.all_keys()}
+    for schema in (SCHEMA, "node Other { name: String @key }"):
+        with pytest.raises(GraphExists) as caught:
+            omnigraph.init(local_bed.place.uri, schema, config=omnigraph.Config(fsync=False))
+        assert caught.value.code == "graph_exists"
+        assert "Open it" in str(caught.value)
+    after = {key: local_bed.store().get(key) for key in local_bed.place.all_keys()}
+    assert after == before
+    assert not {"force", "overwrite", "exist_ok"} & set(inspect.signature(omnigraph.init).parameters)
+
+
+def test_s58_a_read_only_open_writes_nothing(local_bed: Bed) -> None:
+    one = local_bed.process()
+    one.apply(*THREE_TABLES)
+    one.graph.branch.create("dev")
+    before = {key: local_bed.store().get(key) for key in local_bed.place.all_keys()}
+    reader = local_bed.process(read_only=True)
+    reader.fail(FaultPlan.at(1, Fault.FORBID, kinds=[RequestKind.PUT, RequestKind.DELETE], times=None))
+    assert len(rows_of(reader.graph, "Person")) == 1
+    reader.graph.commits()
+    reader.graph.snapshot()
+    reader.graph.branch.list()
+    assert len(rows_of(reader.graph.on_branch("dev"), "Person")) == 1
+    for write in (
+        partial(reader.apply, person("x")),
+        reader.graph.fold,
+        partial(reader.graph.branch.create, "new"),
+        partial(reader.graph.branch.delete, "dev"),
+        reader.graph.transaction,
+        partial(reader.graph.schema.apply, SCHEMA),
+        partial(reader.graph.mutate, 'query q() { insert Person { name: "x" } }'),
+    ):
+        with pytest.raises(Unsupported) as caught:
+            write()
+        assert caught.value.code == "read_only"
+    assert not reader.faults.plan.fired
+    assert {key: local_bed.store().get(key) for key in local_bed.place.all_keys()} == before
+
+
+def test_s58_a_read_only_open_of_half_done_work_writes_nothing(tmp_path: Path) -> None:
+    """A birth and a deletion that crashed are completed by writers only; a reader sees them as they will be."""
+    place = Place("local", str(tmp_path / "graph"))
+    steps = _requests_of_init(Place("local", str(tmp_path / "count")))
+    with pytest.raises(Crash):
+        _init(place, partial(CrashingStore, n=steps, after=False))
+    before = place.all_keys()
+    reader = omnigraph.open(place.uri, read_only=True, config=omnigraph.Config(fsync=False))
+    assert rows_of(reader, "Person") == {}
+    assert place.all_keys() == before
+
+
+def test_s59_a_store_without_conditional_put_is_refused_for_writing(local_bed: Bed) -> None:
+    local_bed.process().apply(person("a"))
+    before = {key: local_bed.store().get(key) for key in local_bed.place.all_keys()}
+    with pytest.raises(Unsupported) as caught:
+        local_bed.process(wrap=UnconditionalStore)
+    assert caught.value.code == "no_conditional_put"
+    assert "conditional" in str(caught.value)
+    assert {key: local_bed.store().get(key) for key in local_bed.place.all_keys()} == before
+    assert rows_of(local_bed.process(wrap=UnconditionalStore, read_only=True).graph, "Person").keys() == {"a"}
+
+
+def test_s59_and_for_init(tmp_path: Path) -> None:
+    place = Place("local", str(tmp_path / "graph"))
+    with pytest.raises(Unsupported) as caught:
+        _init(place, UnconditionalStore)
+    assert caught.value.code == "no_conditional_put"
+    with pytest.raises(NotFound):
+        omnigraph.open(place.uri)
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"), [(2, "Upgrade omnigraph"), (999, "Upgrade omnigraph"), (0, "Export it")]
+)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_s60_another_format_is_refused_with_no_side_effect(
+    local_bed: Bed, version: int, advice: str, read_only: bool
+) -> None:
+    store = local_bed.store()
+    stamp = json.loads(store.get("graph.json"))
+    store.put("graph.json", json.dumps({**stamp, "internal_schema": version, "news": [1]}).encode())
+    before = {key: store.get(key) for key in local_bed.place.all_keys()}
+    meters: list[MeteredStore] = []
+
+    def metered(inner: Store) -> Store:
+        meters.append(MeteredStore(inner))
+        return meters[-1]
+
+    backend = _backend(local_bed.place, metered)
+    with meters[-1].measure() as seen, pytest.raises(Unsupported) as caught:
+        Site.open(backend, read_only=read_only)
+    backend.close()
+    assert caught.value.code == "storage_format"
+    assert advice in str(caught.value)
+    assert str(version) in str(caught.value)
+    assert [(one.kind, one.key) for one in seen.log] == [(RequestKind.GET, "graph.json")], "only the stamp is read"
+    assert {key: store.get(key) for key in local_bed.place.all_keys()} == before
+
+
+def test_s60_a_record_of_another_version_is_refused(local_bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, reader = local_bed.process(fold="never"), local_bed.process(fold="never")
+    monkeypatch.setattr("omnigraph.log.record.RECORD_VERSION", 2)
+    one.apply(person("a"))
+    monkeypatch.undo()
+    with pytest.raises(Unsupported, match="Upgrade"):
+        reader.graph.view()
+    with pytest.raises(Unsupported, match="Upgrade"):
+        reader.apply(person("b"))
+
+
+def test_s42_to_s46_in_one_process_with_edges_and_folds(bed: Bed) -> None:
+    """The same windows without a real death, on a graph with rows in tables and in the overlay."""
+    one = bed.process()
+    one.apply(person("a", 1), person("b", 2), knows("a", "b"))
+    one.graph.fold()
+    one.apply(person("c", 3), knows("c", "a"))
+    for window in (*BEFORE_RECORD, "write.after-record"):
+        victim = bed.process(staged=True)
+        victim.crash_at(window, partial(victim.apply, without("a"), person(window)))
+        landed = window == "write.after-record"
+        assert ("a" in bed.ages()) != landed
+        assert bed.edges() == (set() if landed else {("a", "b"), ("c", "a")})
+    bed.assert_sound()
+
+
+def test_s56_racing_inits_by_schedule(tmp_path: Path) -> None:
+    """One stands right after its stamp; the other is refused, and a reader already sees the empty graph."""
+    place = Place("local", str(tmp_path / "graph"))
+    pauses = ControlledPauses(give_up_after_s=WAIT_S)
+    backend = make_backend(place.uri, None, omnigraph.Config(fsync=False), pauses=pauses)
+
+    def others() -> None:
+        with pytest.raises(GraphExists):
+            _init(place)
+        omnigraph.open(place.uri, config=omnigraph.Config(fsync=False)).apply([person("early")])
+
+    pauses.call_at("init.stamped", others)
+    init_graph(backend, compile_schema(SCHEMA, mint=lambda: backend.ids.token(8)))
+    backend.close()
+    graph = omnigraph.open(place.uri, config=omnigraph.Config(fsync=False))
+    assert rows_of(graph, "Person").keys() == {"early"}
