@@ -183,7 +183,8 @@ def test_no_query_on_a_terminal_is_a_usage_error(cli: Cli, place: Path, monkeypa
 
 Python = Callable[[og.Graph], object]
 BAD_EDGES = (
-    'query q() { insert Knows { id: "k1", from: "Ada", to: "nobody" } insert Knows { id: "k2", from: "none", to: "Bob" } '
+    'query q() { insert Knows { id: "k1", from: "Ada", to: "nobody" } '
+    'insert Knows { id: "k2", from: "none", to: "Bob" } '
     'insert Person { name: "Old", age: 200 } }'
 )
 
