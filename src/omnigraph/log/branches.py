@@ -12,12 +12,14 @@ import json
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from omnigraph.errors import Conflict, Corruption, InvalidInput, NotFound, Unavailable
-from omnigraph.storage.store import PutResult, Store
+from omnigraph.clock import Clock
+from omnigraph.errors import Conflict, Corruption, InvalidInput, NotFound, Unavailable, Unknown
+from omnigraph.storage.store import ObjectMissing, PutResult, Store
 
 MAIN = "main"
 _ROOT = "__branches/"
 _MAX_NAME = 255
+_RETRY_WAIT_S = 0.05
 _FORBIDDEN = set('\\~^:?*[]{}<>|"\x7f')
 
 
@@ -71,8 +73,10 @@ def _like_commit_id(name: str) -> bool:
 class Registry:
     """Reads and appends registry entries; the stream's own records remain the truth about closing."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock, patience_s: float) -> None:
         self._store = store
+        self._clock = clock
+        self._patience_s = patience_s
 
     def find(self, name: str) -> BranchEntry | None:
         """The newest entry under this name (in any case), dead or alive."""
@@ -106,7 +110,8 @@ class Registry:
     def create(self, name: str, stream: str) -> BranchEntry:
         """Register a new incarnation. A fresh name costs one PUT."""
         entry = BranchEntry(name, 0, stream)
-        while not self._appended(entry):
+        deadline = self._clock.monotonic() + self._patience_s
+        while not self._appended(entry, deadline):
             newest = self.find(name)
             if newest is None:
                 continue
@@ -120,19 +125,36 @@ class Registry:
     def tombstone(self, entry: BranchEntry) -> None:
         """Mark exactly this incarnation as deleted; idempotent, and harmless after a re-creation."""
         grave = BranchEntry(entry.name, entry.n + 1, entry.stream)
-        while not self._appended(grave):
+        deadline = self._clock.monotonic() + self._patience_s
+        while not self._appended(grave, deadline):
             newest = self.find(entry.name)
             if newest is not None and newest.n >= grave.n:
                 return
 
-    def _appended(self, entry: BranchEntry) -> bool:
-        """False if the number is taken, perhaps by ourselves. A lost answer counts as taken: looking tells."""
+    def _appended(self, entry: BranchEntry, deadline: float) -> bool:
+        """False if the number is taken, perhaps by ourselves: then looking tells.
+
+        A lost answer, and a store that says "exists" without effect, are tried again until `deadline`.
+        """
+        while True:
+            try:
+                if self.append(entry) is PutResult.CREATED:
+                    return True
+                if self._is_there(entry):
+                    return False
+            except Unavailable as error:
+                if self._clock.monotonic() >= deadline:
+                    raise _unknown(entry.name) from error
+            if self._clock.monotonic() >= deadline:
+                raise _unknown(entry.name)
+            self._clock.sleep(_RETRY_WAIT_S)
+
+    def _is_there(self, entry: BranchEntry) -> bool:
         try:
-            return self.append(entry) is PutResult.CREATED
-        except Unavailable:
-            if self.find(entry.name) is None:
-                raise
+            self._store.head(_key(entry.name, entry.n))
+        except ObjectMissing:
             return False
+        return True
 
     def _read(self, name: str, n: int) -> BranchEntry:
         return _decode(self._store.get(_key(name, n)), name)
@@ -141,6 +163,14 @@ class Registry:
 def no_such_branch(name: str) -> NotFound:
     return NotFound(
         f"there is no branch {name!r}", code="branch_not_found", advice="See `omnigraph branch list`", branch=name
+    )
+
+
+def _unknown(name: str) -> Unknown:
+    return Unknown(
+        f"the store did not tell whether the registry of branch {name!r} was changed",
+        advice="See `omnigraph branch list` before you try again",
+        branch=name,
     )
 
 

@@ -84,12 +84,20 @@ class RecordStream:
         """Like `after`, but reads ahead in parallel from the start: for those who know that they are behind."""
         found: list[Entry] = []
         while limit is None or len(found) < limit:
-            keys = [record_key(self.stream, seq + 1 + step) for step in range(self._read_ahead)]
-            for step, data in enumerate(self._store.get_many(keys)):
-                if data is None:
-                    return found
-                found.append(self._decode(keys[step], data, seq + 1 + step))
-            seq += self._read_ahead
+            ahead = self.read_ahead(seq + 1 + len(found))
+            found += ahead
+            if len(ahead) < self._read_ahead:
+                break
+        return found
+
+    def read_ahead(self, seq: int) -> list[Entry]:
+        """The record at `seq` and those that follow, as many as one hop may bring; stops at the first absent one."""
+        keys = [record_key(self.stream, seq + step) for step in range(self._read_ahead)]
+        found: list[Entry] = []
+        for step, data in enumerate(self._store.get_many(keys)):
+            if data is None:
+                break
+            found.append(self._decode(keys[step], data, seq + step))
         return found
 
     def headers(self, head: CommitRecord) -> Iterator[Header]:

@@ -5,7 +5,9 @@ Whoever dies in between leaves either nothing, or a stamp from which any later w
 
 from __future__ import annotations
 
-from omnigraph.errors import Conflict, Unavailable
+from contextlib import suppress
+
+from omnigraph.errors import Conflict, Forbidden, Unavailable, Unknown
 from omnigraph.lang.schema.model import Catalog
 from omnigraph.log.record import CommitRecord
 from omnigraph.log.snapshot import schema_key
@@ -51,7 +53,9 @@ def init_graph(backend: Backend, catalog: Catalog) -> Stamp:
     if create_object(backend, STAMP_KEY, stamp.encode()) != stamp.encode():
         raise _exists(store.root)
     backend.pauses.reach("init.stamped")
-    complete_birth(backend, stamp)
+    with suppress(Unavailable, Forbidden, Unknown):
+        # The graph exists with its stamp; whoever opens it for writing next completes it.
+        complete_birth(backend, stamp)
     return stamp
 
 
@@ -69,18 +73,29 @@ def probe_for_writing(backend: Backend, stamp_bytes: bytes) -> None:
 
 
 def create_object(backend: Backend, key: str, data: bytes) -> bytes:
-    """Create `key`; the answer is what is stored under it in the end, by us or by somebody else."""
+    """Create `key`; the answer is what is stored under it in the end, by us or by somebody else.
+
+    The same bytes under the same key are safe to send again, so every unclear answer is: until the deadline, when
+    nobody can say whether the object will appear.
+    """
     deadline = backend.clock.monotonic() + backend.config.publish_deadline_s
     while True:
         try:
             if backend.store.put_if_absent(key, data) is PutResult.CREATED:
                 return data
-            return backend.store.get(key)
-        except (Unavailable, ObjectMissing):
-            # The PUT may have landed or not; the same bytes under the same key are safe to send again.
+        except Unavailable as error:
             if backend.clock.monotonic() >= deadline:
-                raise
-            backend.clock.sleep(_RETRY_WAIT_S)
+                raise _unknown(key) from error
+        try:
+            return backend.store.get(key)
+        except (Unavailable, ObjectMissing) as error:
+            if backend.clock.monotonic() >= deadline:
+                raise _unknown(key) from error
+        backend.clock.sleep(_RETRY_WAIT_S)
+
+
+def _unknown(key: str) -> Unknown:
+    return Unknown(f"the store did not tell whether {key} was written", advice="Look whether it is there", key=key)
 
 
 def _exists(root: str) -> GraphExists:

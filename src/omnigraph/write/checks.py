@@ -41,7 +41,8 @@ def check_changes(
         if one.kind == "node" and gone and state.overwritten:
             probes += [partial(_inbound, one, edge, state_of, gone) for edge in catalog.edges_at(one.id)]
         if one.kind == "edge":
-            probes.append(partial(_endpoints, one, catalog, state_of, after))
+            ends = dict.fromkeys(end for end in (one.source, one.target) if end is not None)
+            probes += [partial(_endpoints, one, catalog.by_id[end], state_of, after) for end in ends]
     probes += _cardinality_probes(catalog, state_of, changes)
     found = [violation for part in backend.in_parallel(lambda probe: probe(), probes) for violation in part]
     if found:
@@ -97,22 +98,30 @@ def duplicate_violation(one: TypeDef, columns: Sequence[str], change: RowChange,
     )
 
 
-def _endpoints(one: TypeDef, catalog: Catalog, state_of: StateOf, after: Sequence[RowChange]) -> list[Violation]:
-    """Both ends of an inserted or moved edge must be alive."""
-    found = []
-    for column, node_id in (("src", one.source), ("dst", one.target)):
-        assert node_id is not None
-        node = catalog.by_id[node_id]
-        state = state_of(node)
-        moved = [c for c in after if c.after and (c.before is None or c.before[column] != c.after[column])]
-        state.fetch(change.after[column] for change in moved if change.after)
-        for change in moved:
-            end = change.after[column] if change.after else ""
-            if state.current(end) is None:
-                word = "from" if column == "src" else "to"
-                message = f"{one.table_key} {change.id!r}: there is no {node.table_key} {end!r} to go {word}"
-                found.append(Violation("endpoint", one.table_key, change.id, word, end, message))
-    return found
+def _endpoints(one: TypeDef, node: TypeDef, state_of: StateOf, after: Sequence[RowChange]) -> list[Violation]:
+    """The ends of inserted and moved edges at this node type must be alive: one read for all of them."""
+    state = state_of(node)
+    wanted: list[tuple[RowChange, str, str]] = []
+    for word, column, end in (("from", "src", one.source), ("to", "dst", one.target)):
+        if end == node.id:
+            wanted += [
+                (change, word, change.after[column])
+                for change in after
+                if change.after and (change.before is None or change.before[column] != change.after[column])
+            ]
+    state.fetch_alive(end for _, _, end in wanted)
+    return [
+        Violation(
+            "endpoint",
+            one.table_key,
+            change.id,
+            word,
+            end,
+            f"{one.table_key} {change.id!r}: there is no {node.table_key} {end!r} to go {word}",
+        )
+        for change, word, end in wanted
+        if not state.is_alive(end)
+    ]
 
 
 def _inbound(node: TypeDef, edge: TypeDef, state_of: StateOf, gone: Sequence[str]) -> list[Violation]:
@@ -154,13 +163,13 @@ def _cardinality(
     assert edge.source is not None
     node = catalog.by_id[edge.source]
     nodes = state_of(node)
-    nodes.fetch(sources)
     counts = Counter(row["src"] for row in state_of(edge).committed_by("src", sources, ["src"]))
+    nodes.fetch_alive(sources)
     counts.update(change.after["src"] for change in changes.get(edge.id, ()) if change.after)
     return [
         cardinality_violation(edge, node, source, counts[source])
         for source in sources
-        if nodes.current(source) is not None and not within(edge.cardinality, counts[source])
+        if nodes.is_alive(source) and not within(edge.cardinality, counts[source])
     ]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph.errors import Forbidden, Unavailable, Unknown
-from omnigraph.log.record import CommitRecord, Stub, decode_record
-from omnigraph.log.stream import record_key
+from omnigraph.log.record import CommitRecord
+from omnigraph.log.stream import Entry, RecordStream, record_key
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.store import ObjectMissing, PutResult
+from omnigraph.storage.store import PutResult
 
 _FINAL = frozenset({"disk_full", "read_only_file_system", "root_vanished", "too_many_open_files"})
 """Failures of a local directory: nothing is on its way, so what is not there did not land."""
@@ -23,12 +23,12 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Another record has the seq: ours did not land and never will."""
+    """Another record has the seq: ours did not land and never will. With it come those that follow, read at once."""
 
-    by: CommitRecord | Stub
+    entries: tuple[Entry, ...]
 
 
-def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Landed | Refused:
+def put_record(backend: Backend, records: RecordStream, record: CommitRecord, deadline: float) -> Landed | Refused:
     """Create `record` under its seq. Raises Unknown if nobody could tell until `deadline` (monotonic seconds).
 
     "Exists" may be our own earlier try, somebody else's record, or a store that answers 409 without having looked;
@@ -43,16 +43,16 @@ def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Lande
             if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
                 return Landed()
             unclear = True
-            known = _look(backend, key, record.rid)
+            known = _look(records, record)
         except Forbidden as error:
             # The client may have tried before on its own, and that try may have landed.
-            known = _look_if_possible(backend, key, record.rid)
+            known = _look_if_possible(records, record)
             if known is None and unclear:
                 raise _unknown(record) from error
             if known is None:
                 raise
         except Unavailable as error:
-            known = _look_if_possible(backend, key, record.rid)
+            known = _look_if_possible(records, record)
             if known is None and error.code in _FINAL and not unclear:
                 raise
             unclear = True
@@ -66,17 +66,16 @@ def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Lande
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-def _look(backend: Backend, key: str, rid: str) -> Landed | Refused | None:
-    try:
-        entry = decode_record(backend.store.get(key), key)
-    except ObjectMissing:
+def _look(records: RecordStream, record: CommitRecord) -> Landed | Refused | None:
+    found = records.read_ahead(record.seq)
+    if not found:
         return None
-    return Landed() if entry.rid == rid else Refused(entry)
+    return Landed() if found[0].rid == record.rid else Refused(tuple(found))
 
 
-def _look_if_possible(backend: Backend, key: str, rid: str) -> Landed | Refused | None:
+def _look_if_possible(records: RecordStream, record: CommitRecord) -> Landed | Refused | None:
     try:
-        return _look(backend, key, rid)
+        return _look(records, record)
     except (Unavailable, Forbidden):
         return None
 

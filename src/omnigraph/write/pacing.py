@@ -3,6 +3,10 @@
 A loser needs two hops per round (read what won, try again), a winner one, so without pacing the first winner wins
 for ever. Whoever has met another process lately waits up to two round trips after each own success; whoever has
 not leaves a window of three round trips after every sixteen commits, in which a starving process can show itself.
+
+That is enough among equals. For a process whose requests are slower than everybody else's all others leave a longer
+window, at the same place without a word between them: before every seq divisible by 32. Only those who have lost
+many rounds in a row do not wait there.
 """
 
 from __future__ import annotations
@@ -12,6 +16,10 @@ from omnigraph.clock import Clock, IdSource
 _FOREIGN_MEMORY_S = 2.0
 _COMMITS_PER_WINDOW = 16
 _SMOOTHING = 0.2
+_SLOW_WINDOW_EVERY = 32
+_SLOW_WINDOW_ROUND_TRIPS = 10
+_SLOW_WINDOW_MAX_S = 0.5
+_STARVING_ROUNDS = 6
 
 
 class Pacing:
@@ -23,10 +31,14 @@ class Pacing:
         self._round_trip_s = 0.0
         self._foreign_at = float("-inf")
         self._uncontested = 0
+        self._lost_rounds = 0
         self._not_before = 0.0
 
-    def wait_for_turn(self) -> None:
+    def wait_for_turn(self, seq: int) -> None:
+        """Before trying for `seq`."""
         left_s = self._not_before - self._clock.monotonic()
+        if seq % _SLOW_WINDOW_EVERY == 0 and self._met_others() and self._lost_rounds < _STARVING_ROUNDS:
+            left_s = max(left_s, min(_SLOW_WINDOW_ROUND_TRIPS * self._round_trip_s, _SLOW_WINDOW_MAX_S))
         if left_s > 0:
             self._clock.sleep(left_s)
 
@@ -34,13 +46,25 @@ class Pacing:
         self._foreign_at = self._clock.monotonic()
         self._uncontested = 0
 
+    def lost(self, put_s: float) -> None:
+        """Another record took the seq."""
+        self._measure(put_s)
+        self._lost_rounds += 1
+
     def landed(self, put_s: float) -> None:
         """Our record landed after a PUT of `put_s`; decide when the next may start."""
-        self._round_trip_s += _SMOOTHING * (put_s - self._round_trip_s) if self._round_trip_s else put_s
+        self._measure(put_s)
+        self._lost_rounds = 0
         now = self._clock.monotonic()
-        if now - self._foreign_at < _FOREIGN_MEMORY_S:
+        if self._met_others():
             self._not_before = now + self._ids.uniform(0, 2 * self._round_trip_s)
             return
         self._uncontested += 1
         if self._uncontested % _COMMITS_PER_WINDOW == 0:
             self._not_before = now + 3 * self._round_trip_s
+
+    def _met_others(self) -> bool:
+        return self._clock.monotonic() - self._foreign_at < _FOREIGN_MEMORY_S
+
+    def _measure(self, put_s: float) -> None:
+        self._round_trip_s += _SMOOTHING * (put_s - self._round_trip_s) if self._round_trip_s else put_s

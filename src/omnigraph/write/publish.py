@@ -130,7 +130,7 @@ class Publisher:
                 self._queue.remove(ticket)
 
     def _lead_one_round(self) -> None:
-        self._pacing.wait_for_turn()
+        self._pacing.wait_for_turn(self._head.seq + 1)
         head, members = self._choose()
         record = self._compose(head, members) if members else None
         if record is None:
@@ -193,7 +193,7 @@ class Publisher:
         point = "fold" if record.kind == "fold" else "write"
         backend.pauses.reach(f"{point}.before-record")
         started = backend.clock.monotonic()
-        outcome = put_record(backend, record, max(ticket.deadline for ticket in members))
+        outcome = put_record(backend, self.records, record, max(ticket.deadline for ticket in members))
         backend.pauses.reach(f"{point}.after-record")
         if isinstance(outcome, Landed):
             self._pacing.landed(backend.clock.monotonic() - started)
@@ -204,7 +204,11 @@ class Publisher:
         for ticket in members:
             ticket.rounds += 1
             ticket.in_flight = False
-        self._follow([outcome.by, *self.records.after_many(outcome.by.seq, limit=backend.config.walk_limit)])
+        self._pacing.lost(backend.clock.monotonic() - started)
+        newer = list(outcome.entries)
+        if len(newer) == backend.config.read_ahead:
+            newer += self.records.after_many(newer[-1].seq, limit=backend.config.walk_limit)
+        self._follow(newer)
 
     def _verdict_or_defect(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[Entry]) -> Outcome | None:
         try:

@@ -8,7 +8,7 @@ from threading import Lock
 
 import pyarrow as pa
 
-from omnigraph.errors import BranchClosed, InvalidInput, WriterFenced
+from omnigraph.errors import BranchClosed, Forbidden, InvalidInput, Unavailable, Unknown, WriterFenced
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.log.branches import MAIN, BranchEntry, BranchExists, Registry, check_branch_name, no_such_branch
 from omnigraph.log.record import CommitRecord, Header, Kind, Member, Stub, no_such_commit
@@ -47,7 +47,7 @@ class Site:
         self.stamp = stamp
         self.read_only = read_only
         self.catalogs = Catalogs(backend)
-        self.registry = Registry(backend.store)
+        self.registry = Registry(backend.store, backend.clock, backend.config.publish_deadline_s)
         self._branches: dict[str, Branch] = {}
         self._lock = Lock()
 
@@ -107,7 +107,9 @@ class Site:
             self._bury(branch.entry)
             return self.delete_branch(name, options)
         self.backend.pauses.reach("branch.delete.before-registry")
-        self._bury(branch.entry)
+        with suppress(Unavailable, Forbidden, Unknown):
+            # The branch is gone for good with its last record; whoever opens it next completes the registry.
+            self._bury(branch.entry)
         return receipt
 
     def claim(self, branch: Branch, options: WriteOptions) -> str:
@@ -197,7 +199,14 @@ class Site:
         except BranchExists:
             self._bury_if_closed(name)
             entry = self.registry.create(name, stream)
-        return entry, looked.result()
+        try:
+            return entry, looked.result()
+        except (Unavailable, Forbidden) as error:
+            raise Unknown(
+                f"branch {name!r} was created, but whether its source is still retained could not be read",
+                advice="Open the branch and read it before you rely on it",
+                branch=name,
+            ) from error
 
     def _bury_if_closed(self, name: str) -> None:
         """Complete a deletion that crashed between its record and the registry."""

@@ -84,9 +84,16 @@ class Writer:
                 self._decide_stale(answer.hit, options, head)
             attempts.count(table_work=attempts.staged)
 
-    def capture(self) -> WriteTxn:
-        """The newest state, for a transaction that the caller runs step by step."""
-        return WriteTxn(self._snapshot(self._publisher.refresh()))
+    def begin(self, options: WriteOptions, holder: str | None = None) -> tuple[WriteTxn, Receipt | None]:
+        """The newest state, for a transaction that the caller runs step by step; or the answer its key had before."""
+        if options.client_key is not None:
+            check_client_key(options.client_key, self._backend.clock.now(), self._backend.config.idempotency_days)
+        head = self._publisher.refresh()
+        self._check_fence("mutate", "", head, holder)
+        replay = self._replay(head, options)
+        if replay is None and options.if_commit is not None:
+            _check_precondition(head, options.if_commit)
+        return WriteTxn(self._snapshot(head)), replay
 
     def run_once(self, plan: PublishPlan, options: WriteOptions, holder: str | None = None) -> Receipt:
         """Publish what was prepared on a captured state, or raise: the caller acted on what it read there."""
@@ -143,9 +150,7 @@ class Writer:
     ) -> PublishPlan | Receipt:
         snapshot = self._snapshot(head)
         self._backend.pauses.reach("write.captured")
-        fence = fence_of(PublishPlan(operation.kind, operation.op_id, head, holder=holder), head)
-        if fence is not None:
-            raise fence
+        self._check_fence(operation.kind, operation.op_id, head, holder)
         replay = self._replay(head, options)
         if replay is not None:
             return replay
@@ -159,6 +164,11 @@ class Writer:
         if options.client_key is not None:
             plan = replace(plan, footprint=with_key_claim(plan.footprint, head.stream, options.client_key))
         return plan
+
+    def _check_fence(self, kind: Kind, op_id: str, head: CommitRecord, holder: str | None) -> None:
+        fence = fence_of(PublishPlan(kind, op_id, head, holder=holder), head)
+        if fence is not None:
+            raise fence
 
     def _staged(self, plan: PublishPlan, attempts: _Attempts) -> PublishPlan:
         if plan.catalog is not None:

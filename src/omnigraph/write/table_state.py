@@ -38,6 +38,7 @@ class TableState:
         self._committed: dict[str, Row | None] = {}
         self._pending: dict[str, Row | None] = {}
         self._minted: set[str] = set()
+        self._alive: dict[str, bool] = {}
         self._overlay: OverlayTable | None = None
         self.overwritten = False
 
@@ -57,6 +58,22 @@ class TableState:
             return
         found = {row["id"]: row for row in self._view.find(unknown).to_pylist()}
         self._committed.update({one: found.get(one) for one in unknown})
+
+    def fetch_alive(self, ids: Iterable[str]) -> None:
+        """Learn which of these ids exist, without their rows."""
+        known = (self._committed, self._alive, self._minted, self._pending)
+        unknown = [one for one in dict.fromkeys(ids) if not any(one in part for part in known)]
+        if unknown:
+            found = set(self._view.find(unknown, ["id"])["id"].to_pylist())
+            self._alive.update({one: one in found for one in unknown})
+
+    def is_alive(self, row_id: str) -> bool:
+        """Whether the row exists now; `fetch_alive` must have been told about it."""
+        if row_id in self._pending:
+            return self._pending[row_id] is not None
+        if row_id in self._committed:
+            return self._committed[row_id] is not None
+        return row_id not in self._minted and self._alive[row_id]
 
     def committed(self, row_id: str) -> Row | None:
         if row_id in self._minted:

@@ -19,7 +19,8 @@ class Transaction:
 
     Inserts and deletes may be mixed; later statements see what earlier ones did, and the rules are checked once, at
     the end. If what it read has changed meanwhile the commit raises `ReadSetChanged`: only the caller knows whether
-    what it decided in between still holds.
+    what it decided in between still holds. With a client key that was answered before, the block runs without effect
+    and `receipt` is that answer.
     """
 
     def __init__(self, backend: Backend, writer: Writer, options: WriteOptions, holder: str | None) -> None:
@@ -32,7 +33,7 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         self._now = self._backend.clock.now()
-        self._txn = self._writer.capture()
+        self._txn, self._replay = self._writer.begin(self._options, self._holder)
         self._run = MutationRun(self._backend, self._txn, self._backend.ids.ulid(), FreshIds(self._backend))
         return self
 
@@ -42,6 +43,8 @@ class Transaction:
         """Run a mutation inside the transaction."""
         if self._run is None:
             raise InvalidInput("the transaction is over", code="transaction_over", advice="Begin another one")
+        if self._replay is not None:
+            return
         script = MutationScript(pick_query(source, name), [params or {}], self._now, strict)
         self._run.execute_all(script(self._txn.catalog))
 
@@ -50,6 +53,9 @@ class Transaction:
     ) -> None:
         run, self._run = self._run, None
         if error is not None or run is None:
+            return
+        if self._replay is not None:
+            self.receipt = self._replay
             return
         plan = run.finish()
         self.receipt = plan if isinstance(plan, Receipt) else self._writer.run_once(plan, self._options, self._holder)

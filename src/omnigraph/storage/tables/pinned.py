@@ -16,6 +16,7 @@ from omnigraph.storage.tables.fields import read_proto
 from omnigraph.storage.tables.filters import both, equals_any, lance_evaluates, referred
 from omnigraph.storage.tables.shapes import Shape, with_columns
 from omnigraph.storage.tables.staged import fragment_files
+from omnigraph.storage.tables.written import WrittenIds
 
 if TYPE_CHECKING:
     import lance
@@ -75,10 +76,11 @@ class PinnedTable:
     come as nulls, columns that it lacks are not read: a schema may be older or newer than the version.
     """
 
-    def __init__(self, table: str, dataset: lance.LanceDataset) -> None:
+    def __init__(self, table: str, dataset: lance.LanceDataset, written: WrittenIds | None = None) -> None:
         self.table = table
         self.version = str(dataset.version)
         self._dataset = dataset
+        self._written = written or WrittenIds()
 
     def __repr__(self) -> str:
         return f"PinnedTable({self.table!r}, {self.version!r})"
@@ -123,7 +125,10 @@ class PinnedTable:
         self, ids: Sequence[str], columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None
     ) -> pa.Table:
         """The rows of these ids, in no order; always with the id column."""
-        return self.find_by("id", ids, columns, schema=schema)
+        possible = self._written.may_hold(self.metadata, ids)
+        if possible is not None and not possible:
+            return self._shape(with_columns(columns, "id"), schema).out.empty_table()
+        return self._find_by("id", ids, columns, schema, possible)
 
     def find_by(
         self,
@@ -134,18 +139,33 @@ class PinnedTable:
         schema: pa.Schema | None = None,
     ) -> pa.Table:
         """Rows whose `column` equals one of `values`; nulls never match. Uses the column's index if there is one."""
+        return self._find_by(column, values, columns, schema, None)
+
+    def _find_by(
+        self,
+        column: str,
+        values: Sequence[Any],
+        columns: Sequence[str] | None,
+        schema: pa.Schema | None,
+        fragment_ids: Collection[int] | None,
+    ) -> pa.Table:
         shape = self._shape(with_columns(columns, "id", column), schema)
         wanted = list(dict.fromkeys(one for one in values if one is not None))
         if not wanted or column not in self.schema.names:
             return shape.out.empty_table()
         asked = equals_any(self.schema.field(column), wanted[:1])
         if asked is not None and not self._reads_whole_column(len(wanted)):
-            return shape.fit(self._matches(column, wanted, shape.physical))
-        found = self._hash_matches(column, wanted, None)
+            return shape.fit(self._matches(column, wanted, shape.physical, fragment_ids))
+        found = self._hash_matches(column, wanted, fragment_ids)
         return shape.fit(self._take(found["_rowaddr"], shape.physical))
 
     def addresses(self, ids: Sequence[str], fragment_ids: Collection[int] | None = None) -> pa.Table:
         """`id` and `_rowaddr` of the ids that are here, optionally only in some fragments."""
+        possible = self._written.may_hold(self.metadata, ids)
+        if possible is not None:
+            fragment_ids = possible if fragment_ids is None else possible & set(fragment_ids)
+        if fragment_ids is not None and not fragment_ids:
+            return pa.schema([self.schema.field("id"), _ADDRESS]).empty_table()
         if self._reads_whole_column(len(ids)):
             return self._hash_matches("id", ids, fragment_ids)
         return self._matches("id", ids, ["id"], fragment_ids, address=True)

@@ -32,6 +32,7 @@ from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable
 from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, rewrite_operation, run_rewrite
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
+from omnigraph.storage.tables.written import WrittenIds
 
 if TYPE_CHECKING:
     import lance
@@ -71,6 +72,7 @@ class TableStore:
         self._durable = Durable(local_root) if fsync and local_root is not None else None
         self._cache_bytes = (index_cache_bytes, metadata_cache_bytes)
         self._lock = threading.Lock()
+        self._ids = WrittenIds()
         self._opened: OrderedDict[tuple[str, str], PinnedTable] = OrderedDict()
         self._session: lance.Session | None = None
         self._outside = IoStats(0, 0, 0, 0)
@@ -111,7 +113,7 @@ class TableStore:
             dataset = lance.LanceDataset(
                 self._uri(table), int(version), storage_options=self._options, session=self._shared_session()
             )
-        return self._keep(PinnedTable(table, dataset))
+        return self._keep(PinnedTable(table, dataset, self._ids))
 
     def stage(self, base: PinnedTable, change: TableDelta) -> StagedTable:
         """Write data files and deletion files for `change` on `base`. Nobody can see them."""
@@ -126,6 +128,7 @@ class TableStore:
         warming = self._pool().submit(base.segments) if base.metadata else None
         deletions = delete_from(base, removed_ids, self._pool().map)
         fragments = writing.result() if writing is not None else self._write(base, rows)
+        self._ids.remember(fragments, written_ids.to_pylist())
         if warming is not None:
             warming.result()
         return StagedTable(
@@ -293,7 +296,7 @@ class TableStore:
             )
         if base is None:
             made = self._adopt(table, made)
-        pinned = PinnedTable(table, made)
+        pinned = PinnedTable(table, made, self._ids)
         if self._durable is not None:
             own = {f"_transactions/{read_version}-{transaction.uuid}.txn", pinned.manifest_file}
             self._durable.sync(f"tables/{table}/{name}" for name in own.union(files))
@@ -307,7 +310,7 @@ class TableStore:
 
     def _twin(self, base: PinnedTable) -> PinnedTable:
         """The same version under a handle of its own: building an index locks the handle against all other use."""
-        return PinnedTable(base.table, self._handle(base.table, base.lance()))
+        return PinnedTable(base.table, self._handle(base.table, base.lance()), self._ids)
 
     def _handle(self, table: str, like: lance.LanceDataset) -> lance.LanceDataset:
         import lance
