@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +34,8 @@ def ground_of(_templates: Callable[[Shape], Path], tmp_path: Path) -> Callable[[
     def ground(shape: Shape) -> Ground:
         path = tmp_path / f"graph-{shape.depth}-{shape.tables}-{shape.branches}"
         if not path.exists():
-            shutil.copytree(_templates(shape), path)
+            # Nothing stored is ever changed in place, so links are copies.
+            shutil.copytree(_templates(shape), path, copy_function=os.link)
         return Ground(str(path))
 
     return ground

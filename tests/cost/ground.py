@@ -105,6 +105,11 @@ class Gauge:
     cost: Cost  # on the wire where there is one, else as metered
     metered: Cost
 
+    def check_agreement(self) -> None:
+        """What we count ourselves, and show in production, is what goes over the wire."""
+        assert self.metered.without_tables == self.cost.without_tables
+        assert (self.metered.table_reads, self.metered.table_writes) == (self.cost.table_reads, self.cost.table_writes)
+
 
 class Actor:
     """What one process would hold: its own site, publisher, caches, and a meter around its store.

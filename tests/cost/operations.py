@@ -31,16 +31,15 @@ class Operation:
     landed: Callable[[Ground, Any, str], bool]
     prepare: Callable[[Graph, str], Any] = lambda graph, tag: graph.refresh()
     config: Config = INLINE
-    wire_hops: int | None = None
 
     def __str__(self) -> str:
         return self.name
 
     def budget_on(self, ground: Ground) -> Budget:
-        """Hops of Lance are seen only on the wire; in a directory the meter sees those of our own requests."""
-        return (
-            self.budget if ground.proxy is None or self.wire_hops is None else replace(self.budget, hops=self.wire_hops)
-        )
+        """In a directory the meter sees the hops of our own requests only; on the wire also those of Lance's reads."""
+        if ground.proxy is None or self.budget.hops is None or self.budget.table_writes:
+            return self.budget
+        return replace(self.budget, hops=self.budget.hops + self.budget.table_reads)
 
 
 def measured(actor: Actor, operation: Operation) -> Cost:
@@ -53,6 +52,7 @@ def measured(actor: Actor, operation: Operation) -> Cost:
             answer = operation.act(actor.graph, tag)
         assert operation.landed(actor.ground, answer, tag), f"{operation.name} had no effect, so its cost says nothing"
         cost = gauge.cost
+        gauge.check_agreement()
         replace(budget, hops=None).hold(cost, operation.name)
         if not budget.breaches(cost):
             break

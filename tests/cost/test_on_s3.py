@@ -1,0 +1,189 @@
+"""The same budgets on the wire: every request that reaches the server, Lance's own included, and exact hops.
+
+S141 (S3 twin), S142, S143, S144, S165.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from omnigraph.graph import Graph
+from omnigraph.lang.statements import InsertNode
+from tests.cost.budget import Budget, Cost, OverBudget
+from tests.cost.ground import STAGED, Actor, Ground, Shape, acting, build, deepen
+from tests.cost.operations import (
+    ALL,
+    BRANCH_CREATE,
+    BRANCH_DELETE,
+    FIRST_ON_BRANCH,
+    FIRST_ON_BRANCH_STAGED,
+    INSERT,
+    INSERT_STAGED,
+    Operation,
+    measured,
+    warm,
+)
+from tests.support.proxy import Proxy
+from tests.support.s3 import S3Place
+
+pytestmark = pytest.mark.s3
+
+FLAT = (INSERT, FIRST_ON_BRANCH, BRANCH_CREATE, BRANCH_DELETE, INSERT_STAGED, FIRST_ON_BRANCH_STAGED)
+EIGHT_WAY = 8
+
+
+@pytest.fixture
+def empty(proxied_place: S3Place, s3_proxy: Proxy) -> Ground:
+    """A place on the server without a graph."""
+    return Ground.on_s3(proxied_place, s3_proxy)
+
+
+@pytest.fixture
+def wire(empty: Ground) -> Ground:
+    """A small graph on the server."""
+    build(empty, Shape())
+    return empty
+
+
+@pytest.fixture
+def actor(wire: Ground, request: pytest.FixtureRequest) -> Iterator[Actor]:
+    """A warm actor, with the configuration of the test's operation."""
+    operation: Operation = request.node.callspec.params["operation"]
+    with acting(wire, operation.config) as one:
+        warm(one)
+        yield one
+
+
+@pytest.mark.parametrize("operation", ALL, ids=str)
+def test_the_budget_holds_on_the_wire(operation: Operation, actor: Actor) -> None:
+    assert measured(actor, operation).lists == 0
+
+
+@pytest.mark.parametrize("operation", [INSERT], ids=str)
+def test_a_request_past_our_meter_is_seen(operation: Operation, actor: Actor, proxied_place: S3Place) -> None:
+    """Every operation above also compares our own count with the wire; here they must differ."""
+    with actor.measure() as gauge:
+        operation.act(actor.graph, actor.ground.tag())
+        proxied_place.object_store().get("graph.json")
+    with pytest.raises(AssertionError):
+        gauge.check_agreement()
+
+
+@pytest.mark.parametrize("depths", [(1, 100), pytest.param((1, 100, 1000), marks=pytest.mark.slow)])
+def test_flat_over_depth(depths: tuple[int, ...], wire: Ground) -> None:
+    seen = []
+    for depth in depths:
+        deepen(wire, depth)
+        costs: dict[str, Cost] = {}
+        for config in {one.config for one in FLAT}:
+            with acting(wire, config) as one:
+                warm(one)
+                costs |= {operation.name: measured(one, operation) for operation in FLAT if operation.config == config}
+        cold = Actor(wire)
+        with cold.measure() as gauge:
+            cold.open()
+        cold.close()
+        seen.append({**costs, "open": gauge.cost})
+    assert all(one == seen[0] for one in seen[1:]), "\n".join(map(str, seen))
+
+
+@pytest.mark.parametrize("tables", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_flat_over_tables_and_branches(tables: int, empty: Ground) -> None:
+    build(empty, Shape(tables=tables, branches=tables // 4))
+    for config in {one.config for one in FLAT}:
+        with acting(empty, config) as one:
+            warm(one)
+            for operation in FLAT:
+                if operation.config == config:
+                    measured(one, operation)
+
+
+@pytest.mark.parametrize("tables", [3, 200])
+def test_init(tables: int, empty: Ground) -> None:
+    actor = Actor(empty)
+    with actor.measure() as gauge:
+        actor.init(tables)
+    assert len(actor.open().graph.schema.catalog.types) == tables
+    actor.close()
+    Budget(gets=1, puts=4, total=6, hops=5, exactly=True).hold(gauge.cost, f"init of {tables} types")
+
+
+@pytest.mark.parametrize("read_only", [True, False], ids=["to read", "to write"])
+def test_cold_open(read_only: bool, wire: Ground) -> None:  # S144
+    actor = Actor(wire, read_only=read_only)
+    with actor.measure() as opening:
+        actor.open()
+    view = actor.graph.view()
+    with actor.measure() as reading:
+        rows = view.table("Note").to_arrow()
+    actor.close()
+    assert rows["text"].to_pylist() == ["here"]
+    Budget(gets=3, lists=1, puts=0 if read_only else 1, hops=3 + (not read_only), exactly=True).hold(
+        opening.cost, "cold open"
+    )
+    Budget(table_reads=5, hops=4).hold(reading.cost, "first row of a folded table")
+
+
+def test_the_birth_of_a_table_adds_four_requests(empty: Ground) -> None:
+    actor = Actor(empty, STAGED)
+    actor.init(3)
+    actor.open().graph.view()
+    with actor.measure() as gauge:
+        receipt = actor.graph.apply([InsertNode("Note", {"text": "first"})])
+    actor.close()
+    assert empty.has_record(receipt.commit_id)
+    assert gauge.cost.requests == 4 + 4, str(gauge.cost)
+
+
+def test_a_lost_race(wire: Ground) -> None:
+    with acting(wire) as slow, acting(wire) as fast:
+        warm(slow)
+        fast.graph.refresh()
+        fast.graph.apply([InsertNode("Note", {"text": "fast"})])
+        with slow.measure() as gauge:
+            receipt = slow.graph.apply([InsertNode("Note", {"text": "slow"})])
+    assert wire.has_record(receipt.commit_id)
+    Budget(puts=2, gets=16, hops=3).hold(gauge.cost, "insert that lost a race")
+
+
+@pytest.mark.parametrize("operation", [INSERT, INSERT_STAGED], ids=str)
+@pytest.mark.parametrize("method", ["GET", "LIST", "PUT"])
+def test_one_request_more_is_over_budget(operation: Operation, method: str, actor: Actor) -> None:
+    """S143."""
+    store = actor.backend.store
+    requests: dict[str, Callable[[], object]] = {
+        "GET": lambda: store.get("graph.json"),
+        "LIST": lambda: store.list("__manifest/"),
+        "PUT": lambda: store.put("schemas/spare.json", b""),
+    }
+
+    def act(graph: Graph, tag: str) -> object:
+        requests[method]()
+        return operation.act(graph, tag)
+
+    measured(actor, operation)
+    with pytest.raises(OverBudget, match=f" {method} instead of"):
+        measured(actor, replace(operation, act=act))
+
+
+@pytest.mark.parametrize("operation", [INSERT, INSERT_STAGED, BRANCH_CREATE], ids=str)
+@pytest.mark.parametrize("at_once", [None, EIGHT_WAY], ids=["unlimited", "eight at once"])
+def test_time_grows_with_hops_and_nothing_else(
+    operation: Operation, at_once: int | None, actor: Actor, s3_proxy: Proxy
+) -> None:
+    """`wall = compute + hops × latency`: the slope is the number of hops, so no request hides from the count."""
+    measured(actor, operation)
+    s3_proxy.max_concurrent = at_once
+    tags = iter([actor.ground.tag() for _ in range(32)])
+
+    def once() -> None:
+        operation.act(actor.graph, next(tags))
+
+    slope = s3_proxy.slope(once, (0.0, 0.1, 0.2), repeat=3)
+    budget = operation.budget_on(actor.ground)
+    assert budget.hops is not None
+    # Other work on the machine may be in the slope, but never a whole hop of it.
+    assert budget.hops - 0.7 < slope.hops < budget.hops + 0.7, slope
