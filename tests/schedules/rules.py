@@ -18,11 +18,11 @@ from omnigraph.lang.schema.arrow import system_fields
 from omnigraph.log import stream as stream_module
 from omnigraph.log.overlay import Overlay, OverlayTable
 from omnigraph.log.record import CommitRecord, Stub, WriteSet, decode_record
-from omnigraph.log.stream import record_key
+from omnigraph.log.stream import RecordStream, record_key
 from omnigraph.log.view import TableView
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.local import LocalStore
-from omnigraph.storage.store import ObjectMissing, PutResult
+from omnigraph.storage.store import PutResult
 from omnigraph.storage.tables import PinnedTable, StagedTable, TableStore
 from omnigraph.storage.tables import store as tables_module
 from omnigraph.storage.tables.durable import Durable
@@ -332,7 +332,6 @@ def _stub_forgets(patch: Patch) -> None:
             return found
         return Stub(replace(found.header, rid="?", members=()))
 
-    patch(outcome_module, "decode_record", forgetful)
     patch(stream_module, "decode_record", forgetful)
 
 
@@ -340,17 +339,17 @@ def _stub_forgets(patch: Patch) -> None:
 def _absent_is_lost(patch: Patch) -> None:
     """H24: a PUT without answer whose seq is absent did not land."""
 
-    def put_record(backend: Backend, record: CommitRecord, deadline: float) -> Any:
+    def put_record(backend: Backend, records: RecordStream, record: CommitRecord, deadline: float) -> Any:
         key = record_key(record.stream, record.seq)
         try:
             if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
                 return outcome_module.Landed()
         except Unavailable:
-            known = outcome_module._look(backend, key, record.rid)
+            known = outcome_module._look(records, record)
             if known is None:
                 raise
             return known
-        return outcome_module._look(backend, key, record.rid)
+        return outcome_module._look(records, record)
 
     patch(publish_module, "put_record", put_record)
 
@@ -359,18 +358,16 @@ def _absent_is_lost(patch: Patch) -> None:
 def _exists_is_mine(patch: Patch) -> None:
     """H25: "exists" without a record to read is taken for an own success."""
     look = outcome_module._look
-    patch(outcome_module, "_look", lambda backend, key, rid: look(backend, key, rid) or outcome_module.Landed())
+    patch(outcome_module, "_look", lambda records, record: look(records, record) or outcome_module.Landed())
 
 
 @_rule("rid-and-op-id")
 def _exists_is_theirs(patch: Patch) -> None:
     """H25, H39: "exists" always means that somebody else won: neither the rid nor the op_id is looked at."""
 
-    def look(backend: Backend, key: str, rid: str) -> Any:
-        try:
-            return outcome_module.Refused(decode_record(backend.store.get(key), key))
-        except ObjectMissing:
-            return None
+    def look(records: RecordStream, record: CommitRecord) -> Any:
+        found = records.read_ahead(record.seq)
+        return outcome_module.Refused(tuple(found)) if found else None
 
     patch(outcome_module, "_look", look)
     patch(publish_module, "_holds", lambda *_: False)
