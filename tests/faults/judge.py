@@ -84,8 +84,11 @@ class Judge:
             assert now == before, f"{told}: told {answer.error!r}, but it is there"
         return now == after
 
-    def finish(self, operation: Operation, uri: str, happened: bool, told: str) -> None:
-        """The caller tries again, as far as that is right, and then everybody goes on as if nothing had been."""
+    def finish(self, operation: Operation, uri: str, happened: bool, told: str, *, thorough: bool = True) -> None:
+        """The caller tries again, as far as that is right, and then everybody goes on as if nothing had been.
+
+        `thorough` reads every version of every table, which takes longer than all the rest.
+        """
         _, after = self.before_and_after(operation)
         process = Process(uri, **operation.config)
         try:
@@ -97,9 +100,9 @@ class Judge:
         finally:
             process.close()
         assert content_of(uri) == after, f"{told}: after the repetition"
-        self.go_on(uri, told)
+        self._go_on(uri, told, thorough=thorough)
 
-    def go_on(self, uri: str, told: str) -> None:
+    def _go_on(self, uri: str, told: str, *, thorough: bool) -> None:
         """The next operations of a new process work, and no chain or pin is damaged."""
         process = Process(uri)
         try:
@@ -107,7 +110,7 @@ class Judge:
             next_write(graph)
             graph.fold()
             assert "Zoe" in graph.table("Person").to_arrow(["name"])["name"].to_pylist()
-            found = structure_violations(graph._site)
+            found = structure_violations(graph._site) if thorough else []
             assert not found, f"{told}: {found}"
         finally:
             process.close()

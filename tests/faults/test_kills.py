@@ -1,0 +1,79 @@
+"""SIGKILL at every effect and at every named point of every operation; the next process needs no repair (S42–S46, S65).
+
+A child costs a second, so the default run kills at places that the printed seed picks; `slow` kills at all of them.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
+from tests.faults.judge import DIED, Answer, Judge
+from tests.faults.operations import OPERATIONS, Operation
+from tests.faults.workers import run_until_killed
+from tests.support.processes import Workers
+
+_KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
+_SAMPLES = 12
+_AT_ONCE = 4
+
+Place = tuple[Operation, dict[str, Any]]
+
+
+def _killed_at_effects(judge: Judge, operation: Operation) -> list[Place]:
+    count = judge.requests(operation, lambda n: FaultPlan.at(n, Fault.FAIL_BEFORE, kinds=EFFECTS, times=None))
+    return [(operation, {"fault": fault.value, "n": n}) for fault in _KILLS for n in range(1, count + 1)]
+
+
+def _killed_at_points(operation: Operation) -> list[Place]:
+    return [(operation, {"point": point}) for point in operation.points]
+
+
+def _kill_all(judge: Judge, places: Sequence[Place], folder: Path) -> None:
+    """Children of a few at a time: each must die where it was told to, and its graph must be whole."""
+    for start in range(0, len(places), _AT_ONCE):
+        some = places[start : start + _AT_ONCE]
+        uris = [judge.start(operation, folder / str(start + number)) for number, (operation, _) in enumerate(some)]
+        args = [
+            {"uri": uri, "operation": operation.name, **how} for uri, (operation, how) in zip(uris, some, strict=True)
+        ]
+        with Workers(run_until_killed, len(some), args_of=args) as workers:
+            workers.start()
+            results = workers.wait(check=False)
+        for result, uri, (operation, how) in zip(results, uris, some, strict=True):
+            told = f"{operation} killed at {how}"
+            assert result.exit_code == -signal.SIGKILL, f"{told}: it lived on, {result.value} {result.error}"
+            judge.finish(operation, uri, judge.check(operation, uri, DIED, told), told)
+
+
+def test_killed_at_some_place(judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+    """S42–S46, S65"""
+    chance = random.Random(f"{sweep_seed}/kills")
+    at_effects = [place for one in OPERATIONS for place in _killed_at_effects(judge, one)]
+    at_points = [place for one in OPERATIONS for place in _killed_at_points(one)]
+    _kill_all(judge, [*chance.sample(at_effects, _SAMPLES // 2), *chance.sample(at_points, _SAMPLES // 2)], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_killed_at_every_place(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+    """S42–S46, S65"""
+    _kill_all(judge, [*_killed_at_effects(judge, operation), *_killed_at_points(operation)], tmp_path)
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.keyed], ids=str)
+def test_killed_between_record_and_answer(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+    """The commit is there, nobody was told, and the client key says so. S46"""
+    uri = judge.start(operation, tmp_path / "graph")
+    args = {"uri": uri, "operation": operation.name, "fault": Fault.KILL_AFTER.value}
+    with Workers(run_until_killed, 1, args) as workers:
+        workers.start()
+        assert workers.wait(check=False)[0].exit_code == -signal.SIGKILL
+    assert judge.check(operation, uri, Answer(), "killed after the record"), "the record is what makes it happen"
+    judge.finish(operation, uri, True, "killed after the record")

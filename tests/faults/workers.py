@@ -1,0 +1,37 @@
+"""What dies in child processes: one operation each, killed at an exact place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
+from tests.faults.ground import Process
+from tests.faults.judge import attempt
+from tests.faults.operations import BY_NAME
+from tests.support.processes import Link
+
+
+def run_until_killed(
+    link: Link,
+    *,
+    uri: str,
+    operation: str,
+    fault: str | None = None,
+    n: int = 1,
+    point: str | None = None,
+    options: dict[str, str] | None = None,
+) -> bool:
+    """Run the operation; die at its n-th effect, or at the n-th visit of a named point. True if it was acknowledged.
+
+    With neither, the test kills from outside.
+    """
+    one = BY_NAME[operation]
+    process = Process(uri, options, hasty=options is None, **one.config)
+    prepared: Any = one.prepare(process)
+    if fault is not None:
+        process.arm(FaultPlan.at(n, Fault(fault), kinds=EFFECTS))
+    if point is not None:
+        process.pauses.crash_at(point, n)
+    link.ready()
+    answer = attempt(process, one, prepared)
+    return answer.is_positive
