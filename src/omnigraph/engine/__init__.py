@@ -1,0 +1,1 @@
+"""Runs plans on one machine: DuckDB over Arrow, with scans, expansions and searches of its own."""

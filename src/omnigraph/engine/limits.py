@@ -1,0 +1,92 @@
+"""What one query may use, and how it is stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from omnigraph.clock import Clock
+from omnigraph.errors import InvalidInput, OmnigraphError
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """Bounds of one query; each is refused with its name, the bound and the value."""
+
+    memory_bytes: int = 1 << 30
+    timeout_s: float = 60.0
+    hop_ceiling: int = 16
+
+
+def exceeded(limit: str, bound: float, value: float | None, message: str, advice: str) -> OmnigraphError:
+    return InvalidInput(message, code="limit_exceeded", advice=advice, limit=limit, bound=bound, value=value)
+
+
+class Deadline:
+    """The end of a query's time. Steps in Python ask it between batches; an engine is interrupted by a timer."""
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._ends = clock.monotonic() + timeout_s
+        self._cancelled = threading.Event()
+
+    @property
+    def left_s(self) -> float:
+        return self._ends - self._clock.monotonic()
+
+    def cancel(self) -> None:
+        """Stop the query from another thread, at its next step."""
+        self._cancelled.set()
+
+    def check(self) -> None:
+        if self._cancelled.is_set():
+            raise InvalidInput("the query was cancelled", code="cancelled")
+        if self.left_s <= 0:
+            raise self.error()
+
+    def error(self) -> OmnigraphError:
+        return exceeded(
+            "query_timeout_s",
+            self._timeout_s,
+            None,
+            f"the query took longer than {self._timeout_s:g} s",
+            "Narrow the query, or raise the limit",
+        )
+
+    @contextmanager
+    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        """Call `interrupt` if the time ends inside the block."""
+        self.check()
+        timer = threading.Timer(self.left_s, interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+class Budget:
+    """Bytes that the steps of one query hold together."""
+
+    def __init__(self, bound_bytes: int) -> None:
+        self.bound_bytes = bound_bytes
+        self._used = 0
+
+    def take(self, size_bytes: int) -> None:
+        self._used += size_bytes
+        if self._used > self.bound_bytes:
+            raise exceeded(
+                "query_memory_bytes",
+                self.bound_bytes,
+                self._used,
+                f"the query needs more than {self.bound_bytes} bytes of memory",
+                "Narrow the query, or raise the limit",
+            )
+
+    @property
+    def left_bytes(self) -> int:
+        return max(0, self.bound_bytes - self._used)
