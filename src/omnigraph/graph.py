@@ -83,7 +83,9 @@ class Graph:
     def at(self, commit_id: str) -> GraphView:
         """The graph at a commit of any branch."""
         stream, seq = parse_commit_id(commit_id)
-        return self._view_of(self._site.records(stream).record(seq), names=self.view().catalog)
+        # Names as this handle knows them: an old commit must be readable even if the newest record is not.
+        names = self._site.catalogs.get(self._branch.publisher.head.schema)
+        return self._view_of(self._site.records(stream).record(seq), names)
 
     def snapshot(self) -> dict[str, Any]:
         return {"branch": self.branch_name, **self.view().snapshot()}
