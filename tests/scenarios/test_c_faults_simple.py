@@ -59,6 +59,7 @@ from tests.support.s3 import S3Place
 RECORD_PUT: dict[str, Any] = {"kinds": [RequestKind.PUT], "key_classes": [KeyClass.RECORD]}
 THREE_TABLES = (person("ada", 36), company("acme", 3), works_at("ada", "acme"))
 BEFORE_RECORD = ("write.captured", "write.validated", "write.staged", "write.before-record")
+CRASHES = list(itertools.product(BEFORE_RECORD, [*BEFORE_RECORD, "write.after-record"]))
 
 
 def _sizes(bed: Bed) -> list[int]:
@@ -409,9 +410,7 @@ def _crash(process: Process, window: str) -> None:
     process.crash_at(window, partial(process.apply, *THREE_TABLES, client_key="once"))
 
 
-@pytest.mark.parametrize(
-    "windows", itertools.product(BEFORE_RECORD, [*BEFORE_RECORD, "write.after-record"]), ids="+".join
-)
+@pytest.mark.parametrize("windows", CRASHES, ids="+".join)
 def test_s55_two_crashes_in_a_row_at_every_window(local_bed: Bed, windows: tuple[str, str]) -> None:
     """The client repeats with its key until it is answered: one commit, wherever the two crashes were."""
     for window in windows:
