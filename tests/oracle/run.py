@@ -24,7 +24,7 @@ from tests.support.processes import WorkerFailed, WorkerResult, Workers
 
 _WORKER = "tests.oracle.worker:run"
 _PATIENCE = 6
-_LIFE_S = (1.0, 8.0)
+_LIFE_S = (2.0, 9.0)
 
 
 @dataclass(frozen=True)

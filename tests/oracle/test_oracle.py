@@ -20,6 +20,7 @@ def _passed(verdict: Verdict, least: int) -> None:
         "fold": least // 30,
         "staged": least // 30,
         "kills": 4,
+        "groups": 1,
         "fork": 1,
         "read": 1,
         "answer nothing": 1,
@@ -34,8 +35,8 @@ def _passed(verdict: Verdict, least: int) -> None:
 def test_random_histories_are_serial(tmp_path: Path, sweep_seed: int) -> None:
     """Four processes, killed and restarted, with lost, late and false answers and random folding. H1–H41"""
     print(f"seed {sweep_seed}")
-    least = 150
-    trial = Trial(str(tmp_path / "graph"), None, tmp_path / "diaries", sweep_seed, seconds=18.0, least=least)
+    least = 80
+    trial = Trial(str(tmp_path / "graph"), None, tmp_path / "diaries", sweep_seed, seconds=20.0, least=least)
     _passed(run_trial(trial), least)
 
 
@@ -61,3 +62,49 @@ def test_long_random_histories_on_s3_are_serial(tmp_path: Path, s3_place: S3Plac
     least = 150
     trial = Trial(s3_place.uri, s3_place.storage_options, tmp_path / "diaries", sweep_seed, seconds=75.0, least=least)
     _passed(run_trial(trial), least)
+
+
+NOTICED_BY_CHANCE = [
+    "stamps",
+    "tombstone",
+    "supersede",
+    "restage-lookup",
+    "pin-cas",
+    "own-change-only",
+    "unique-claims",
+    "card-claims",
+    "references",
+    "phantom",
+    "negative-is-fresh",
+    "write-set",
+]
+NEEDS_FAULTS = ["exists-is-no-answer", "rid-and-op-id"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("rule", NOTICED_BY_CHANCE + NEEDS_FAULTS)
+def test_a_missing_rule_is_noticed(tmp_path: Path, sweep_seed: int, rule: str) -> None:
+    """The workers run without one rule; the oracle must find out. For the other rules see tests/schedules."""
+    for seed in range(sweep_seed, sweep_seed + 4):
+        print(f"seed {seed}")
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        verdict = run_trial(
+            Trial(
+                str(folder / "graph"),
+                None,
+                folder / "diaries",
+                seed,
+                seconds=12.0,
+                least=150,
+                processes=3,
+                kills=False,
+                faults=rule in NEEDS_FAULTS,
+                broken=rule,
+            )
+        )
+        if verdict.violations:
+            print(verdict)
+            return
+    pytest.fail(f"nobody missed {rule}")

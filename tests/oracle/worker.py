@@ -35,6 +35,7 @@ from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from omnigraph.storage.store import ObjectMissing
+from omnigraph.storage.throttle import ThrottledStore
 from omnigraph.write.plan import WriteOptions
 from omnigraph.write.site import Site
 from tests.oracle.model import KINDS, digest
@@ -225,13 +226,15 @@ def run(
     chance = random.Random(seed)
     plan = _faults(random.Random(f"{seed}/faults")) if faults else FaultPlan.none()
     config = _config(chance)
-    backend = make_backend(uri, options, config, wrap=lambda store: FaultyStore(store, plan))
+    # A slow store lets plans gather behind the one that is on its way, and other processes get in between.
+    latency_s = chance.choice([0.0, 0.004, 0.012])
+    backend = make_backend(uri, options, config, wrap=lambda store: FaultyStore(ThrottledStore(store, latency_s), plan))
     observed = Site.open(make_backend(uri, options, config), read_only=True)
     site = Site.open(backend, read_only=False)
     book = Diary(diary)
     actors = [
         Actor(f"{name}.{number}", site, Observer(observed), book, f"{seed}/{number}")
-        for number in range(chance.choice([1, 1, 2, 3]))
+        for number in range(chance.choice([1, 2, 4]))
     ]
     link.ready()
     failures: list[BaseException] = []
