@@ -17,6 +17,10 @@ _WRITES = frozenset({"WRITE", "PUT", "COPY", "DELETE", "DELETE_MANY", "PART_STAR
 class OverBudget(AssertionError):
     """An operation cost more than it may."""
 
+    def __init__(self, message: str, cost: Cost) -> None:
+        super().__init__(message)
+        self.cost = cost
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -113,7 +117,7 @@ class Budget:
         """Raise OverBudget unless `cost` is within this budget."""
         breaches = self.breaches(cost)
         if breaches:
-            raise OverBudget(f"{what}: {'; '.join(breaches)}. It cost {cost}")
+            raise OverBudget(f"{what}: {'; '.join(breaches)}. It cost {cost}", cost)
 
     def _limits(self, cost: Cost) -> list[tuple[str, int, int, bool]]:
         limits = [

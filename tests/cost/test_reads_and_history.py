@@ -67,7 +67,7 @@ def test_an_old_commit_is_one_get(seq: int, ground_of: GroundOf, act_on: Act) ->
     with actor.measure() as gauge:
         count = actor.graph.at(f"{stream}.{seq}").table("Person").count()
     assert count == 3
-    Budget(gets=2, table_reads=2, hops=2).hold(gauge.cost, f"open of commit {seq}")
+    Budget(gets=1, table_reads=2, hops=1).hold(gauge.cost, f"open of commit {seq}")
 
 
 def test_a_thousand_commits_are_listed_with_one_get_in_32(ground_of: GroundOf, act_on: Act) -> None:

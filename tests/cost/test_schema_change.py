@@ -18,7 +18,7 @@ MANY_ROWS = 100_000
 
 def _fill(actor: Actor, rows: int) -> None:
     """So many notes in a table, published as a plan: statements would take longer than everything else here."""
-    txn = actor.graph._branch.writer.capture()
+    branch = actor.graph._branch
     note = actor.graph.schema.catalog.node("Note")
     assert note is not None
     schema = arrow_schema(note)
@@ -26,8 +26,8 @@ def _fill(actor: Actor, rows: int) -> None:
     columns = {"id": pa.array(ids, pa.utf8()), note.by_name["text"].id: pa.array(ids, pa.utf8())}
     data = pa.table({name: columns[name] for name in schema.names}, schema=schema)
     action = TableAction(note.id, schema, data, inserted=rows, present_ids=())
-    plan = PublishPlan("load", actor.backend.ids.ulid(), txn.record, actions=(action,))
-    assert actor.graph._branch.writer.run_once(plan, WriteOptions()).commit_id is not None
+    plan = PublishPlan("load", actor.backend.ids.ulid(), branch.publisher.refresh(), actions=(action,))
+    assert branch.writer.run_once(plan, WriteOptions()).commit_id is not None
 
 
 def _cost_of_adding(path: Path, rows: int) -> Cost:

@@ -1,0 +1,1 @@
+"""Measurements of this machine: `python -m bench`. See README.md in this folder."""

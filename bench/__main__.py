@@ -1,0 +1,33 @@
+"""`python -m bench [writes|imports] [--quick]`: run measurements, print tables, keep the numbers as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import imports, writes
+from bench.report import Report, save
+
+PARTS = {"writes": writes.run, "imports": imports.run}
+RESULTS = Path(__file__).with_name("results")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("part", nargs="*", choices=[*PARTS, []], help="what to measure; everything by default")
+    parser.add_argument("--quick", action="store_true", help="smaller shapes and fewer repetitions")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the JSON files")
+    options = parser.parse_args()
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    for name in options.part or PARTS:
+        report = Report(name, console)
+        PARTS[name](report, quick=options.quick)
+        console.print(f"[dim]{save(report, options.results)}[/dim]")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,56 @@
+"""How long it takes until the library and the command line are there, against importing pyarrow alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.report import Report
+from bench.timing import seconds
+
+LIMIT = 3.0
+"""The promise: at most so many times the import of pyarrow, on which everything here stands."""
+
+_PYTHON = [sys.executable, "-c"]
+COMMANDS: dict[str, Sequence[str]] = {
+    "import pyarrow": [*_PYTHON, "import pyarrow"],
+    "import omnigraph": [*_PYTHON, "import omnigraph"],
+    "import omnigraph and use it": [*_PYTHON, "import omnigraph; omnigraph.open"],
+    "omnigraph --help": [str(Path(sys.executable).with_name("omnigraph")), "--help"],
+}
+HEAVY = ("lance", "pyspark", "pandas", "duckdb", "obstore", "typer", "rich")
+
+
+def run(report: Report, *, quick: bool) -> None:
+    best = best_s(5 if quick else 15)
+    base_s = best["import pyarrow"]
+    rows = [
+        {
+            "command": name,
+            "seconds": spent,
+            "ratio": spent / base_s,
+            "promised": "" if spent is base_s else f"≤ {LIMIT:g}",
+        }
+        for name, spent in best.items()
+    ]
+    report.add("Start-up", rows, "the best of several runs, taken in turns")
+    report.add(
+        "Modules that `import omnigraph` loads", [{"module": name, "loaded": name in loaded()} for name in HEAVY]
+    )
+
+
+def best_s(repeat: int) -> dict[str, float]:
+    """The shortest time of each command. They take turns, so that a busy moment of the machine hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(repeat + 1):
+        for name, command in COMMANDS.items():
+            times[name].append(seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)))  # noqa: B023
+    return {name: min(spent[1:]) for name, spent in times.items()}
+
+
+def loaded() -> set[str]:
+    """Top-level packages in memory after `import omnigraph`."""
+    script = "import sys, omnigraph; print(*{name.partition('.')[0] for name in sys.modules})"
+    return set(subprocess.run([*_PYTHON, script], check=True, capture_output=True, text=True).stdout.split())
