@@ -1,0 +1,109 @@
+"""Breadth-first reachability for many sources at once, over integer-coded edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.engine.limits import Budget, Deadline
+
+Codes = npt.NDArray[np.int64]
+
+#: Marks of visited nodes held at a time: sources are done in groups of this many bytes.
+_MARKS_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """Neighbours by node: those of node n are `targets[starts[n]:starts[n + 1]]`."""
+
+    starts: Codes
+    targets: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, left: npt.NDArray[np.int32], right: npt.NDArray[np.int32], nodes: int) -> Adjacency:
+        """From pairs; repeated pairs stay repeated."""
+        order = np.argsort(left, kind="stable")
+        counts = np.bincount(left, minlength=nodes)
+        starts = np.zeros(nodes + 1, np.int64)
+        np.cumsum(counts, out=starts[1:])
+        return cls(starts, right[order])
+
+    @property
+    def nodes(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.starts.nbytes + self.targets.nbytes)
+
+    def neighbours(self, nodes: Codes) -> tuple[Codes, Codes]:
+        """For every neighbour of every node: the place of the node in the input, and the neighbour."""
+        begins = self.starts[nodes]
+        counts = self.starts[nodes + 1] - begins
+        places = np.repeat(np.arange(len(nodes)), counts)
+        ends = np.cumsum(counts)
+        offsets = np.arange(len(places)) - np.repeat(ends - counts, counts)
+        return places, self.targets[np.repeat(begins, counts) + offsets].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Pairs of source and destination. `cut`: something was left beyond the last hop."""
+
+    sources: Codes
+    targets: Codes
+    cut: bool
+
+
+def reach(
+    graph: Adjacency, sources: Codes, low: int, high: int, deadline: Deadline, budget: Budget, *, look_beyond: bool
+) -> Reached:
+    """Every node whose shortest distance from a source is in `low..high`, each pair once.
+
+    A source reaches itself only through a loop, at distance 1.
+    """
+    group = max(1, _MARKS_BYTES // max(1, graph.nodes))
+    parts: list[tuple[Codes, Codes]] = []
+    cut = False
+    for at in range(0, len(sources), group):
+        found, more = _group(graph, sources[at : at + group], low, high, deadline, look_beyond)
+        cut = cut or more
+        for pair in found:
+            budget.take(pair[0].nbytes + pair[1].nbytes)
+        parts += found
+    if not parts:
+        empty = np.zeros(0, np.int64)
+        return Reached(empty, empty, cut)
+    return Reached(np.concatenate([one[0] for one in parts]), np.concatenate([one[1] for one in parts]), cut)
+
+
+def _group(
+    graph: Adjacency, sources: Codes, low: int, high: int, deadline: Deadline, look_beyond: bool
+) -> tuple[list[tuple[Codes, Codes]], bool]:
+    nodes = graph.nodes
+    seen = np.zeros(len(sources) * nodes, np.bool_)
+    places, frontier = np.arange(len(sources)), sources
+    seen[places * nodes + frontier] = True
+    found: list[tuple[Codes, Codes]] = []
+    for depth in range(1, high + 1):
+        deadline.check()
+        at, targets = graph.neighbours(frontier)
+        owners = places[at]
+        if depth == low == 1:
+            own = np.unique(owners[targets == sources[owners]])
+            found.append((sources[own], sources[own]))
+        keys = owners * nodes + targets
+        keys = np.unique(keys[~seen[keys]])
+        seen[keys] = True
+        places, frontier = keys // nodes, keys % nodes
+        if depth >= low:
+            found.append((sources[places], frontier))
+        if not len(frontier):
+            return found, False
+    if not look_beyond:
+        return found, False
+    at, targets = graph.neighbours(frontier)
+    return found, bool((~seen[places[at] * nodes + targets]).any())
