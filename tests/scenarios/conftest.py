@@ -94,5 +94,11 @@ def local_bed(request: pytest.FixtureRequest, local_place: Place, fold: str) -> 
 
 
 @pytest.fixture
+def moto_bed(request: pytest.FixtureRequest, moto_place: Place, fold: str) -> Iterator[Bed]:
+    """A new graph in a bucket."""
+    yield from _made(request, moto_place, fold)
+
+
+@pytest.fixture
 def race_bed(request: pytest.FixtureRequest, racing_place: Place, fold: str) -> Iterator[Bed]:
     yield from _made(request, racing_place, fold)

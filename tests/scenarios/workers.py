@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import omnigraph
@@ -12,6 +13,7 @@ from omnigraph.config import Config
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph, make_backend
 from omnigraph.storage.pauses import ControlledPauses
+from omnigraph.storage.throttle import ThrottledStore
 from omnigraph.write.site import Site
 from tests.scenarios.bed import SCHEMA, company, person, wait_until, works_at
 from tests.support.processes import Link
@@ -99,3 +101,53 @@ def init_graph(link: Link, *, uri: str) -> str:
         return omnigraph.init(uri, SCHEMA, config=_config({})).graph_id
     except OmnigraphError as error:
         return error.code
+
+
+def write_rows(link: Link, *, uri: str, config: dict[str, Any], rows: int, threads: int) -> int:
+    """Several threads on one handle insert rows, reporting each that was acknowledged or refused with a typed error."""
+    graph = omnigraph.open(uri, config=_config(config))
+    link.ready()
+    failures: list[BaseException] = []
+
+    def write(thread: int) -> None:
+        try:
+            for number in range(rows):
+                name = f"w{link.index}-{thread}-{number}"
+                _write_and_tell(link, graph, name, number)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    running = [threading.Thread(target=write, args=(thread,)) for thread in range(threads)]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join()
+    if failures:
+        raise failures[0]
+    return rows * threads
+
+
+def _write_and_tell(link: Link, graph: Graph, name: str, number: int) -> None:
+    started_s = time.monotonic()
+    try:
+        done = graph.apply([person(name, number)])
+    except OmnigraphError as error:
+        if not error.retryable:
+            raise
+        link.send(refused=name, code=error.code, seconds=time.monotonic() - started_s)
+    else:
+        link.send(row=name, commit_id=done.commit_id, attempts=done.attempts, seconds=time.monotonic() - started_s)
+
+
+def write_for_a_while(link: Link, *, uri: str, config: dict[str, Any], latency_s: float, duration_s: float) -> int:
+    """Commit again and again over a slow store; how many landed before the time was up."""
+    backend = make_backend(uri, None, _config(config), wrap=lambda store: ThrottledStore(store, latency_s))
+    site = Site.open(backend, read_only=False)
+    graph = Graph(site, site.branch("main"))
+    link.ready()
+    end_s, landed = time.monotonic() + duration_s, 0
+    while time.monotonic() < end_s:
+        graph.apply([person(f"w{link.index}", landed)])
+        landed += 1
+    return landed
