@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -13,6 +13,10 @@ from weakref import WeakValueDictionary
 from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, InvalidInput, Unsupported
+from omnigraph.history.diff import Change, diff
+from omnigraph.history.feed import Feed, FeedLimits, Page
+from omnigraph.history.merge import Merge, MergeOptions, Resolution
+from omnigraph.history.report import MergeReport
 from omnigraph.lang.query.script import MutationScript, pick_query
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.model import Catalog
@@ -168,6 +172,24 @@ class Graph:
         done = self._branch.folder.fold(self._holder)
         return done.commit_id if done else None
 
+    def diff(
+        self,
+        old: str,
+        new: str | None = None,
+        *,
+        kinds: Collection[str] = (),
+        types: Collection[str] = (),
+        ops: Collection[str] = (),
+    ) -> Iterator[Change]:
+        """What changed from `old` to `new`: commits or branches; by default up to this branch as it is now."""
+        before, after = self._state(old), self._state(new)
+        return diff(before, after, kinds=kinds, types=types, ops=ops)
+
+    def changes(self, since: str | None = None, *, limits: FeedLimits | None = None) -> Page:
+        """Commits of this branch after the cursor `since`, each with its changes, and the cursor to go on from."""
+        site = self._site
+        return Feed(site.backend, site.catalogs, self._branch.publisher.records, limits or FeedLimits()).page(since)
+
     def refresh(self) -> str:
         """Look for newer commits now. The newest commit's id."""
         return self.view(fresh=True).commit_id
@@ -189,6 +211,14 @@ class Graph:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _state(self, name: str | None) -> Snapshot:
+        """A commit, or the newest commit of a branch."""
+        if name is None:
+            return self.view().state
+        found = self.branch._resolve(name)
+        record = found if isinstance(found, CommitRecord) else found.publisher.refresh()
+        return self._view_of(record).state
 
     def _script(
         self, source: str, params: Sequence[Mapping[str, Any]], name: str | None, *, strict: bool
@@ -280,6 +310,42 @@ class Branches:
         """Delete the branch. Its commits stay readable by id; branches made from it live on."""
         self._graph._for_writing()
         self._graph._site.delete_branch(name, WriteOptions(actor, message))
+
+    def merge(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        cell_level: bool = False,
+        resolve: Resolution | None = None,
+        per_entity: Mapping[tuple[str, str], Resolution] | None = None,
+        dry_run: bool = False,
+        delete_branch: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+    ) -> MergeReport:
+        """Merge the newest commit of `source` into `into` (by default this handle's branch), in one commit.
+
+        Raises MergeConflict with all conflicts and writes nothing if there are any that no resolution settles.
+        """
+        site = self._graph._site
+        if not dry_run:
+            self._graph._for_writing()
+        target = self._graph._branch if into is None else site.branch(into)
+        if source == target.name:
+            raise InvalidInput(f"branch {source!r} cannot be merged into itself", code="self_merge", branch=source)
+        head = site.branch(source).publisher.refresh()
+        options = MergeOptions(cell_level, resolve, per_entity or {})
+        merge = Merge(site.backend, site.catalogs, site.records, head, options)
+        if dry_run:
+            return MergeReport.preview(target.writer.preview(merge))
+        write = WriteOptions(actor, message or f"merge {source}", client_key, if_commit)
+        receipt = target.writer.run(merge, write, self._graph._holder if into is None else None)
+        if delete_branch:
+            site.delete_branch(source, WriteOptions(actor, message))
+        return MergeReport.of(receipt)
 
     def _resolve(self, source: str | None) -> Branch | CommitRecord:
         site = self._graph._site

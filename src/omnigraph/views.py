@@ -82,6 +82,11 @@ class GraphView:
         return self._snapshot.commit_id
 
     @property
+    def state(self) -> Snapshot:
+        """What engines read."""
+        return self._snapshot
+
+    @property
     def catalog(self) -> Catalog:
         """The compiled schema of this commit."""
         return self._snapshot.catalog

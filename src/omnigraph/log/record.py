@@ -142,6 +142,7 @@ class CommitRecord:
     trail: tuple[Header, ...] = ()
     gc: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] | None = None  # facts that belong to one kind only, such as a recovery's audit
+    crossing_seq: int = 0  # the newest record up to here that has a parent in another stream, or the stream's birth
 
     @property
     def stream(self) -> str:
@@ -194,6 +195,7 @@ class CommitRecord:
             **_header_json(self.header),
             "epoch": [self.epoch.n, self.epoch.holder],
             "content_seq": self.content_seq,
+            "crossing_seq": self.crossing_seq,
             "pins": {t: [p.version, p.rows, p.size_bytes, p.fragments, p.changed_seq] for t, p in self.pins.items()},
             "touched": {t: _touched_json(one) for t, one in self.touched.items()},
             "W": {"wild": sorted(self.writes.wild), "scopes": sorted(self.writes.scopes)},
@@ -324,4 +326,5 @@ def _record_of(header: Header, head: Mapping[str, Any], body: memoryview) -> Com
         trail=tuple(_header_of(one) for one in head["trail"]),
         gc=head.get("gc"),
         extra=head.get("extra"),
+        crossing_seq=head["crossing_seq"],
     )

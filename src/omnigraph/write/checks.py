@@ -38,7 +38,7 @@ def check_changes(
         if after:
             probes += [partial(_unique, one, columns, state, after) for columns in one.uniques]
         gone = [change.id for change in rows if change.after is None]
-        if one.kind == "node" and gone and state.overwritten:
+        if one.kind == "node" and gone and state.must_leave_no_edges:
             probes += [partial(_inbound, one, edge, state_of, gone) for edge in catalog.edges_at(one.id)]
         if one.kind == "edge":
             ends = dict.fromkeys(end for end in (one.source, one.target) if end is not None)

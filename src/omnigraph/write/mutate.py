@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +13,7 @@ from omnigraph.log.record import Kind
 from omnigraph.log.snapshot import no_such_type
 from omnigraph.plan.predicate import column_of, exact_ids, to_expression
 from omnigraph.storage.backend import Backend
-from omnigraph.write.checks import check_changes
-from omnigraph.write.claims import claim_changes
-from omnigraph.write.footprint import FootprintBuilder
+from omnigraph.write.change_set import ChangeSet
 from omnigraph.write.plan import PublishPlan, Receipt, WriteTxn
 from omnigraph.write.table_state import Row, TableState
 
@@ -77,8 +74,8 @@ class MutationRun:
         self._op_id = op_id
         self._fresh = fresh
         self._executed = 0
-        self._states: dict[str, TableState] = {}
-        self._claims = FootprintBuilder()
+        self._changes = ChangeSet(backend, txn)
+        self._claims = self._changes.claims
 
     def execute_all(self, statements: Sequence[Statement]) -> None:
         """Run the statements in order; each sees what the earlier ones did."""
@@ -90,9 +87,7 @@ class MutationRun:
             self._execute(statement, insert)
 
     def state(self, one: TypeDef) -> TableState:
-        if one.id not in self._states:
-            self._states[one.id] = TableState(one, self._txn.view(one))
-        return self._states[one.id]
+        return self._changes.state(one)
 
     def _resolve(self, statement: Statement, place: int) -> _Insert | None:
         if isinstance(statement, InsertNode):
@@ -110,12 +105,11 @@ class MutationRun:
 
     def _fetch_inserted(self, inserts: Sequence[_Insert | None]) -> None:
         """The rows that upserts may meet: one read per type, all types at once."""
-        wanted: defaultdict[str, list[str]] = defaultdict(list)
+        wanted: dict[str, tuple[TableState, list[str]]] = {}
         for one in inserts:
             if one is not None and not one.minted:
-                self.state(one.type)
-                wanted[one.type.id].append(one.id)
-        self._backend.in_parallel(lambda item: self._states[item[0]].fetch(item[1]), wanted.items())
+                wanted.setdefault(one.type.id, (self.state(one.type), []))[1].append(one.id)
+        self._backend.in_parallel(lambda item: item[0].fetch(item[1]), wanted.values())
 
     def _execute(self, statement: Statement, insert: _Insert | None) -> None:
         if insert is not None:
@@ -126,7 +120,7 @@ class MutationRun:
             self._execute_delete(statement)
         elif isinstance(statement, Overwrite):
             self._execute_overwrite(statement)
-        changed = sum(state.pending_count for state in self._states.values())
+        changed = self._changes.row_count
         limit = self._backend.config.mutation_max_rows
         if changed > limit:
             raise InvalidInput(
@@ -139,23 +133,10 @@ class MutationRun:
             )
 
     def finish(self) -> PublishPlan | Receipt:
-        changes = {table: list(state.changes()) for table, state in list(self._states.items())}
-        changes = {table: rows for table, rows in changes.items() if rows}
-        for table, state in self._states.items():
-            for row_id in state.looked_up_ids:
-                self._claims.read(table, "row", row_id)
-        if not changes:
+        if not self._changes.changes:
             return Receipt(None, _NOTHING)
-        actions = tuple(self._states[table].action(rows) for table, rows in changes.items())
-        check_changes(self._backend, self._txn.catalog, self.state, changes, actions)
-        claim_changes(self._claims, self._txn.catalog, changes)
-        return PublishPlan(
-            kind=Mutation.kind,
-            op_id=self._op_id,
-            base=self._txn.record,
-            footprint=self._claims.build(),
-            actions=actions,
-        )
+        self._changes.check()
+        return self._changes.plan(Mutation.kind, self._op_id)
 
     def _insert(self, one: TypeDef, values: Mapping[str, Any], place: int, *, strict: bool) -> _Insert:
         given = _converted(one, values)

@@ -85,6 +85,7 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
         trail=_next_trail(previous),
         gc=first.gc,
         extra=first.extra,
+        crossing_seq=seq if first.merged else previous.crossing_seq,
     )
 
 

@@ -95,6 +95,10 @@ class Writer:
             _check_precondition(head, options.if_commit)
         return WriteTxn(self._snapshot(head)), replay
 
+    def preview(self, operation: Operation) -> PublishPlan | Receipt:
+        """What the operation would do to the newest state. Nothing is written."""
+        return operation.prepare(WriteTxn(self._snapshot(self._publisher.refresh())))
+
     def run_once(self, plan: PublishPlan, options: WriteOptions, holder: str | None = None) -> Receipt:
         """Publish what was prepared on a captured state, or raise: the caller acted on what it read there."""
         base = plan.base

@@ -41,6 +41,7 @@ class TableState:
         self._alive: dict[str, bool] = {}
         self._overlay: OverlayTable | None = None
         self.overwritten = False
+        self.must_leave_no_edges = False  # removed nodes take no edges along, so none may be left
 
     @property
     def pending_count(self) -> int:
@@ -99,7 +100,7 @@ class TableState:
         self._learn(self._current_view().scan().to_pylist())
         self._pending = {row_id: None for row_id, row in self._committed.items() if row is not None}
         self._overlay = None
-        self.overwritten = True
+        self.overwritten = self.must_leave_no_edges = True
 
     def select(self, where: pc.Expression) -> list[Row]:
         """Rows that match now, committed and pending."""

@@ -5,6 +5,7 @@ record does. Lance checks nothing when it makes one (no conflict, no key), so ex
 (`TableStore.commit`), it takes a pinned handle, and everything it applies was computed against that very pin.
 """
 
+from omnigraph.storage.tables.difference import candidate_ids
 from omnigraph.storage.tables.indexing import IndexSpec
 from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.pinned import IndexInfo, PinnedTable
@@ -22,6 +23,7 @@ __all__ = [
     "StagedVersion",
     "TableDelta",
     "TableStore",
+    "candidate_ids",
     "plan_rewrite",
     "run_rewrite",
 ]

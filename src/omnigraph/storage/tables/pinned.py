@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,6 +32,8 @@ _SCAN_INSTEAD_RATIO = 50
 _FEW_VALUES = 200
 _ROWS_PER_TAKE = 8_192
 _ADDRESS = pa.field("_rowaddr", pa.uint64())
+_FRAGMENT_SHIFT = 32
+_OFFSET_MASK = np.uint64((1 << _FRAGMENT_SHIFT) - 1)
 
 #: Which version a commit was prepared on, kept in its transaction.
 BASE_PROPERTY = "base"
@@ -169,6 +173,24 @@ class PinnedTable:
         if self._reads_whole_column(len(ids)):
             return self._hash_matches("id", ids, fragment_ids)
         return self._matches("id", ids, ["id"], fragment_ids, address=True)
+
+    def ids_of_fragments(self, fragment_ids: Collection[int]) -> Iterator[str]:
+        """Every id in these fragments."""
+        for batch in self._batches_of(self._scanner(["id"], None, fragment_ids)):
+            yield from batch.column("id").to_pylist()
+
+    def offsets_of(self, fragment_id: int) -> npt.NDArray[np.uint64]:
+        """The places of a fragment that hold a row; costs its deletion file and no data."""
+        found = [
+            batch.column(_ADDRESS.name).to_numpy() & _OFFSET_MASK
+            for batch in self._batches_of(self._scanner([], None, [fragment_id], address=True))
+        ]
+        return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+    def ids_at(self, fragment_id: int, offsets: npt.NDArray[np.uint64]) -> list[str]:
+        """The ids at these places of a fragment."""
+        addresses = pa.chunked_array([pa.array((fragment_id << _FRAGMENT_SHIFT) | offsets.astype(np.uint64))])
+        return list(self._take(addresses, ["id"])["id"].to_pylist())
 
     def scan(
         self,

@@ -1,0 +1,1 @@
+"""What happened between commits: lineage, diff, three-way merge, change feed."""

@@ -1,0 +1,83 @@
+"""The rows in which two states of a table differ, at a cost that follows the difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from omnigraph.log.overlay import OverlayTable
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.storage.tables import PinnedTable, candidate_ids
+from omnigraph.write.table_state import Row, RowChange
+
+
+def changed_rows(old: Snapshot, new: Snapshot, table: str) -> dict[str, RowChange]:
+    """Every row of `table` (by identity) that is not the same in both, with its two images."""
+    ids = changed_candidates(old, new, table)
+    before, after = rows_of(old, table, ids), rows_of(new, table, ids)
+    return {
+        one: RowChange(one, before.get(one), after.get(one))
+        for one in sorted(ids)
+        if not same_row(before.get(one), after.get(one))
+    }
+
+
+def changed_candidates(old: Snapshot, new: Snapshot, table: str) -> set[str]:
+    """Ids whose rows can differ: overlay entries that are not in both, and what the table versions tell."""
+    entries = _stamps(old.record.overlay.get(table)) ^ _stamps(new.record.overlay.get(table))
+    return {row_id for row_id, _ in entries} | candidate_ids(_pinned(old, table), _pinned(new, table))
+
+
+def rows_of(snapshot: Snapshot, table: str, ids: Iterable[str]) -> dict[str, Row]:
+    """Row images by id; a type that the snapshot's schema does not have has no rows."""
+    one = snapshot.catalog.by_id.get(table)
+    wanted = list(ids)
+    if one is None or not wanted:
+        return {}
+    return {row["id"]: row for row in snapshot.view(one).find(wanted).to_pylist()}
+
+
+def same_row(one: Row | None, other: Row | None) -> bool:
+    """Typed and deep equality. A property that one side does not have is null there."""
+    if one is None or other is None:
+        return one is other
+    return all(same_value(one.get(name), other.get(name)) for name in one.keys() | other.keys())
+
+
+def same_value(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other):
+        return True
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_value, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def changed_columns(before: Row, after: Row) -> set[str]:
+    return {name for name in before.keys() | after.keys() if not same_value(before.get(name), after.get(name))}
+
+
+def tables_that_differ(old: Snapshot, new: Snapshot) -> list[str]:
+    """Tables whose pin or overlay is not the same in both; the others need no look."""
+    names = old.record.pins.keys() | new.record.pins.keys()
+    return sorted(table for table in names if not table.startswith("_") and _differs(old, new, table))
+
+
+def _differs(old: Snapshot, new: Snapshot, table: str) -> bool:
+    if _version(old, table) != _version(new, table):
+        return True
+    return _stamps(old.record.overlay.get(table)) != _stamps(new.record.overlay.get(table))
+
+
+def _version(snapshot: Snapshot, table: str) -> str | None:
+    pin = snapshot.record.pins.get(table)
+    return pin.version if pin else None
+
+
+def _pinned(snapshot: Snapshot, table: str) -> PinnedTable | None:
+    version = _version(snapshot, table)
+    return snapshot.backend.tables.open(table, version) if version else None
+
+
+def _stamps(entries: OverlayTable | None) -> frozenset[tuple[str, str]]:
+    return entries.stamps if entries else frozenset()

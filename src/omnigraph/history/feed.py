@@ -1,0 +1,146 @@
+"""The change feed: commits of a branch in order, each with what it changed against its first parent.
+
+A cursor names the last commit a reader has seen, by its stream, seq and rid. It keeps nothing in the graph, survives
+restarts of both sides, and is refused rather than bent when the branch was re-created or history was collected.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.errors import InvalidInput, NotFound
+from omnigraph.history.diff import Change, diff
+from omnigraph.log.record import CommitRecord, CommitRef, Header
+from omnigraph.log.snapshot import Catalogs, Snapshot
+from omnigraph.log.stream import Entry, RecordStream
+from omnigraph.storage.backend import Backend
+
+
+class ChangeFeedGap(NotFound):
+    """The commits after the cursor cannot be told any more: read the graph anew and go on from its cursor."""
+
+    default_code = "change_feed_gap"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLimits:
+    """The bounds of one page; a commit is never cut in two, so a large one may exceed them alone."""
+
+    changes: int = 1000
+    size_bytes: int = 4 << 20
+    commits: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class CommitChanges:
+    """One commit of the feed."""
+
+    commit: Header
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What comes next, and the cursor to go on from. `more` says that the page was full."""
+
+    commits: tuple[CommitChanges, ...]
+    cursor: str
+    more: bool
+
+
+def encode_cursor(ref: CommitRef) -> str:
+    return base64.urlsafe_b64encode(json.dumps([1, ref.stream, ref.seq, ref.rid]).encode()).decode().rstrip("=")
+
+
+def decode_cursor(text: str) -> CommitRef:
+    try:
+        version, stream, seq, rid = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if version != 1 or not (isinstance(stream, str) and isinstance(seq, int) and isinstance(rid, str)):
+            raise ValueError("another cursor")
+    except (ValueError, TypeError, binascii.Error, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{text!r} is not a cursor", code="bad_cursor", advice="Use one that a page gave") from error
+    return CommitRef(stream, seq, rid)
+
+
+class Feed:
+    """The feed of one branch incarnation."""
+
+    def __init__(self, backend: Backend, catalogs: Catalogs, records: RecordStream, limits: FeedLimits) -> None:
+        self._backend = backend
+        self._catalogs = catalogs
+        self._records = records
+        self._limits = limits
+
+    def page(self, since: str | None) -> Page:
+        """Commits after the cursor, oldest first; without one from the birth of the branch. One GET if caught up."""
+        seen = self._seen(decode_cursor(since)) if since is not None else self._birth()
+        found: list[CommitChanges] = []
+        changes = size_bytes = 0
+        before = seen
+        for record in self._following(seen):
+            told = self._told(before, record) if record.is_logical else ()
+            weight = sum(len(json.dumps(one.to_json())) for one in told)
+            full = changes + len(told) > self._limits.changes or size_bytes + weight > self._limits.size_bytes
+            if found and full:
+                return Page(tuple(found), encode_cursor(before.ref), more=True)
+            changes, size_bytes, before = changes + len(told), size_bytes + weight, record
+            if record.is_logical:
+                found.append(CommitChanges(record.header, told))
+            if len(found) == self._limits.commits:
+                return Page(tuple(found), encode_cursor(before.ref), more=True)
+        return Page(tuple(found), encode_cursor(before.ref), more=False)
+
+    def _told(self, before: CommitRecord, record: CommitRecord) -> tuple[Change, ...]:
+        return tuple(diff(self._snapshot(before), self._snapshot(record)))
+
+    def _snapshot(self, record: CommitRecord) -> Snapshot:
+        return Snapshot(self._backend, record, self._catalogs.get(record.schema))
+
+    def _following(self, seen: CommitRecord) -> Iterator[CommitRecord]:
+        ahead = self._records.after(seen.seq)
+        for entry in ahead[: self._limits.commits * 2]:
+            yield self._readable(entry)
+
+    def _birth(self) -> CommitRecord:
+        return self._readable(self._records.get(0))
+
+    def _seen(self, cursor: CommitRef) -> CommitRecord:
+        if cursor.stream != self._records.stream:
+            raise _gap("the branch was deleted and created again since")
+        record = self._readable(self._records.get(cursor.seq))
+        if record.rid != cursor.rid:
+            raise _gap("the commit of the cursor is another one now")
+        return record
+
+    def _readable(self, entry: Entry | None) -> CommitRecord:
+        if not isinstance(entry, CommitRecord):
+            raise _gap("the commits after the cursor have been collected")
+        return entry
+
+
+def _gap(reason: str) -> ChangeFeedGap:
+    return ChangeFeedGap(
+        f"the change feed has a gap: {reason}", advice="Read the graph as it is now and go on from its newest cursor"
+    )
+
+
+def page_json(page: Page) -> dict[str, Any]:
+    """The shape shared by `--json` and HTTP."""
+    return {
+        "commits": [
+            {
+                "commit_id": one.commit.commit_id,
+                "kind": one.commit.kind,
+                "actor": one.commit.actor,
+                "changes": [change.to_json() for change in one.changes],
+            }
+            for one in page.commits
+        ],
+        "cursor": page.cursor,
+        "more": page.more,
+    }

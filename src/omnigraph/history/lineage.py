@@ -1,0 +1,95 @@
+"""Merge bases: the lowest common ancestors of two commits.
+
+A stream is a line, so all its records up to one are ancestors of that one; only records with a parent in another
+stream lead anywhere else. Every record knows the newest of those below it, so the walk jumps from crossing to crossing
+and its cost depends on merges and forks, not on the number of commits between.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from omnigraph.log.record import CommitRecord
+from omnigraph.log.stream import RecordStream
+
+_OURS, _THEIRS, _STALE = 1, 2, 4
+_BOTH = _OURS | _THEIRS
+
+RecordsOf = Callable[[str], RecordStream]
+
+
+def merge_bases(records_of: RecordsOf, ours: CommitRecord, theirs: CommitRecord) -> list[CommitRecord]:
+    """Common ancestors of both that are not ancestors of another common one; several after criss-cross merges."""
+    return _Walk(records_of).run(ours, theirs)
+
+
+def content_commit(records_of: RecordsOf, record: CommitRecord) -> CommitRecord:
+    """The commit that made the state of `record`: folds, upkeep and the birth of a branch only repeat it."""
+    while True:
+        if record.content_seq != record.seq:
+            record = records_of(record.stream).record(record.content_seq)
+        if record.kind != "fork":
+            return record
+        parent = record.header.parents[0]
+        record = records_of(parent.stream).record(parent.seq)
+
+
+@dataclass(order=True)
+class _Point:
+    """A commit reached by the walk; the highest generation comes first."""
+
+    order: int
+    record: CommitRecord = field(compare=False)
+    flags: int = field(compare=False)
+
+
+class _Walk:
+    def __init__(self, records_of: RecordsOf) -> None:
+        self._records_of = records_of
+        self._known: dict[tuple[str, int], CommitRecord] = {}
+        self._covered: dict[int, dict[str, int]] = {_OURS: {}, _THEIRS: {}, _STALE: {}}
+        self._heap: list[_Point] = []
+
+    def run(self, ours: CommitRecord, theirs: CommitRecord) -> list[CommitRecord]:
+        self._push(ours, _OURS)
+        self._push(theirs, _THEIRS)
+        found: list[CommitRecord] = []
+        while any(not point.flags & _STALE for point in self._heap):
+            point = heapq.heappop(self._heap)
+            record, flags = point.record, point.flags | self._flags_of(point.record)
+            if flags & _BOTH == _BOTH and not flags & _STALE:
+                found.append(record)
+                flags |= _STALE
+            self._cover(record, flags)
+            self._descend(record, flags)
+        return found
+
+    def _flags_of(self, record: CommitRecord) -> int:
+        """What is known to lead here because it covers the stream up to a later record."""
+        return sum(flag for flag, seqs in self._covered.items() if seqs.get(record.stream, -1) >= record.seq)
+
+    def _cover(self, record: CommitRecord, flags: int) -> None:
+        for flag, seqs in self._covered.items():
+            if flags & flag:
+                seqs[record.stream] = max(seqs.get(record.stream, -1), record.seq)
+
+    def _descend(self, record: CommitRecord, flags: int) -> None:
+        crossing = record if record.crossing_seq == record.seq else self._get(record.stream, record.crossing_seq)
+        for parent in crossing.header.parents:
+            if parent.stream == record.stream and parent.seq <= self._lowest_of_interest(record.stream):
+                continue
+            self._push(self._get(parent.stream, parent.seq), flags)
+
+    def _lowest_of_interest(self, stream: str) -> int:
+        """Below a record that is stale already, everything in its stream is."""
+        return self._covered[_STALE].get(stream, -1)
+
+    def _push(self, record: CommitRecord, flags: int) -> None:
+        heapq.heappush(self._heap, _Point(-record.header.gen, record, flags))
+
+    def _get(self, stream: str, seq: int) -> CommitRecord:
+        if (stream, seq) not in self._known:
+            self._known[stream, seq] = self._records_of(stream).record(seq)
+        return self._known[stream, seq]

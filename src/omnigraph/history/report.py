@@ -1,0 +1,30 @@
+"""What a merge did, or would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from omnigraph.write.plan import PublishPlan, Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """`outcome` is already_up_to_date, fast_forward or merged; `commit_id` is None if nothing was written."""
+
+    outcome: str
+    commit_id: str | None
+    counts: Mapping[str, int]
+    dry_run: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> MergeReport:
+        return cls(receipt.result["outcome"], receipt.commit_id, receipt.counts)
+
+    @classmethod
+    def preview(cls, found: PublishPlan | Receipt) -> MergeReport:
+        return cls(found.result["outcome"], None, found.counts, dry_run=True)
