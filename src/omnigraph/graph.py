@@ -201,8 +201,8 @@ class Graph:
     def close(self) -> None:
         """Give up an exclusive claim, if this handle has one."""
         if self._holder is not None:
-            holder, self._holder = self._holder, None
-            self._site.release(self._branch, holder, WriteOptions())
+            self._site.release(self._branch, self._holder, WriteOptions())
+            self._holder = None
 
     def __enter__(self) -> Graph:
         return self
@@ -449,7 +449,7 @@ def _read_schema(schema: str | os.PathLike[str]) -> tuple[str, str]:
         return schema, "<schema>"
     path = Path(schema)
     try:
-        return path.read_text(encoding="utf-8"), str(path)
+        return path.read_bytes().decode("utf-8"), str(path)
     except OSError as error:
         raise InvalidInput(
             f"the schema file {path} cannot be read: {error.strerror}",

@@ -17,6 +17,7 @@ from omnigraph.storage.backend import Backend
 from omnigraph.storage.probe import probe_conditional_put, probe_hard_links
 from omnigraph.storage.store import ObjectMissing, PutResult
 from omnigraph.write.next_record import first_record
+from omnigraph.write.outcome import FINAL_FAILURES
 
 _RETRY_WAIT_S = 0.05
 
@@ -79,11 +80,15 @@ def create_object(backend: Backend, key: str, data: bytes) -> bytes:
     nobody can say whether the object will appear.
     """
     deadline = backend.clock.monotonic() + backend.config.publish_deadline_s
+    unclear = False
     while True:
         try:
             if backend.store.put_if_absent(key, data) is PutResult.CREATED:
                 return data
         except Unavailable as error:
+            if error.code in FINAL_FAILURES and not unclear:
+                raise
+            unclear = True
             if backend.clock.monotonic() >= deadline:
                 raise _unknown(key) from error
         try:

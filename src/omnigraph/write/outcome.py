@@ -10,7 +10,7 @@ from omnigraph.log.stream import Entry, RecordStream, record_key
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.store import PutResult
 
-_FINAL = frozenset({"disk_full", "read_only_file_system", "root_vanished", "too_many_open_files"})
+FINAL_FAILURES = frozenset({"disk_full", "read_only_file_system", "root_vanished", "too_many_open_files"})
 """Failures of a local directory: nothing is on its way, so what is not there did not land."""
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
@@ -53,7 +53,7 @@ def put_record(backend: Backend, records: RecordStream, record: CommitRecord, de
                 raise
         except Unavailable as error:
             known = _look_if_possible(records, record)
-            if known is None and error.code in _FINAL and not unclear:
+            if known is None and error.code in FINAL_FAILURES and not unclear:
                 raise
             unclear = True
             if known is None and backend.clock.monotonic() >= deadline:

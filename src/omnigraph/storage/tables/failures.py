@@ -38,10 +38,20 @@ _BEYOND = re.compile(r"Substrait", re.IGNORECASE)
 _WRONG = re.compile(r"No match for FieldRef|No field named|Schema error", re.IGNORECASE)
 
 
+_FULL = re.compile(r"os error (?:28|122)\b|No space left on device|Disk quota exceeded")
+_READ_ONLY = re.compile(r"os error 30\b|Read-only file system")
+
+
 def told_apart(error: BaseException, what: str) -> OmnigraphError:
     """The typed error for one raised by Lance. The order matters: a 404 also carries the words of an I/O error."""
     text = str(error)
     said = _PLACE.sub(" ", text)  # a folder may be called "Forbidden", and a line of source be numbered 403
+    if _FULL.search(said):
+        advice = "Free some space on that file system and try again"
+        return Unavailable(f"{what}: the disk is full ({text})", code="disk_full", advice=advice)
+    if _READ_ONLY.search(said):
+        advice = "Mount the file system writable, or open the graph read-only"
+        return Unavailable(f"{what}: nothing can be written ({text})", code="read_only_file_system", advice=advice)
     if _REFUSED.search(said):
         return Forbidden(f"{what}: the store refused access ({text})", advice="Check the credentials and permissions")
     if _BEYOND.search(said):
