@@ -1,0 +1,25 @@
+"""Worlds with a schema of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.schedules.world import World
+
+MakeWorld = Callable[[str], World]
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
+    made: list[World] = []
+
+    def make(schema: str) -> World:
+        made.append(World(tmp_path / str(len(made)), schema))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
