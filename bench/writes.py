@@ -50,9 +50,9 @@ def _requests(report: Report, server: ServerProcess, shapes: tuple[Shape, ...]) 
     """Requests on the wire, Lance's included, and hops, at every shape."""
     found: dict[str, list[tuple[Shape, Cost, bool]]] = {one.name: [] for one in ALL}
     for shape in shapes:
-        with _on_s3(server) as ground:
-            build(ground, shape)
-            for config in (INLINE, STAGED):
+        for config in (INLINE, STAGED):
+            with _on_s3(server) as ground:
+                build(ground, shape)
                 with acting(ground, config) as actor:
                     warm(actor)
                     for operation in (one for one in ALL if one.config == config):

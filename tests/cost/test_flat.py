@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from omnigraph.lang.statements import InsertNode
 from tests.cost.budget import Budget, Cost
 from tests.cost.ground import Actor, Ground, Shape
 from tests.cost.operations import (
@@ -16,6 +17,8 @@ from tests.cost.operations import (
     FIRST_ON_BRANCH,
     FIRST_ON_BRANCH_STAGED,
     INSERT,
+    INSERT_EDGE,
+    INSERT_KEYED,
     INSERT_STAGED,
     Operation,
     measured,
@@ -59,6 +62,23 @@ def test_the_first_write_on_a_branch_costs_what_it_does_on_main(
 ) -> None:  # S165
     ground = ground_of(SMALL)
     assert _cost(ground, act_on, on_branch) == _cost(ground, act_on, on_main)
+
+
+@pytest.mark.parametrize("operation", [INSERT_KEYED, INSERT_EDGE], ids=str)
+def test_flat_over_a_history_that_was_folded_often(operation: Operation, ground_of: GroundOf, act_on: Act) -> None:
+    """Every fold leaves a fragment. A warm process must not pay for each of them whenever it looks for a key.
+
+    The folds are another process's: a process knows what it has folded itself.
+    """
+    costs = []
+    for folds in (1, 10):
+        ground = ground_of(Shape(branches=folds))
+        other = act_on(ground)
+        for number in range(folds):
+            other.graph.apply([InsertNode("Person", {"name": f"{number}.{step}"}) for step in range(20)])
+            assert other.graph.fold() is not None
+        costs.append(_cost(ground, act_on, operation))
+    assert costs[0] == costs[1]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
