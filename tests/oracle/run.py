@@ -105,7 +105,7 @@ def _live(trial: Trial, slot: int, started: Event, over: Event) -> Counter[str]:
     counts: Counter[str] = Counter()
     life = 0
     while not over.is_set():
-        result = _one_life(trial, f"w{slot}.{life}", started, over, chance)
+        result = _one_life(trial, slot, f"w{slot}.{life}", started, over, chance)
         # Without a rule anything may happen to a worker; what counts then is what the oracle finds.
         if result.failed and result.exit_code != -signal.SIGKILL and trial.broken is None:
             raise WorkerFailed(f"seed {trial.seed}: {result.error}\n{result.output[-4000:]}")
@@ -115,12 +115,13 @@ def _live(trial: Trial, slot: int, started: Event, over: Event) -> Counter[str]:
     return counts
 
 
-def _one_life(trial: Trial, name: str, started: Event, over: Event, chance: random.Random) -> WorkerResult:
+def _one_life(trial: Trial, slot: int, name: str, started: Event, over: Event, chance: random.Random) -> WorkerResult:
     arguments = {
         "uri": trial.uri,
         "options": dict(trial.options) if trial.options else None,
         "diary": str(trial.diaries / name),
         "name": name,
+        "slot": slot,
         "seed": f"{trial.seed}/{name}",
         "faults": trial.faults,
         "broken": trial.broken,

@@ -45,6 +45,8 @@ from tests.support.processes import Link
 
 BRANCHES = ("main", "b0", "b1")
 _KEYS = 40
+_DEAD_AFTER = 6
+"""So often in a row is a writer shut out before it takes the branch over from an owner that must be dead."""
 _RATES = {
     Fault.FAIL_BEFORE: 0.015,
     Fault.LOSE_ANSWER: 0.015,
@@ -111,6 +113,7 @@ class Actor:
         self._dice = Dice(self._chance)
         self._graphs: dict[str, Graph] = {}
         self._number = 0
+        self._shut_out = 0
 
     def step(self) -> None:
         """One thing, chosen at random. Every typed answer is fine here; the oracle judges it."""
@@ -123,7 +126,7 @@ class Actor:
             elif roll < 0.12:
                 self._read()
             elif roll < 0.123:
-                self._exclusively()
+                self._exclusively(self._graph())
             else:
                 self._operate(self._graph())
         except (BranchClosed, NotFound, WriterFenced, BranchExists, Unavailable, Unknown, Contention):
@@ -147,8 +150,10 @@ class Actor:
         self._diary.write(what="end", tag=tag, **answer, high=self._observer.newest(stream))
         if answer["answer"] in ("closed", "fenced"):
             self._graphs.clear()
-        if answer["answer"] == "fenced" and graph._holder is None and self._chance.random() < 0.2:
-            self._exclusively()
+        self._shut_out = self._shut_out + 1 if answer["answer"] == "fenced" else 0
+        if self._shut_out >= _DEAD_AFTER:
+            self._shut_out = 0
+            self._exclusively(graph)
 
     def _options(self, stream: str, graph: Graph) -> dict[str, Any]:
         roll = self._chance.random()
@@ -199,14 +204,13 @@ class Actor:
         self._diary.write(what="deleted", stream=stream)
         self._graphs.pop(name, None)
 
-    def _exclusively(self) -> None:
+    def _exclusively(self, on: Graph) -> None:
         """Claim a branch, write a little, and give it back: also how a dead owner's branch becomes free."""
-        branch = self._graph()._branch
+        branch = on._branch
         holder = self._site.claim(branch, WriteOptions())
-        graph = Graph(self._site, branch, holder=holder)
         for _ in range(self._chance.randint(0, 2)):
-            self._operate(graph)
-        graph.close()
+            self._operate(Graph(self._site, branch, holder=holder))
+        self._site.release(branch, holder, WriteOptions())
 
 
 def run(
@@ -216,6 +220,7 @@ def run(
     options: Mapping[str, str] | None,
     diary: str,
     name: str,
+    slot: int,
     seed: str,
     faults: bool,
     broken: str | None = None,
@@ -225,16 +230,15 @@ def run(
         remove(broken)
     chance = random.Random(seed)
     plan = _faults(random.Random(f"{seed}/faults")) if faults else FaultPlan.none()
-    config = _config(chance)
     # A slow store lets plans gather behind the one that is on its way, and other processes get in between.
-    latency_s = chance.choice([0.0, 0.004, 0.012])
+    threads, latency_s = (4, 0.012) if slot == 0 else chance.choice([(1, 0.0), (2, 0.004), (4, 0.012)])
+    config = _config(chance, slot)
     backend = make_backend(uri, options, config, wrap=lambda store: FaultyStore(ThrottledStore(store, latency_s), plan))
     observed = Site.open(make_backend(uri, options, config), read_only=True)
     site = Site.open(backend, read_only=False)
     book = Diary(diary)
     actors = [
-        Actor(f"{name}.{number}", site, Observer(observed), book, f"{seed}/{number}")
-        for number in range(chance.choice([1, 2, 4]))
+        Actor(f"{name}.{number}", site, Observer(observed), book, f"{seed}/{number}") for number in range(threads)
     ]
     link.ready()
     failures: list[BaseException] = []
@@ -259,11 +263,12 @@ def _act(actor: Actor, failures: list[BaseException]) -> None:
         raise
 
 
-def _config(chance: random.Random) -> Config:
+def _config(chance: random.Random, slot: int) -> Config:
+    """Random, but every trial has somebody who groups, somebody who stages and somebody who folds."""
     return Config(
         fsync=False,
-        fold=chance.choice(["random", "auto", "auto", "never"]),
-        inline_share=chance.choice([4, 4, 4, 0]),
+        fold="random" if slot == 2 else chance.choice(["random", "auto", "auto", "never"]),
+        inline_share={0: 4, 1: 0}.get(slot, chance.choice([4, 4, 4, 0])),
         overlay_soft_entries=chance.choice([24, 64]),
         publish_deadline_s=10.0,
     )
