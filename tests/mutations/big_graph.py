@@ -26,7 +26,7 @@ from omnigraph.write.site import Site
 SCHEMA = """
 node Person { name: String @key  email: String? @unique  age: I32? }
 node Tag { name: String @key }
-edge Follows: Person -> Person @card(0..20) { since: I32? }
+edge Follows: Person -> Person @card(0..100) { since: I32? }
 """
 
 _QUICK = Config(fsync=False, fold="never")
