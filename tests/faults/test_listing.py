@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,46 +14,14 @@ from omnigraph.lang.statements import InsertNode
 from omnigraph.log.record import CommitRecord
 from omnigraph.log.stream import record_key
 from omnigraph.storage.address import open_store
-from omnigraph.storage.store import ObjectInfo, PutResult, Store
+from omnigraph.storage.store import ObjectInfo, Store
 from omnigraph.write.site import Site
 from tests.faults.ground import Process, copied
 from tests.faults.judge import Judge
+from tests.faults.stores import Listing
 from tests.support.s3 import S3Place
 
 _MANY = 1100
-
-
-class Listing:
-    """A store whose listings are changed on their way."""
-
-    def __init__(self, inner: Store, change: Callable[[list[ObjectInfo]], list[ObjectInfo]]) -> None:
-        self.inner = inner
-        self._change = change
-
-    @property
-    def root(self) -> str:
-        return self.inner.root
-
-    def get(self, key: str) -> bytes:
-        return self.inner.get(key)
-
-    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        return self.inner.get_many(keys)
-
-    def put_if_absent(self, key: str, data: bytes) -> PutResult:
-        return self.inner.put_if_absent(key, data)
-
-    def put(self, key: str, data: bytes) -> None:
-        self.inner.put(key, data)
-
-    def head(self, key: str) -> ObjectInfo:
-        return self.inner.head(key)
-
-    def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
-        return self._change(self.inner.list(prefix, first_page=first_page))
-
-    def delete(self, key: str) -> None:
-        self.inner.delete(key)
 
 
 def lengthen(store: Store, head: CommitRecord, count: int) -> CommitRecord:
