@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from omnigraph.lang.query.bind import bind_params
+from omnigraph.lang.query.check import check_query
+from omnigraph.lang.query.script import pick_query
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.statements import Condition
 from omnigraph.log.history import first_parents
@@ -17,6 +20,10 @@ from omnigraph.log.snapshot import Snapshot, no_such_type
 from omnigraph.log.stamp import INTERNAL_SCHEMA
 from omnigraph.plan.predicate import column_of, to_expression
 from omnigraph.write.site import Site
+
+if TYPE_CHECKING:
+    from omnigraph.engine.limits import QueryLimits
+    from omnigraph.engine.result import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,21 @@ class GraphView:
         if known is None:
             raise no_such_type(name, self._snapshot.catalog)
         return Table(self._snapshot, known, self._names.by_id.get(known.id))
+
+    def query(
+        self,
+        source: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        limits: QueryLimits | None = None,
+    ) -> Result:
+        """Run a reading query on this commit. `name` picks one of several in the text."""
+        checked = check_query(pick_query(source, name), self._snapshot.catalog)
+        bound = bind_params(checked, params or {})
+        from omnigraph.engine.query import run_query
+
+        return run_query(self._snapshot, checked, bound, now=self._site.backend.clock.now(), limits=limits)
 
     def snapshot(self) -> dict[str, Any]:
         """Commit, storage format, and per type the pin, counts and overlay."""
