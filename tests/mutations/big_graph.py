@@ -96,7 +96,7 @@ def _indexed(site: Site, one: TypeDef, *columns: str) -> TableAction:
     tables = site.backend.tables
     staged = tables.stage_index(base, [IndexSpec(f"by_{column}", column, "BTREE") for column in columns])
     made = tables.open(one.id, staged.version)
-    move = StagedMove(base.version, staged, made.version, made.size_bytes, made.fragments)  # type: ignore[arg-type]
+    move = StagedMove(base.version, staged, made.version, made.size_bytes, made.fragments)
     return TableAction(one.id, arrow_schema(one), move=move)
 
 
