@@ -99,7 +99,7 @@ class Registry:
         alive = [(folder, n) for folder, n in sorted(newest.items()) if n % 2 == 0]
         found = self._store.get_many([f"{_ROOT}{folder}/{n:08d}.json" for folder, n in alive])
         return sorted(
-            _decode(data, folder).name if data else unquote(folder)
+            _decode(data, folder).name if data is not None else unquote(folder)
             for (folder, _), data in zip(alive, found, strict=True)
         )
 

@@ -87,7 +87,7 @@ class OverlayTable:
         return frozenset(zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True))
 
     def rows_of(self, ids: Iterable[str]) -> pa.Table:
-        places = [self.index[one] for one in ids if one in self.index]
+        places = [self.index[one] for one in dict.fromkeys(ids) if one in self.index]
         found = self._table.take(pa.array(places, pa.int64()))
         return found.filter(pc.invert(found[DEL])).drop_columns(list(_MARKS))
 

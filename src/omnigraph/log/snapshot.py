@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.errors import Corruption, NotFound
+from omnigraph.errors import Corruption, NotFound, OmnigraphError
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
-from omnigraph.log.record import CommitRecord
+from omnigraph.log.record import CommitRecord, Stub
+from omnigraph.log.stream import RecordStream
 from omnigraph.log.view import TableView
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.store import ObjectMissing
@@ -77,10 +78,28 @@ class Snapshot:
     def view_of(self, table: str, schema: pa.Schema) -> TableView:
         """A table by identity; a table no commit has touched is empty and costs nothing."""
         pin = self.record.pins.get(table)
-        pinned = self.backend.tables.open(table, pin.version) if pin and pin.version else None
+        pinned = self._pinned(table, pin.version) if pin and pin.version else None
         if pinned is not None:
             _check_columns(pinned, schema)
         return TableView(schema, pinned, self.record.overlay.get(table))
+
+    def _pinned(self, table: str, version: str) -> PinnedTable:
+        try:
+            return self.backend.tables.open(table, version)
+        except ObjectMissing as error:
+            raise self._missing(table, version) from error
+
+    def _missing(self, table: str, version: str) -> OmnigraphError:
+        """Why a version that this commit names is not there: the commit was collected meanwhile, or it is damage."""
+        now = RecordStream(self.backend.store, self.record.stream).get(self.record.seq)
+        if isinstance(now, Stub):
+            return now.expired()
+        return Corruption(
+            f"version {version} of table {table} is missing though commit {self.commit_id} names it",
+            advice="Run `omnigraph verify`",
+            table=table,
+            commit_id=self.commit_id,
+        )
 
     def type(self, name: str) -> TypeDef:
         """A node type of this name, or else an edge type."""
