@@ -31,6 +31,7 @@ from omnigraph.storage.pauses import NO_PAUSES, Pauses
 from omnigraph.storage.probe import lists_in_order
 from omnigraph.storage.store import Store
 from omnigraph.storage.tables import TableStore
+from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from omnigraph.views import CommitInfo, GraphView, Table
 from omnigraph.write.birth import init_graph
 from omnigraph.write.mutate import Mutation, Script
@@ -91,8 +92,8 @@ class Graph:
         names = self._site.catalogs.get(self._branch.publisher.head.schema)
         return self._view_of(self._site.records(stream).record(seq), names)
 
-    def snapshot(self) -> dict[str, Any]:
-        return {"branch": self.branch_name, **self.view().snapshot()}
+    def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
+        return {"branch": self.branch_name, **self.view().snapshot(indexes=indexes)}
 
     def commits(
         self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
@@ -213,6 +214,19 @@ class Graph:
         self.close()
 
     def _state(self, name: str | None) -> Snapshot:
+    def optimize(
+        self,
+        types: Sequence[str] | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> OptimizeReport:
+        """Fold, compact and index this branch, or only some types of it; one commit, none if there is nothing to do."""
+        if not dry_run:
+            self._for_writing()
+        optimizer = Optimizer(self._site, self._branch, self._holder, types=types, progress=progress)
+        return optimizer.preview() if dry_run else optimizer.run()
+
         """A commit, or the newest commit of a branch."""
         if name is None:
             return self.view().state

@@ -19,6 +19,7 @@ from omnigraph.log.record import Header
 from omnigraph.log.snapshot import Snapshot, no_such_type
 from omnigraph.log.stamp import INTERNAL_SCHEMA
 from omnigraph.plan.predicate import column_of, to_expression
+from omnigraph.upkeep.indexes import table_coverage
 from omnigraph.write.site import Site
 
 if TYPE_CHECKING:
@@ -123,9 +124,16 @@ class GraphView:
 
         return run_query(self._snapshot, checked, bound, now=self._site.backend.clock.now(), limits=limits)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Commit, storage format, and per type the pin, counts and overlay."""
+    def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
+        """Commit, storage format, and per type the pin, counts and overlay.
+
+        `indexes` adds how much of its table each index covers, which costs the tables' own lists of indexes.
+        """
         described = self._snapshot.describe()
+        if indexes:
+            for table in described["tables"]:
+                found = table_coverage(self._snapshot, self.catalog.by_id[table["table_id"]])
+                table["indexes"] = [asdict(one) for one in found]
         return {"graph_id": self._site.stamp.graph_id, "internal_schema": INTERNAL_SCHEMA, **described}
 
     def commits(

@@ -119,13 +119,12 @@ def fork_record(source: CommitRecord, header: Header) -> CommitRecord:
 
 
 def live_folds(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
-    """The folds that still fit: their table's pin has not moved and some of their entries are still there."""
+    """The folds that still fit: their table's pin has not moved and, if they fold, some of their entries are there."""
     return tuple(
         one
         for one in folds
         if previous.pins.get(one.table, _NO_PIN).version == one.move.expected
-        and one.table in previous.overlay
-        and previous.overlay[one.table].stamps & one.stamps
+        and (not one.stamps or (one.table in previous.overlay and previous.overlay[one.table].stamps & one.stamps))
     )
 
 
@@ -161,8 +160,9 @@ def _touch(before: Touched | None, action: TableAction, old_version: str | None)
 
 def _fold(draft: Draft, fold: FoldAction) -> None:
     pin = draft.pins.get(fold.table, _NO_PIN)
-    draft.pins[fold.table] = _moved(pin, fold.move, fold.table)
-    draft.overlay[fold.table] = draft.overlay[fold.table].without_stamps(fold.stamps)
+    draft.pins[fold.table] = _moved(replace(pin, rows=pin.rows - fold.rows_removed), fold.move, fold.table)
+    if fold.stamps:
+        draft.overlay[fold.table] = draft.overlay[fold.table].without_stamps(fold.stamps)
     draft.touched[fold.table] = Touched(staged=True, old_version=pin.version, new_version=fold.move.version)
 
 

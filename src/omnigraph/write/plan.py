@@ -13,7 +13,7 @@ from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.record import CommitRecord, Header, Kind
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.view import TableView
-from omnigraph.storage.tables import StagedTable
+from omnigraph.storage.tables import StagedTable, StagedVersion
 from omnigraph.write.footprint import Footprint
 
 Reshape = Callable[[OverlayTable, str], OverlayTable]
@@ -54,7 +54,7 @@ class StagedMove:
     """A table version built on `expected` and not yet named by any record."""
 
     expected: str | None
-    staged: StagedTable
+    staged: StagedTable | StagedVersion
     version: str
     size_bytes: int
     fragments: int
@@ -105,11 +105,16 @@ class TableAction:
 
 @dataclass(frozen=True)
 class FoldAction:
-    """Overlay entries moved into a table version: exactly these (id, rid), and nothing that replaced them since."""
+    """Overlay entries moved into a table version: exactly these (id, rid), and nothing that replaced them since.
+
+    Without stamps it only puts other files under the same rows: compaction and indexes. `rows_removed` counts rows
+    of `_ops` that upkeep forgot; rows of a user's table never go this way.
+    """
 
     table: str
     move: StagedMove
-    stamps: frozenset[tuple[str, str]]
+    stamps: frozenset[tuple[str, str]] = frozenset()
+    rows_removed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,9 @@ class Failed:
 
 Outcome = Published | Stale | Moved | Pointless | Failed
 
+#: What the pause points around a record of this kind are called; all others are writes.
+_POINTS = {"fold": "fold", "physical": "optimize", "gc": "cleanup"}
+
 
 class _Ticket:
     """One waiting plan."""
@@ -190,7 +193,7 @@ class Publisher:
 
     def _put(self, record: CommitRecord, members: Sequence[_Ticket]) -> None:
         backend = self._backend
-        point = "fold" if record.kind == "fold" else "write"
+        point = _POINTS.get(record.kind, "write")
         backend.pauses.reach(f"{point}.before-record")
         started = backend.clock.monotonic()
         outcome = put_record(backend, self.records, record, max(ticket.deadline for ticket in members))

@@ -74,6 +74,7 @@ def _stage(backend: Backend, on: CommitRecord, action: TableAction) -> TableActi
 def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
     if action.move is None or pinned_version(on, action.table) == action.move.expected:
         return action
+    assert isinstance(action.move.staged, StagedTable)
     expected, base = base_table(backend, on, action.table, action.kind)
     # What was known about ids in the old pin does not hold for the new one: somebody may have folded them in.
     staged = backend.tables.restage(action.move.staged, base)

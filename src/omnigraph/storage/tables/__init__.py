@@ -6,15 +6,16 @@ record does. Lance checks nothing when it makes one (no conflict, no key), so ex
 """
 
 from omnigraph.storage.tables.difference import candidate_ids
-from omnigraph.storage.tables.indexing import IndexSpec
+from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, plan_index
 from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.pinned import IndexInfo, PinnedTable
-from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, run_rewrite
+from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, rewrite_groups, run_rewrite
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta
 from omnigraph.storage.tables.store import TableStore
 
 __all__ = [
     "IndexInfo",
+    "IndexPlan",
     "IndexSpec",
     "IoStats",
     "PinnedTable",
@@ -24,6 +25,8 @@ __all__ = [
     "TableDelta",
     "TableStore",
     "candidate_ids",
+    "plan_index",
     "plan_rewrite",
+    "rewrite_groups",
     "run_rewrite",
 ]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MAX_SEGMENTS = 8
 #: A vector index over fewer rows is worth nothing, and some kinds cannot be trained on them.
 MIN_VECTOR_ROWS = 256
+#: All vectors missing, or with cosine all without a direction.
+_UNTRAINABLE = "KMeans cannot train"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,18 @@ def plan_index(spec: IndexSpec, segments: Collection[Segment], rows: dict[int, i
     return IndexPlan(spec, tuple(missing), tuple(dead)) if missing or dead else None
 
 
-def build(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index:
-    """Write one segment that nobody names yet."""
+def build(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index | None:
+    """Write one segment that nobody names yet; None if these rows have nothing that a vector index could learn from."""
     with lance_call(f"index {spec.column} of table {base.table}"):
-        # `replace` only silences the check that the name is new; it removes nothing.
-        made = base.lance().create_index_uncommitted(
-            spec.column, spec.kind, name=spec.name, replace=True, fragment_ids=list(fragments), **dict(spec.params)
-        )
+        try:
+            # `replace` only silences the check that the name is new; it removes nothing.
+            made = base.lance().create_index_uncommitted(
+                spec.column, spec.kind, name=spec.name, replace=True, fragment_ids=list(fragments), **dict(spec.params)
+            )
+        except (RuntimeError, OSError, ValueError) as error:
+            if spec.is_vector and _UNTRAINABLE in str(error):
+                return None
+            raise
         if spec.kind == "INVERTED":
             # Committed as built it would be accepted, and then every search would fail.
             made = base.lance().merge_existing_index_segments([made])

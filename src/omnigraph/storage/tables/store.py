@@ -191,33 +191,58 @@ class TableStore:
         )
 
     def stage_index(self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str] = ()) -> StagedVersion:
-        """Build what is missing of the wanted indexes, as further segments; forget dropped names and dead segments."""
+        """Build what is missing of the wanted indexes, as further segments; forget dropped names and dead segments.
+
+        A name that is both wanted and dropped is built anew.
+        """
         made = self._indexed(base, wanted, drop, base.version)
         return StagedVersion(base.table, base.version, made.version)
 
     def stage_rewrite(
-        self, base: PinnedTable, indexes: Sequence[IndexSpec] = (), options: RewriteOptions | None = None
+        self,
+        base: PinnedTable,
+        indexes: Sequence[IndexSpec] = (),
+        options: RewriteOptions | None = None,
+        *,
+        drop: Sequence[str] = (),
+        delete_ids: Sequence[str] = (),
     ) -> StagedVersion:
-        """Compact the table here, then index the new fragments."""
-        own = self._twin(base)
+        """Remove `delete_ids`, compact the table here, and bring its indexes up to date, as in `stage_index`."""
+        begun = self._without(base, delete_ids) if delete_ids else base
+        own = self._twin(begun)
         results = [run_rewrite(own, task) for task in plan_rewrite(own, options or RewriteOptions())]
-        return self.finish_rewrite(base, results, indexes)
+        return self.finish_rewrite(begun, results, indexes, drop=drop, built_on=base.version)
 
     def finish_rewrite(
-        self, base: PinnedTable, results: Sequence[RewriteResult], indexes: Sequence[IndexSpec] = ()
+        self,
+        base: PinnedTable,
+        results: Sequence[RewriteResult],
+        indexes: Sequence[IndexSpec] = (),
+        *,
+        drop: Sequence[str] = (),
+        built_on: str | None = None,
     ) -> StagedVersion:
         """The version that holds what the tasks of `plan_rewrite(base)` wrote, wherever they ran.
 
         A rewritten fragment is covered by no index (rows are known by their address), so a second commit on top
-        indexes the new ones; only the last of the two versions is ever named.
+        indexes the new ones; only the last of the versions is ever named. `built_on` is the pin that it replaces,
+        if `base` is itself a step on the way.
         """
+        pin = built_on or base.version
         done = [one for one in results if one.new_fragments or one.original_fragments]
-        if not done:
-            return StagedVersion(base.table, base.version, base.version)
-        files = [name for one in done for new in one.new_fragments for name in fragment_files(new)]
-        between = self._commit(base.table, base, rewrite_operation(base, done), files)
-        made = self._keep(self._indexed(between, indexes, (), base.version))
-        return StagedVersion(base.table, base.version, made.version)
+        made = base
+        if done:
+            files = [name for one in done for new in one.new_fragments for name in fragment_files(new)]
+            made = self._commit(base.table, base, rewrite_operation(base, done), files, built_on=pin)
+        made = self._keep(self._indexed(made, indexes, drop, pin))
+        return StagedVersion(base.table, pin, made.version)
+
+    def _without(self, base: PinnedTable, ids: Sequence[str]) -> PinnedTable:
+        staged = self.stage(base, TableDelta(base.schema, delete_ids=tuple(ids)))
+        made = base
+        for operation in operations_of(base, staged) if not staged.is_empty else ():
+            made = self._commit(base.table, made, operation, staged.files(), built_on=base.version)
+        return made
 
     def commit(self, base: PinnedTable, staged: StagedTable | StagedVersion) -> PinnedTable:
         """The version that `staged` makes of `base`: durable, warm in memory, and named by nobody yet."""
@@ -250,10 +275,12 @@ class TableStore:
         self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str], built_on: str
     ) -> PinnedTable:
         segments = base.segments()
+        kept = [one for one in segments if one.name not in drop]
         rows = {one.id: one.num_rows for one in base.metadata}
-        plans = [plan for plan in (plan_index(spec, segments, rows) for spec in wanted) if plan is not None]
+        plans = [plan for plan in (plan_index(spec, kept, rows) for spec in wanted) if plan is not None]
         building = [plan for plan in plans if plan.fragments]
-        new = list(self._pool().map(lambda plan: build(self._twin(base), plan.spec, plan.fragments), building))
+        built = self._pool().map(lambda plan: build(self._twin(base), plan.spec, plan.fragments), building)
+        new = [one for one in built if one is not None]
         gone = [one for plan in plans for one in plan.dead] + [one for one in segments if one.name in drop]
         if not new and not gone:
             return base
