@@ -16,9 +16,9 @@ from omnigraph.errors import Unsupported
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fields import read_proto
 from omnigraph.storage.tables.filters import both, equals_any, lance_evaluates, referred
+from omnigraph.storage.tables.known_ids import KnownIds
 from omnigraph.storage.tables.shapes import Shape, with_columns
 from omnigraph.storage.tables.staged import fragment_files
-from omnigraph.storage.tables.written import WrittenIds
 
 if TYPE_CHECKING:
     import lance
@@ -80,11 +80,11 @@ class PinnedTable:
     come as nulls, columns that it lacks are not read: a schema may be older or newer than the version.
     """
 
-    def __init__(self, table: str, dataset: lance.LanceDataset, written: WrittenIds | None = None) -> None:
+    def __init__(self, table: str, dataset: lance.LanceDataset, known: KnownIds | None = None) -> None:
         self.table = table
         self.version = str(dataset.version)
         self._dataset = dataset
-        self._written = written or WrittenIds()
+        self._known = known or KnownIds()
 
     def __repr__(self) -> str:
         return f"PinnedTable({self.table!r}, {self.version!r})"
@@ -129,7 +129,7 @@ class PinnedTable:
         self, ids: Sequence[str], columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None
     ) -> pa.Table:
         """The rows of these ids, in no order; always with the id column."""
-        possible = self._written.may_hold(self.metadata, ids)
+        possible = self._may_hold(ids)
         if possible is not None and not possible:
             return self._shape(with_columns(columns, "id"), schema).out.empty_table()
         return self._find_by("id", ids, columns, schema, possible)
@@ -163,9 +163,26 @@ class PinnedTable:
         found = self._hash_matches(column, wanted, fragment_ids)
         return shape.fit(self._take(found["_rowaddr"], shape.physical))
 
+    def _may_hold(self, ids: Sequence[str]) -> set[int] | None:
+        """The fragments to look into, None for all. The ids of small ones are read whole, once per process.
+
+        Without that every lookup would read every fragment that folds have left since the last compaction.
+        """
+        unknown = self._known.unknown_small(self.metadata)
+        if unknown:
+            self._known.read(unknown, self._ids_by_fragment([one.id for one in unknown]))
+        return self._known.may_hold(self.metadata, ids)
+
+    def _ids_by_fragment(self, fragment_ids: Sequence[int]) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {one: [] for one in fragment_ids}
+        for batch in self._batches_of(self._scanner(["id"], None, found.keys(), address=True)):
+            for row_id, address in zip(batch["id"].to_pylist(), batch[_ADDRESS.name].to_pylist(), strict=True):
+                found[address >> _FRAGMENT_SHIFT].append(row_id)
+        return found
+
     def addresses(self, ids: Sequence[str], fragment_ids: Collection[int] | None = None) -> pa.Table:
         """`id` and `_rowaddr` of the ids that are here, optionally only in some fragments."""
-        possible = self._written.may_hold(self.metadata, ids)
+        possible = self._may_hold(ids)
         if possible is not None:
             fragment_ids = possible if fragment_ids is None else possible & set(fragment_ids)
         if fragment_ids is not None and not fragment_ids:

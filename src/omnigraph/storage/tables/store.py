@@ -29,10 +29,10 @@ from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
 from omnigraph.storage.tables.indexing import IndexSpec, build, plan_index, removed
 from omnigraph.storage.tables.io_stats import IoStats
+from omnigraph.storage.tables.known_ids import KnownIds
 from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable
 from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, rewrite_operation, run_rewrite
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
-from omnigraph.storage.tables.written import WrittenIds
 
 if TYPE_CHECKING:
     import lance
@@ -72,7 +72,7 @@ class TableStore:
         self._durable = Durable(local_root) if fsync and local_root is not None else None
         self._cache_bytes = (index_cache_bytes, metadata_cache_bytes)
         self._lock = threading.Lock()
-        self._ids = WrittenIds()
+        self._ids = KnownIds()
         self._opened: OrderedDict[tuple[str, str], PinnedTable] = OrderedDict()
         self._session: lance.Session | None = None
         self._outside = IoStats(0, 0, 0, 0)
@@ -128,7 +128,7 @@ class TableStore:
         warming = self._pool().submit(base.segments) if base.metadata else None
         deletions = delete_from(base, removed_ids, self._pool().map)
         fragments = writing.result() if writing is not None else self._write(base, rows)
-        self._ids.remember(fragments, written_ids.to_pylist())
+        self._ids.written(fragments, written_ids.to_pylist())
         if warming is not None:
             warming.result()
         return StagedTable(
