@@ -11,7 +11,8 @@ import typer
 from omnigraph.cli.output import RowFormat
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph, GraphView
+    from omnigraph.graph import Graph
+    from omnigraph.views import GraphView
 
 GRAPH_VARIABLE = "OMNIGRAPH_GRAPH"
 
@@ -86,7 +87,16 @@ def open_view(
     """What a reading verb looks at, and the name of the branch unless a commit was named."""
     if branch is not None and at is not None:
         raise typer.BadParameter("--branch and --at contradict each other: a commit belongs to no branch in particular")
-    graph = open_graph(address, storage_option, branch)
+    from omnigraph.errors import Corruption
+    from omnigraph.graph import open_at
+
+    try:
+        graph = open_graph(address, storage_option, branch)
+    except Corruption:
+        if at is None:
+            raise
+        # A damaged head hides no older commit; only names given since then are not known.
+        return open_at(address, at, storage_options=pairs_of(storage_option, "--storage-option")), None
     return (graph.at(at), None) if at is not None else (graph.view(), graph.branch_name)
 
 
