@@ -188,7 +188,7 @@ class Writer:
     def _published(self, plan: PublishPlan, attempts: _Attempts) -> Outcome:
         """Publish, re-committing staged files as long as only pins moved."""
         while True:
-            outcome = self._publisher.publish(plan, attempts.deadline)
+            outcome = self._publisher.publish(plan, attempts.deadline_to_publish())
             if not isinstance(outcome, Moved):
                 return outcome
             if any(one.rewrites_columns for one in plan.actions):
@@ -236,17 +236,24 @@ class _Attempts:
     def __init__(self, backend: Backend) -> None:
         self._clock = backend.clock
         self._config = backend.config
-        self.deadline = backend.clock.monotonic() + backend.config.publish_deadline_s
+        self._deadline: float | None = None
         self.made = 1
         self.with_tables = 0
         self.staged = False
         self.confirmed: CommitRecord | None = None  # known to have been the newest record since the call began
 
+    def deadline_to_publish(self) -> float:
+        """Preparing and staging may take as long as they take; the clock runs while others win the race."""
+        if self._deadline is None or self.staged:
+            self._deadline = self._clock.monotonic() + self._config.publish_deadline_s
+        return self._deadline
+
     def count(self, *, table_work: bool) -> None:
         self.made += 1
         self.with_tables += table_work
         too_many = self.made > self._config.publish_max_rounds or self.with_tables > self._config.publish_max_prepares
-        if too_many or self._clock.monotonic() >= self.deadline:
+        too_late = self._deadline is not None and not self.staged and self._clock.monotonic() >= self._deadline
+        if too_many or too_late:
             raise Contention(
                 f"the write was prepared {self.made - 1} times and other writers were faster each time; "
                 "nothing was written",
