@@ -12,7 +12,7 @@ from omnigraph.errors import ConstraintViolation
 from omnigraph.lang.statements import Compare, Condition, Delete, InsertEdge, InsertNode, NullTest, Statement, Update
 from omnigraph.views import GraphView
 from tests.schedules.world import Actor, World
-from tests.schema_change.model import Prop, State, Type
+from tests.schema_change.model import KINDS, PROPERTY_NAMES, Prop, State, Type
 from tests.schema_change.steps import Change, Numbers
 
 BRANCHES = ("main", "dev", "x/y")
@@ -140,6 +140,19 @@ class Chain:
         assert graph.schema.source == text
         self._landed(after)
         self.compare_all()
+
+    def again(self, numbers: Numbers) -> None:
+        """A property, or a whole type, goes and comes back under its name: it is another one."""
+        i, j, k = numbers
+        one, prop = self._property(i, j)
+        if k % 4 == 0 and (one.is_edge or len(self.head.nodes) > 1):
+            self.schema([("drop_type", numbers)])
+            self.schema([("add_edge" if one.is_edge else "add_node", numbers)])
+        elif prop is not None:
+            others = [other.name for other in one.props if other is not prop]
+            place = [name for name in PROPERTY_NAMES if name not in others].index(prop.name)
+            self.schema([("drop_property", numbers)])
+            self.schema([("add_property", (i, place, KINDS.index(prop.type)))])
 
     # --- the two sides -------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ Operation = tuple[str, Any]
 numbers = st.tuples(*[st.integers(0, 60)] * 3)
 schema_steps = st.lists(st.tuples(st.sampled_from(sorted(STEPS)), numbers), min_size=1, max_size=3)
 writes = st.tuples(st.sampled_from(["insert", "insert", "insert", "connect", "update", "delete"]), numbers)
-upkeep = st.tuples(st.sampled_from(["fold", "fold", "reopen", "fork"]), numbers)
+upkeep = st.tuples(st.sampled_from(["fold", "fold", "reopen", "fork", "again", "again"]), numbers)
 changes = st.tuples(st.just("schema"), schema_steps)
 operations = st.one_of(writes, writes, changes, changes, upkeep)
 folds = st.sampled_from(["never", "always", "random"])

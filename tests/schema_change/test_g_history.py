@@ -29,7 +29,7 @@ Expected = dict[str, dict[str, dict[str, Any]]]
 
 
 class Life:
-    """The same four schemas in a row, each with writes of its own; remembers what each commit held."""
+    """The same schemas in a row, with names used again twice, each with writes of its own; remembers what each commit held."""
 
     def __init__(self, graph: Graph, *, fold: bool) -> None:
         self.graph = graph
@@ -60,6 +60,10 @@ class Life:
             InsertNode("Person", {"name": "Ada"}),
             then={"Human": fresh, "Person": {"Ada": {"name": "Ada", "nick": None}}, "Tag": {}},
         )
+        self.graph.schema.apply(DROPPED)
+        self.graph.schema.apply(AGAIN)
+        fresh = {one: {"name": one, "nick": None, "alias": None} for one in named}
+        self._check(self.graph.view(), {"Human": fresh, "Person": {}, "Tag": {}})
 
     def _write(self, *statements: Any, then: Expected) -> None:
         done = self.graph.apply(statements)

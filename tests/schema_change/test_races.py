@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from omnigraph.clock import SystemClock
 from omnigraph.errors import ConstraintViolation, InvalidInput, NotFound, PreconditionFailed, ReadSetChanged
 from omnigraph.lang.schema.steps import VIOLATED
 from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
@@ -265,3 +266,26 @@ def test_h14_one_table_is_born_by_two_branches_with_different_schemas(world: Wor
         one: {"name": one, "age": age, "weight": None, **rank} for one, age in (("Ada", 1), ("Bob", 2))
     }
     world.assert_sound()
+
+
+class _JumpingClock(SystemClock):
+    """A clock that a test sets forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+    def jump(self) -> None:
+        self.ahead_s += 1000.0
+
+
+def test_a_change_that_takes_long_lands_if_nobody_is_in_its_way(world: World) -> None:
+    """Rewriting a large table may take longer than a writer would fight for its turn."""
+    world.actor().apply(person("Ada", age=1))
+    clock = _JumpingClock()
+    changer = world.actor(clock=clock)
+    changer.pauses.call_at("write.staged", clock.jump)
+    assert changer.graph.schema.apply(DEFAULT).commit_id is not None
+    assert rows(world.reader().graph, "Person")["Ada"]["rank"] == 7
