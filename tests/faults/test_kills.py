@@ -20,7 +20,7 @@ from tests.faults.workers import run_until_killed
 from tests.support.processes import Workers
 
 _KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
-_SAMPLES = 12
+_SAMPLES = 8
 _AT_ONCE = 4
 
 Place = tuple[Operation, dict[str, Any]]
