@@ -29,7 +29,7 @@ Expected = dict[str, dict[str, dict[str, Any]]]
 
 
 class Life:
-    """The same schemas in a row, with names used again twice, each with writes of its own; remembers what each commit held."""
+    """The same schemas in a row, each with writes of its own, names used again twice; remembers each commit."""
 
     def __init__(self, graph: Graph, *, fold: bool) -> None:
         self.graph = graph
