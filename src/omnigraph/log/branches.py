@@ -79,10 +79,18 @@ class Registry:
         self._patience_s = patience_s
 
     def find(self, name: str) -> BranchEntry | None:
-        """The newest entry under this name (in any case), dead or alive."""
+        """The newest entry under this name (in any case), dead or alive; a stale listing is probed upward from."""
         listed = self._store.list(_folder(name))
-        numbers = [_number(one.key) for one in listed]
-        return self._read(name, max(numbers)) if numbers else None
+        n = max((_number(one.key) for one in listed), default=0)
+        newest: BranchEntry | None = None
+        while True:
+            found = self._store.get_many([_key(name, n), _key(name, n + 1)])
+            if found[0] is None:
+                return newest
+            newest = decode_entry(found[0] if found[1] is None else found[1], name)
+            if found[1] is None:
+                return newest
+            n += 2
 
     def live(self, name: str) -> BranchEntry:
         entry = self.find(name)
@@ -99,7 +107,7 @@ class Registry:
         alive = [(folder, n) for folder, n in sorted(newest.items()) if n % 2 == 0]
         found = self._store.get_many([f"{_ROOT}{folder}/{n:08d}.json" for folder, n in alive])
         return sorted(
-            _decode(data, folder).name if data is not None else unquote(folder)
+            decode_entry(data, folder).name if data is not None else unquote(folder)
             for (folder, _), data in zip(alive, found, strict=True)
         )
 
@@ -156,9 +164,6 @@ class Registry:
             return False
         return True
 
-    def _read(self, name: str, n: int) -> BranchEntry:
-        return _decode(self._store.get(_key(name, n)), name)
-
 
 def no_such_branch(name: str) -> NotFound:
     return NotFound(
@@ -204,7 +209,8 @@ def _number(key: str) -> int:
     return int(digits)
 
 
-def _decode(data: bytes, where: str) -> BranchEntry:
+def decode_entry(data: bytes, where: str) -> BranchEntry:
+    """The entry in `data`; `where` names it in errors."""
     try:
         raw = json.loads(data)
         return BranchEntry(raw["name"], raw["n"], raw["stream"])
