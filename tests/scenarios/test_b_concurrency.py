@@ -118,11 +118,11 @@ def test_s19_inserts_of_disjoint_keys_all_commit(race_bed: Bed, staged: bool) ->
 
 def test_s20_eight_processes_on_one_branch(race_bed: Bed) -> None:
     """Real processes. Every record shows the three tables equally long; every acknowledged commit is in the chain."""
-    rows = race_bed.place.scaled(8, 3)
+    rows, count = race_bed.place.scaled(8, 3), race_bed.place.scaled(8, 4)
     args = {"uri": race_bed.place.uri, "config": {"fold": race_bed.fold}, "rows": rows}
-    results = run_workers(workers.insert_pairs, 8, args, env=race_bed.place.env)
+    results = run_workers(workers.insert_pairs, count, args, env=race_bed.place.env)
     acknowledged = {message["row"]: message["commit_id"] for one in results for message in one.messages}
-    assert len(acknowledged) == 8 * rows
+    assert len(acknowledged) == count * rows
     for record in race_bed.chain():
         assert len({pin.rows for pin in record.pins.values()}) <= 1, f"torn tables at {record.commit_id}"
     landed = {record.commit_id for record in race_bed.logical()}
