@@ -121,7 +121,7 @@ class IdAccess:
             else:
                 rows, _ = self._edges_at(leaf, start, keys, view, columns)
             table = oriented(rows, (), leaf)
-            return table if start == leaf.left else table.rename_columns(["r", "l"])
+            return table if start == leaf.left else table.rename_columns(["r", "l"]).select(["l", "r"])
 
         pairs, cut = IdReach(bounds, self.deadline, self.budget).run(known.get(start), edges_from)
         if cut:

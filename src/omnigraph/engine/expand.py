@@ -108,7 +108,7 @@ class IdReach:
 
     def _collected(self, start: pa.Array, edges_from: Callable[[pa.Array | None], pa.Table]) -> pa.Table:
         """The edges that a walk of so many steps from the start can meet, step by step."""
-        found = []
+        found = [pa.schema([("l", pa.utf8()), ("r", pa.utf8())]).empty_table()]
         seen, frontier = start, start
         for _ in range(self.bounds.high + self.bounds.open_ended):
             self.deadline.check()

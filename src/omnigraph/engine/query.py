@@ -67,9 +67,9 @@ def run_query(
 
 
 def _rows(snapshot: Snapshot) -> dict[str, int]:
-    """Rows per type as the commit record tells them, overlay entries counted as rows."""
+    """Rows per type as the commit record tells them."""
     sizes: dict[str, int] = {}
     for one in snapshot.catalog.types:
-        pin, entries = snapshot.record.pins.get(one.id), snapshot.record.overlay.get(one.id)
-        sizes[one.id] = (pin.rows if pin else 0) + (entries.entries if entries else 0)
+        pin = snapshot.record.pins.get(one.id)
+        sizes[one.id] = pin.rows if pin else 0
     return sizes

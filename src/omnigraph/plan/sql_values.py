@@ -41,7 +41,7 @@ _COMPARISONS: Mapping[str, type[exp.Binary]] = {
 
 def sql_type(type_: PropType) -> exp.DataType:
     inner = exp.DataType(this=_TYPES[type_.scalar])
-    if type_.is_list:
+    if type_.is_list or type_.vector_size is not None:
         return exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[inner], nested=True)
     return inner
 
@@ -56,19 +56,17 @@ class Parameters:
     """The values that a statement needs, by the name of their placeholder."""
 
     values: dict[str, c.Value] = field(default_factory=dict)
-    _names: dict[c.Value, str] = field(default_factory=dict)
 
     def placeholder(self, value: c.Const | c.Param | c.Now) -> exp.Expr:
-        # Equal constants of different types are different values: 1 is not true.
-        name = next((known for one, known in self._names.items() if _same(one, value)), None)
+        name = next((known for known, one in self.values.items() if _same(one, value)), None)
         if name is None:
             name = f"p{len(self.values)}"
             self.values[name] = value
-            self._names[value] = name
         return exp.Placeholder(this=name)
 
 
 def _same(one: c.Value, two: c.Value) -> bool:
+    """Equal constants may be different values: 0.0 and -0.0."""
     if isinstance(one, c.Const) and isinstance(two, c.Const):
         return one.type == two.type and repr(one.value) == repr(two.value)
     return one == two

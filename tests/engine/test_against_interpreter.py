@@ -1,0 +1,61 @@
+"""Engine = interpreter, on random schemas, graphs and queries, with rows under an index, without one, in the overlay.
+
+S126: the answer does not depend on how much of a table an index covers. H10: nor on what is folded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from omnigraph.errors import TypeCheckError
+from tests.engine.bed import Bed, make_bed, with_overlay_folded
+from tests.engine.generate import World, queries, worlds
+
+QUERIES_PER_GRAPH = 8
+_RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+def _check(world: World, data: st.DataObject, change: Callable[[Bed], Bed]) -> None:
+    with TemporaryDirectory() as folder:
+        bed = change(make_bed(Path(folder), world.schema, world.content))
+        try:
+            for _ in range(QUERIES_PER_GRAPH):
+                source, params = data.draw(queries(world))
+                try:
+                    bed.checked(source)
+                except TypeCheckError:
+                    continue
+                bed.agree(source, params)
+        finally:
+            bed.backend.close()
+
+
+def _examples(count: int) -> int:
+    return int(os.environ.get("OMNIGRAPH_QUERY_EXAMPLES", count))
+
+
+@settings(max_examples=_examples(20), deadline=None, suppress_health_check=_RELAXED)
+@given(world=worlds(), data=st.data())
+def test_any_layout(world: World, data: st.DataObject) -> None:
+    _check(world, data, lambda bed: bed)
+
+
+@settings(max_examples=_examples(8), deadline=None, suppress_health_check=_RELAXED)
+@given(world=worlds(), data=st.data())
+def test_all_folded(world: World, data: st.DataObject) -> None:
+    _check(world, data, with_overlay_folded)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(max_examples=_examples(600), deadline=None, suppress_health_check=_RELAXED)
+@given(world=worlds(), data=st.data(), fold=st.booleans())
+def test_many(world: World, data: st.DataObject, fold: bool) -> None:
+    _check(world, data, with_overlay_folded if fold else lambda bed: bed)
