@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from omnigraph.history.delta import changed_rows, rows_of, same_row, tables_that_differ
+from omnigraph.history.delta import Columns, changed_rows, rows_of, same_row, tables_that_differ
 from omnigraph.history.lineage import RecordsOf, merge_bases
-from omnigraph.lang.schema.model import Catalog
 from omnigraph.log.record import CommitRecord
 from omnigraph.log.snapshot import Catalogs, Snapshot
 from omnigraph.storage.backend import Backend
@@ -21,15 +20,16 @@ from omnigraph.write.table_state import Row, RowChange
 
 @dataclass(frozen=True)
 class BaseState:
-    """A snapshot, and the rows in which the virtual base differs from it."""
+    """A snapshot, and the rows in which the virtual base, made of it and of `others`, differs from it."""
 
     snapshot: Snapshot
+    others: tuple[CommitRecord, ...] = ()
     rows: dict[tuple[str, str], Row | None] = field(default_factory=dict)
     unsettled: frozenset[tuple[str, str]] = frozenset()
 
     @property
-    def catalog(self) -> Catalog:
-        return self.snapshot.catalog
+    def records(self) -> tuple[CommitRecord, ...]:
+        return (self.snapshot.record, *self.others)
 
     def is_settled(self, table: str, row_id: str) -> bool:
         return (table, row_id) not in self.unsettled
@@ -38,14 +38,14 @@ class BaseState:
         own = {table for table, _ in (*self.rows, *self.unsettled)}
         return sorted(own.union(tables_that_differ(self.snapshot, other)))
 
-    def changes_in(self, other: Snapshot, table: str) -> dict[str, RowChange]:
-        """Rows that are another in `other` than in this base."""
-        found = changed_rows(self.snapshot, other, table)
+    def changes_in(self, other: Snapshot, table: str, columns: Columns) -> dict[str, RowChange]:
+        """Rows that are another in `other` than in this base, as far as `columns` tell."""
+        found = changed_rows(self.snapshot, other, table, columns)
         mine = {row_id for name, row_id in (*self.rows, *self.unsettled) if name == table}
         images = rows_of(other, table, mine)
         for row_id in sorted(mine):
             before, after = self.rows.get((table, row_id)), images.get(row_id)
-            if same_row(before, after) and self.is_settled(table, row_id):
+            if same_row(before, after, columns) and self.is_settled(table, row_id):
                 found.pop(row_id, None)
             else:
                 found[row_id] = RowChange(row_id, before, after)
@@ -64,10 +64,10 @@ def _joined(
 ) -> BaseState:
     """`state` merged with one more base, by the row rule, disagreement kept as unsettled rows."""
     theirs = Snapshot(backend, other, catalogs.get(other.schema))
-    below = base_state(backend, catalogs, records_of, merge_bases(records_of, state.snapshot.record, other))
+    below = base_state(backend, catalogs, records_of, merge_bases(records_of, state.records, other))
     rows, unsettled = dict(state.rows), set(state.unsettled)
     for table in below.tables_changed_in(theirs):
-        for row_id, change in below.changes_in(theirs, table).items():
+        for row_id, change in below.changes_in(theirs, table, None).items():
             place = (table, row_id)
             ours = rows[place] if place in rows else rows_of(state.snapshot, table, [row_id]).get(row_id)
             if same_row(ours, change.after):
@@ -77,4 +77,4 @@ def _joined(
             else:
                 unsettled.add(place)
                 rows[place] = None
-    return BaseState(state.snapshot, rows, frozenset(unsettled))
+    return BaseState(state.snapshot, (*state.others, other), rows, frozenset(unsettled))

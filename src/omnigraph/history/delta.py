@@ -6,20 +6,24 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.model import TypeDef
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.storage.tables import PinnedTable, candidate_ids
 from omnigraph.write.table_state import Row, RowChange
 
+Columns = frozenset[str] | None
 
-def changed_rows(old: Snapshot, new: Snapshot, table: str) -> dict[str, RowChange]:
-    """Every row of `table` (by identity) that is not the same in both, with its two images."""
+
+def changed_rows(old: Snapshot, new: Snapshot, table: str, columns: Columns = None) -> dict[str, RowChange]:
+    """Every row of `table` (by identity) that is not the same in both, as far as `columns` tell, with its images."""
     ids = changed_candidates(old, new, table)
     before, after = rows_of(old, table, ids), rows_of(new, table, ids)
     return {
         one: RowChange(one, before.get(one), after.get(one))
         for one in sorted(ids)
-        if not same_row(before.get(one), after.get(one))
+        if not same_row(before.get(one), after.get(one), columns)
     }
 
 
@@ -38,11 +42,16 @@ def rows_of(snapshot: Snapshot, table: str, ids: Iterable[str]) -> dict[str, Row
     return {row["id"]: row for row in snapshot.view(one).find(wanted).to_pylist()}
 
 
-def same_row(one: Row | None, other: Row | None) -> bool:
-    """Typed and deep equality. A property that one side does not have is null there."""
+def columns_of(one: TypeDef | None) -> Columns:
+    """What rows are compared by under this type: a property that it does not have any more is no difference."""
+    return frozenset(arrow_schema(one).names) if one is not None else None
+
+
+def same_row(one: Row | None, other: Row | None, columns: Columns = None) -> bool:
+    """Typed and deep equality. A property that one side does not have is null there; None compares all columns."""
     if one is None or other is None:
         return one is other
-    return all(same_value(one.get(name), other.get(name)) for name in one.keys() | other.keys())
+    return not changed_columns(one, other, columns)
 
 
 def same_value(one: Any, other: Any) -> bool:
@@ -53,8 +62,9 @@ def same_value(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def changed_columns(before: Row, after: Row) -> set[str]:
-    return {name for name in before.keys() | after.keys() if not same_value(before.get(name), after.get(name))}
+def changed_columns(before: Row, after: Row, columns: Columns = None) -> set[str]:
+    names = before.keys() | after.keys() if columns is None else columns
+    return {name for name in names if not same_value(before.get(name), after.get(name))}
 
 
 def tables_that_differ(old: Snapshot, new: Snapshot) -> list[str]:

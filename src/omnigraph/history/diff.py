@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from omnigraph.history.delta import changed_rows, tables_that_differ
+from omnigraph.history.delta import changed_rows, columns_of, tables_that_differ
 from omnigraph.lang.schema.model import EntityKind, TypeDef
 from omnigraph.lang.schema.values import to_output
 from omnigraph.log.snapshot import Snapshot
@@ -39,17 +39,19 @@ def diff(
     types: Collection[str] = (),
     ops: Collection[str] = (),
 ) -> Iterator[Change]:
-    """Changes from `old` to `new` by type and id. Compaction, folds and new indexes never appear."""
-    for table in tables_that_differ(old, new):
-        one = new.catalog.by_id.get(table) or old.catalog.by_id.get(table)
-        if one is None or (kinds and one.kind not in kinds) or (types and one.name not in types):
+    """Changes from `old` to `new` by kind, type and id. Compaction, folds and new indexes never appear.
+
+    Rows are compared by the properties that `new` has: a property that was dropped since is no change of every row.
+    """
+    found = (new.catalog.by_id.get(table) or old.catalog.by_id.get(table) for table in tables_that_differ(old, new))
+    for one in sorted((one for one in found if one is not None), key=lambda one: (one.kind, one.name, one.id)):
+        if (kinds and one.kind not in kinds) or (types and one.name not in types):
             continue
-        for change in changed_rows(old, new, table).values():
+        for change in changed_rows(old, new, one.id, columns_of(new.catalog.by_id.get(one.id))).values():
             op = op_of(change)
             if not ops or op in ops:
-                yield Change(
-                    op, one.kind, one.name, change.id, shown(old, table, change.before), shown(new, table, change.after)
-                )
+                before, after = shown(old, one.id, change.before), shown(new, one.id, change.after)
+                yield Change(op, one.kind, one.name, change.id, before, after)
 
 
 def diff_stat(changes: Iterator[Change]) -> dict[str, dict[str, int]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.history.diff import Change, diff
-from omnigraph.log.record import CommitRecord, CommitRef, Header
+from omnigraph.log.record import CommitRecord, CommitRef, Header, parse_commit_id
 from omnigraph.log.snapshot import Catalogs, Snapshot
 from omnigraph.log.stream import Entry, RecordStream
 from omnigraph.storage.backend import Backend
@@ -77,8 +77,11 @@ class Feed:
         self._limits = limits
 
     def page(self, since: str | None) -> Page:
-        """Commits after the cursor, oldest first; without one from the birth of the branch. One GET if caught up."""
-        seen = self._seen(decode_cursor(since)) if since is not None else self._birth()
+        """Commits after `since`, oldest first; without it from the birth of the branch.
+
+        `since` is the cursor of a page or the id of a commit. Caught up, it costs the commit's GET and one more.
+        """
+        seen = self._seen(since) if since is not None else self._birth()
         found: list[CommitChanges] = []
         changes = size_bytes = 0
         before = seen
@@ -93,7 +96,7 @@ class Feed:
                 found.append(CommitChanges(record.header, told))
             if len(found) == self._limits.commits:
                 return Page(tuple(found), encode_cursor(before.ref), more=True)
-        return Page(tuple(found), encode_cursor(before.ref), more=False)
+        return Page(tuple(found), encode_cursor(before.ref), more=before.seq - seen.seq >= self._reach)
 
     def _told(self, before: CommitRecord, record: CommitRecord) -> tuple[Change, ...]:
         return tuple(diff(self._snapshot(before), self._snapshot(record)))
@@ -101,20 +104,40 @@ class Feed:
     def _snapshot(self, record: CommitRecord) -> Snapshot:
         return Snapshot(self._backend, record, self._catalogs.get(record.schema))
 
+    @property
+    def _reach(self) -> int:
+        """How many records one page looks at: folds and upkeep are passed over, but not without end."""
+        return self._limits.commits * 2
+
     def _following(self, seen: CommitRecord) -> Iterator[CommitRecord]:
-        ahead = self._records.after(seen.seq)
-        for entry in ahead[: self._limits.commits * 2]:
-            yield self._readable(entry)
+        """The records after one, read as they are asked for. One GET when there is none."""
+        first = self._records.get(seen.seq + 1)
+        ahead = [first] if first else []
+        last = seen.seq
+        while ahead and last - seen.seq < self._reach:
+            for entry in ahead[: self._reach - (last - seen.seq)]:
+                last = entry.seq
+                yield self._readable(entry)
+            ahead = self._records.read_ahead(last + 1)
 
     def _birth(self) -> CommitRecord:
         return self._readable(self._records.get(0))
 
-    def _seen(self, cursor: CommitRef) -> CommitRecord:
-        if cursor.stream != self._records.stream:
-            raise _gap("the branch was deleted and created again since")
-        record = self._readable(self._records.get(cursor.seq))
-        if record.rid != cursor.rid:
+    def _seen(self, since: str) -> CommitRecord:
+        """The commit that a cursor or a commit id names."""
+        if "." in since:
+            stream, seq = parse_commit_id(since)
+            rid = None
+        else:
+            cursor = decode_cursor(since)
+            stream, seq, rid = cursor.stream, cursor.seq, cursor.rid
+        if stream != self._records.stream:
+            raise _gap("the commit belongs to another branch, or the branch was deleted and created again since")
+        record = self._readable(self._records.get(seq))
+        if rid not in (None, record.rid):
             raise _gap("the commit of the cursor is another one now")
+        if record.kind == "close":
+            raise _gap("the branch was deleted")
         return record
 
     def _readable(self, entry: Entry | None) -> CommitRecord:
@@ -125,7 +148,7 @@ class Feed:
 
 def _gap(reason: str) -> ChangeFeedGap:
     return ChangeFeedGap(
-        f"the change feed has a gap: {reason}", advice="Read the graph as it is now and go on from its newest cursor"
+        f"the change feed has a gap: {reason}", advice="Read the graph as it is now and go on from its commit id"
     )
 
 

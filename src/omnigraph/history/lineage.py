@@ -8,7 +8,7 @@ and its cost depends on merges and forks, not on the number of commits between.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph.log.record import CommitRecord
@@ -20,8 +20,11 @@ _BOTH = _OURS | _THEIRS
 RecordsOf = Callable[[str], RecordStream]
 
 
-def merge_bases(records_of: RecordsOf, ours: CommitRecord, theirs: CommitRecord) -> list[CommitRecord]:
-    """Common ancestors of both that are not ancestors of another common one; several after criss-cross merges."""
+def merge_bases(records_of: RecordsOf, ours: Sequence[CommitRecord], theirs: CommitRecord) -> list[CommitRecord]:
+    """Common ancestors of both that are not ancestors of another common one; several after criss-cross merges.
+
+    `ours` is one commit, or several of which a virtual one was made: that one has the ancestors of all.
+    """
     return _Walk(records_of).run(ours, theirs)
 
 
@@ -52,8 +55,9 @@ class _Walk:
         self._covered: dict[int, dict[str, int]] = {_OURS: {}, _THEIRS: {}, _STALE: {}}
         self._heap: list[_Point] = []
 
-    def run(self, ours: CommitRecord, theirs: CommitRecord) -> list[CommitRecord]:
-        self._push(ours, _OURS)
+    def run(self, ours: Sequence[CommitRecord], theirs: CommitRecord) -> list[CommitRecord]:
+        for one in ours:
+            self._push(one, _OURS)
         self._push(theirs, _THEIRS)
         found: list[CommitRecord] = []
         while any(not point.flags & _STALE for point in self._heap):

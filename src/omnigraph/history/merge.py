@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from omnigraph.errors import ConstraintViolation, MergeConflict
 from omnigraph.history.base import BaseState, base_state
-from omnigraph.history.delta import changed_columns, rows_of, same_row
+from omnigraph.history.delta import Columns, changed_columns, columns_of, rows_of, same_row
 from omnigraph.history.diff import image
 from omnigraph.history.lineage import RecordsOf, content_commit, merge_bases
 from omnigraph.history.schemas import merged_catalog
@@ -23,7 +23,7 @@ from omnigraph.log.snapshot import Catalogs, Snapshot
 from omnigraph.storage.backend import Backend
 from omnigraph.write.change_set import ChangeSet
 from omnigraph.write.plan import PublishPlan, Receipt, WriteTxn
-from omnigraph.write.table_state import Row
+from omnigraph.write.table_state import Row, RowChange
 
 Resolution = Literal["ours", "theirs"]
 
@@ -62,12 +62,13 @@ class Merge:
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
         target = txn.snapshot
         ours, theirs = (content_commit(self._records_of, one) for one in (target.record, self._source.record))
-        bases = merge_bases(self._records_of, ours, theirs)
+        bases = merge_bases(self._records_of, [ours], theirs)
         if any(base.ref == theirs.ref for base in bases):
             return Receipt(None, result={"outcome": "already_up_to_date"})
         outcome = "fast_forward" if any(base.ref == ours.ref for base in bases) else "merged"
         base = base_state(self._backend, self._catalogs, self._records_of, bases)
-        catalog = merged_catalog(base.catalog, self._source.catalog, target.catalog)
+        known = [self._catalogs.get(one.schema) for one in base.records]
+        catalog = merged_catalog(known, self._source.catalog, target.catalog)
         rows = _Rows(base, self._source, target, catalog, self._options)
         merged = rows.merge()
         changes = ChangeSet(self._backend, txn, catalog)
@@ -110,31 +111,28 @@ class _Rows:
         return found
 
     def _merge_table(self, one: TypeDef) -> dict[str, Row | None]:
-        theirs = self._base.changes_in(self._source, one.id)
+        columns = columns_of(one)
+        theirs = self._base.changes_in(self._source, one.id, columns)
         self.looked_at[one.id] = set(theirs)
         ours = rows_of(self._target, one.id, theirs)
         merged: dict[str, Row | None] = {}
         for row_id, change in theirs.items():
-            kept, result = self._decide(one, row_id, change.before, change.after, ours.get(row_id))
-            if not kept and not same_row(result, ours.get(row_id)):
+            kept, result = self._decide(one, columns, change, ours.get(row_id))
+            if not kept and not same_row(result, ours.get(row_id), columns):
                 merged[row_id] = result
         return merged
 
-    def _decide(
-        self, one: TypeDef, row_id: str, base: Row | None, source: Row | None, target: Row | None
-    ) -> tuple[bool, Row | None]:
-        """(keep the target's row, else this one). The first rule that fits decides; `source` differs from `base`."""
-        if self._base.is_settled(one.id, row_id) and same_row(target, base):
+    def _decide(self, one: TypeDef, columns: Columns, change: RowChange, target: Row | None) -> tuple[bool, Row | None]:
+        """(keep the target's row, else this one). The first rule that fits decides; source differs from base."""
+        row_id, base, source = change.id, change.before, change.after
+        if self._base.is_settled(one.id, row_id) and same_row(target, base, columns):
             return False, source
-        if same_row(source, target):
+        if same_row(source, target, columns):
             return True, None
         kind = _conflict_kind(base, source, target, settled=self._base.is_settled(one.id, row_id))
-        if kind == "divergent_update" and self._options.cell_level:
-            assert base is not None
-            assert source is not None
-            assert target is not None
-            cells = changed_columns(base, source)
-            if not cells & changed_columns(base, target):
+        if self._options.cell_level and base and source and target:
+            cells = changed_columns(base, source, columns)
+            if not cells & changed_columns(base, target, columns):
                 return False, {**target, **{name: source.get(name) for name in cells}}
         chosen = self._options.per_entity.get((one.table_key, row_id), self._options.resolve)
         if chosen is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from omnigraph.errors import Unsupported
 from omnigraph.lang.schema.change import plan_change
 from omnigraph.lang.schema.model import Catalog
@@ -20,30 +22,29 @@ from omnigraph.lang.schema.steps import (
 _MERGEABLE = (AddType, AddProperty, RenameType, RenameProperty, AddIndex, DropIndex, ChangeMetadata, ChangeSource)
 
 
-def merged_catalog(base: Catalog, source: Catalog, target: Catalog) -> Catalog:
-    """The schema of the merged graph. Raises Unsupported, naming what changed on either side."""
-    if source.hash in (base.hash, target.hash):
+def merged_catalog(bases: Sequence[Catalog], source: Catalog, target: Catalog) -> Catalog:
+    """The schema of the merged graph. Raises Unsupported, naming what changed on either side.
+
+    One side may have changed it, and only in ways under which every row of the other side stays as it is.
+    """
+    if source.hash == target.hash:
         return target
-    theirs, ours = _steps(base, source), _steps(base, target)
-    if target.hash != base.hash:
-        raise Unsupported(
-            f"both branches changed the schema: the source by {_told(theirs)}, the target by {_told(ours)}",
-            code="schema_merge",
-            advice="Apply the target's schema to the source branch first, then merge",
-        )
-    refused = [one for one in theirs if not isinstance(one, _MERGEABLE)]
-    if refused:
-        raise Unsupported(
-            f"the source changed the schema by {_told(refused)}, which a merge does not carry over",
-            code="schema_merge",
-            advice="Apply the source's schema to the target branch first, then merge",
-        )
-    return source
+    # Of several bases the one that knows a side's schema counts: there that side has changed nothing.
+    base = next((one for one in bases if one.hash in (source.hash, target.hash)), bases[0])
+    theirs, ours = list(plan_change(base, source)), list(plan_change(base, target))
+    told = f"the source by {_told(theirs)}, the target by {_told(ours)}"
+    if base.hash not in (source.hash, target.hash):
+        raise _refused(f"both branches changed the schema since they parted: {told}")
+    if not all(isinstance(one, _MERGEABLE) for one in (*theirs, *ours)):
+        raise _refused(f"a merge carries over added types, added nullable properties and renames only: {told}")
+    return source if base.hash == target.hash else target
 
 
-def _steps(old: Catalog, new: Catalog) -> list[Step]:
-    return list(plan_change(old, new))
+def _refused(message: str) -> Unsupported:
+    return Unsupported(
+        message, code="schema_merge", advice="Bring both branches to one schema with `schema apply`, then merge"
+    )
 
 
-def _told(steps: list[Step]) -> str:
+def _told(steps: Sequence[Step]) -> str:
     return ", ".join(f"{one.step} on {one.table}" if one.table else one.step for one in steps) or "nothing"
