@@ -23,8 +23,8 @@ from tests.oracle.oracle import Diaries, Verdict, judge
 from tests.support.processes import WorkerFailed, WorkerResult, Workers
 
 _WORKER = "tests.oracle.worker:run"
-_PATIENCE = 6
-_LIFE_S = (2.0, 9.0)
+_PATIENCE = 5
+_LIFE_LINES = (4, 70)
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,11 @@ def _live(trial: Trial, slot: int, started: Event, over: Event) -> Counter[str]:
 
 
 def _one_life(trial: Trial, slot: int, name: str, started: Event, over: Event, chance: random.Random) -> WorkerResult:
+    diary = trial.diaries / name
     arguments = {
         "uri": trial.uri,
         "options": dict(trial.options) if trial.options else None,
-        "diary": str(trial.diaries / name),
+        "diary": str(diary),
         "name": name,
         "slot": slot,
         "seed": f"{trial.seed}/{name}",
@@ -131,8 +132,13 @@ def _one_life(trial: Trial, slot: int, name: str, started: Event, over: Event, c
         workers.start()
         started.set()
         [worker] = workers.workers
-        kill_at = time.monotonic() + (chance.uniform(*_LIFE_S) if trial.kills else longest_s)
-        workers.wait_for(lambda: worker.has_ended or over.is_set() or time.monotonic() >= kill_at)
+        # By its own progress, so that a slow machine sees as many kills per operation as a fast one.
+        lines = chance.randint(*_LIFE_LINES) if trial.kills else None
+        workers.wait_for(lambda: worker.has_ended or over.is_set() or _has_lines(diary, lines))
         worker.kill()
         [result] = workers.wait(check=False)
     return result
+
+
+def _has_lines(diary: Path, count: int | None) -> bool:
+    return count is not None and diary.exists() and diary.read_bytes().count(b"\n") >= count
