@@ -31,7 +31,11 @@ from omnigraph.storage.pauses import NO_PAUSES, Pauses
 from omnigraph.storage.probe import lists_in_order
 from omnigraph.storage.store import Store
 from omnigraph.storage.tables import TableStore
+from omnigraph.upkeep.findings import VerifyReport
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
+from omnigraph.upkeep.repair import RepairReport, repair
+from omnigraph.upkeep.tags import Tags
+from omnigraph.upkeep.verify import verify_graph
 from omnigraph.views import CommitInfo, GraphView, Table
 from omnigraph.write.birth import init_graph
 from omnigraph.write.mutate import Mutation, Script
@@ -199,6 +203,33 @@ class Graph:
         """A handle on another branch of the same graph."""
         return Graph(self._site, self._site.branch(name), freshness=self._freshness)
 
+    def optimize(
+        self,
+        types: Sequence[str] | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> OptimizeReport:
+        """Fold, compact and index this branch, or only some types of it; one commit, none if there is nothing to do."""
+        if not dry_run:
+            self._for_writing()
+        optimizer = Optimizer(self._site, self._branch, self._holder, types=types, progress=progress)
+        return optimizer.preview() if dry_run else optimizer.run()
+
+    def verify(self, *, deep: bool = False) -> VerifyReport:
+        """Check the whole graph, all branches: records, registry, tables, files, rows. `deep` reads every file."""
+        return verify_graph(self._site, deep=deep)
+
+    def repair(self) -> RepairReport:
+        """Make anew what is derived and damaged: indexes, registry tombstones. Data is never guessed."""
+        self._for_writing()
+        return repair(self._site, self._holder)
+
+    @property
+    def tags(self) -> Tags:
+        """Names for commits, which cleanup never collects."""
+        return Tags(self._site)
+
     def close(self) -> None:
         """Give up an exclusive claim, if this handle has one."""
         if self._holder is not None:
@@ -214,19 +245,6 @@ class Graph:
         self.close()
 
     def _state(self, name: str | None) -> Snapshot:
-    def optimize(
-        self,
-        types: Sequence[str] | None = None,
-        *,
-        dry_run: bool = False,
-        progress: Callable[[str], None] | None = None,
-    ) -> OptimizeReport:
-        """Fold, compact and index this branch, or only some types of it; one commit, none if there is nothing to do."""
-        if not dry_run:
-            self._for_writing()
-        optimizer = Optimizer(self._site, self._branch, self._holder, types=types, progress=progress)
-        return optimizer.preview() if dry_run else optimizer.run()
-
         """A commit, or the newest commit of a branch."""
         if name is None:
             return self.view().state
@@ -434,6 +452,17 @@ def open(
     site = _shared_site(os.fspath(uri), read_only, storage_options, config)
     found = site.branch(branch)
     return Graph(site, found, freshness=freshness, holder=site.claim(found, WriteOptions()) if exclusive else None)
+
+
+def verify(
+    uri: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+) -> VerifyReport:
+    """Check a graph without opening a branch of it: that must be possible whatever is damaged."""
+    return verify_graph(_shared_site(os.fspath(uri), True, storage_options, config), deep=deep)
 
 
 def _shared_site(uri: str, read_only: bool, storage_options: Mapping[str, str] | None, config: Config | None) -> Site:

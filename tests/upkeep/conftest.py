@@ -1,13 +1,15 @@
-"""A world with every kind of index."""
+"""A world with every kind of index, and one that has lived for a while."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.schedules.world import World
+from tests.schedules.world import World, knows, person
+from tests.upkeep.ground import scattered
 
 SCHEMA = """
 node Person {
@@ -27,5 +29,32 @@ edge Knows: Person -> Person { since: I32? @index }
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, SCHEMA)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def _lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Branches, one deleted, tags, indexes, overlay, removed rows, a client key."""
+    world = World(tmp_path_factory.mktemp("lived"), SCHEMA)
+    actor = scattered(world)
+    actor.graph.branch.create("gone")
+    actor.graph.branch.delete("gone")
+    actor.graph.branch.create("side")
+    world.actor(branch="side").apply(person("sidekick", 1), knows("sidekick", "p0001"), client_key="k")
+    actor.graph.optimize()
+    world.actor().apply(person("fresh", 4), knows("fresh", "p0002"), client_key="k")
+    actor.graph.tags.create("v1", actor.head.commit_id)
+    world.close()
+    return Path(world.path)
+
+
+@pytest.fixture
+def lived_in(_lived_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A copy of it for this test alone."""
+    shutil.copytree(_lived_in, tmp_path / "graph")
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.schedules.world.init", lambda *_, **__: None)
+        made = World(tmp_path)
     yield made
     made.close()

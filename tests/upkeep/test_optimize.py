@@ -16,51 +16,9 @@ from omnigraph.storage.tables.rewriting import Heap, group_fragments
 from omnigraph.upkeep import indexes
 from omnigraph.upkeep.indexes import disagreements, wanted_indexes
 from omnigraph.upkeep.optimize import Optimizer
-from tests.schedules.world import Actor, World, knows, person
+from tests.schedules.world import Actor, World, person
+from tests.upkeep.ground import contents, fill, pinned, scattered
 from tests.upkeep.later import LaterClock
-
-
-def _fill(actor: Actor, count: int, start: int = 0, **values: Any) -> None:
-    """So many people in one commit, each with something in every column."""
-    people = [
-        person(
-            f"p{number:04d}",
-            number % 50,
-            email=f"p{number}@x",
-            bio=f"likes number{number % 7} and the sea",
-            mood="glad" if number % 2 else "sad",
-            size=number,
-            look=[float(number % 11), 1.0, 0.5, float(number % 3)],
-            **values,
-        )
-        for number in range(start, start + count)
-    ]
-    actor.apply(*people)
-
-
-def _scattered(world: World) -> Actor:
-    """Many small fragments with removed rows, edges, and something left in the overlay."""
-    stager = world.actor(inline_share=0)
-    for start in range(0, 300, 60):
-        _fill(stager, 60, start)
-    stager.apply(Delete("Person", Compare("age", "=", 7)))
-    stager.apply(*(knows(f"p{number:04d}", "p0001") for number in range(20, 30)))
-    stager.apply(knows("p0100", "p0101"))
-    world.actor().apply(person("late", 3), person("p0000", 99))
-    stager.publisher.refresh()
-    return stager
-
-
-def _contents(actor: Actor) -> dict[str, list[Any]]:
-    view = actor.graph.view(fresh=True)
-    return {name: sorted(map(str, view.table(name).to_arrow().to_pylist())) for name in ("Person", "Note", "Knows")}
-
-
-def _pinned(actor: Actor, name: str) -> Any:
-    snapshot = actor.snapshot()
-    pinned = snapshot.view(snapshot.type(name)).pinned
-    assert pinned is not None
-    return pinned
 
 
 def _coverage(actor: Actor, name: str) -> dict[str, tuple[int, int]]:
@@ -75,24 +33,24 @@ def _share(one: dict[str, Any]) -> tuple[int, int]:
 def _assert_indexes_tell_the_truth(actor: Actor) -> None:
     snapshot = actor.snapshot()
     for one in snapshot.catalog.types:
-        pinned = snapshot.view(one).pinned
-        if pinned is not None:
-            assert list(disagreements(pinned, wanted_indexes(one, pinned), 24)) == []
+        table = snapshot.view(one).pinned
+        if table is not None:
+            assert list(disagreements(table, wanted_indexes(one, table), 24)) == []
 
 
 class TestOneRun:
     def test_keeps_contents_and_covers_everything_in_one_commit(self, world: World) -> None:  # S124, S125
-        actor = _scattered(world)
-        before, seq = _contents(actor), actor.head.seq
+        actor = scattered(world)
+        before, seq = contents(actor), actor.head.seq
         report = actor.graph.optimize()
         assert report.folded is not None
         assert report.is_complete
         assert actor.head.seq == seq + 2  # the fold and one physical commit for all tables
         assert actor.head.kind == "physical"
         assert actor.head.touched.keys() == {one.id for one in actor.snapshot().catalog.types if one.name != "Note"}
-        assert _contents(actor) == before
+        assert contents(actor) == before
         assert actor.head.content_seq == seq
-        assert _pinned(actor, "Person").fragments == 1
+        assert pinned(actor, "Person").fragments == 1
         assert _coverage(actor, "Person") == {
             "by_id": (1, 1),
             "by_name": (1, 1),
@@ -109,7 +67,7 @@ class TestOneRun:
         world.assert_sound()
 
     def test_a_second_run_does_nothing(self, world: World) -> None:  # S124
-        actor = _scattered(world)
+        actor = scattered(world)
         actor.graph.optimize()
         seq = actor.head.seq
         again = world.actor().graph.optimize()
@@ -117,7 +75,7 @@ class TestOneRun:
         assert actor.head.seq == seq
 
     def test_a_dry_run_says_what_a_run_does_and_writes_nothing(self, world: World) -> None:
-        actor = _scattered(world)
+        actor = scattered(world)
         seq = actor.head.seq
         preview = actor.graph.optimize(dry_run=True)
         assert actor.head.seq == seq
@@ -131,40 +89,40 @@ class TestOneRun:
         assert actor.graph.optimize(dry_run=True).planned == ()
 
     def test_of_one_type_leaves_the_others(self, world: World) -> None:
-        actor = _scattered(world)
+        actor = scattered(world)
         actor.graph.fold()
         report = actor.graph.optimize(["Knows"])
         assert [one.table_key for one in report.tables] == ["edge:Knows"]
-        assert _pinned(actor, "Person").fragments > 1
+        assert pinned(actor, "Person").fragments > 1
         with pytest.raises(NotFound):
             actor.graph.optimize(["Nobody"])
 
     def test_of_an_empty_graph_and_of_a_type_without_rows(self, world: World) -> None:  # S127
         actor = world.actor(inline_share=0)
         assert actor.graph.optimize().commits == ()
-        _fill(actor, 3)
+        fill(actor, 3)
         actor.apply(Overwrite("Person", []))
         actor.graph.optimize()
-        assert _contents(actor)["Person"] == []
-        _fill(actor, 3)
+        assert contents(actor)["Person"] == []
+        fill(actor, 3)
         actor.graph.optimize()
-        assert len(_contents(actor)["Person"]) == 3
+        assert len(contents(actor)["Person"]) == 3
 
     def test_joins_fragments_that_do_not_lie_side_by_side(self, world: World) -> None:
         actor = world.actor(inline_share=0)
         for start, count in ((0, 3), (10, 200), (300, 3), (400, 200), (700, 3)):
-            _fill(actor, count, start)
-        before = _contents(actor)
+            fill(actor, count, start)
+        before = contents(actor)
         options = RewriteOptions(target_rows=150)
         report = Optimizer(actor.site, actor.branch, options=options).run()
         assert report.is_complete
-        assert sorted(one.num_rows for one in _pinned(actor, "Person").metadata) == [9, 200, 200]
-        assert _contents(actor) == before
+        assert sorted(one.num_rows for one in pinned(actor, "Person").metadata) == [9, 200, 200]
+        assert contents(actor) == before
         assert Optimizer(actor.site, actor.branch, options=options).run().commits == ()
         _assert_indexes_tell_the_truth(actor)
 
     def test_wants_to_write(self, world: World) -> None:
-        _scattered(world)
+        scattered(world)
         holder = world.actor()
         claim = holder.site.claim(holder.branch, _no_options())
         with pytest.raises(WriterFenced):
@@ -177,29 +135,29 @@ class TestIndexes:
     @pytest.mark.parametrize("covered", [0, 0.5, 1])
     def test_answers_do_not_depend_on_coverage(self, world: World, covered: float) -> None:  # S126
         actor = world.actor(inline_share=0)
-        _fill(actor, 60)
+        fill(actor, 60)
         if covered:
             actor.graph.optimize()
         if covered < 1:
-            _fill(actor, 60, 60)
+            fill(actor, 60, 60)
         known = _coverage(actor, "Person")["by_age"]
         assert known[0] / known[1] == covered
         _assert_indexes_tell_the_truth(actor)
-        pinned = _pinned(actor, "Person")
-        people = pinned.scan(None).to_pylist()
-        age = next(name for name in pinned.schema.names if name.startswith("age"))
+        table = pinned(actor, "Person")
+        people = table.scan(None).to_pylist()
+        age = next(name for name in table.schema.names if name.startswith("age"))
         for number in range(0, 50, 7):
             expected = sorted(row["id"] for row in people if row[age] == number)
-            assert sorted(pinned.find_by(age, [number], ["id"])["id"].to_pylist()) == expected
-            assert pinned.count(pc.field(age) == number) == len(expected)
+            assert sorted(table.find_by(age, [number], ["id"])["id"].to_pylist()) == expected
+            assert table.count(pc.field(age) == number) == len(expected)
 
     def test_new_fragments_get_further_segments_and_many_of_them_one(self, world: World) -> None:
         actor = world.actor(inline_share=0)
         segments = []
         for step in range(12):
-            _fill(actor, 1000 if step == 0 else 2, 2000 * step)
+            fill(actor, 1000 if step == 0 else 2, 2000 * step)
             Optimizer(actor.site, actor.branch, options=RewriteOptions(target_rows=2)).run()
-            segments.append(len(_pinned(actor, "Person").indices()[0].segments))
+            segments.append(len(pinned(actor, "Person").indices()[0].segments))
         assert segments[:3] == [1, 2, 3]
         assert segments[:9] == [1, 2, 3, 4, 5, 6, 7, 8, 1]
         _assert_indexes_tell_the_truth(actor)
@@ -213,12 +171,12 @@ class TestIndexes:
         seq = actor.head.seq
         assert actor.graph.optimize().commits == ()
         assert actor.head.seq == seq
-        _fill(actor, 300)
+        fill(actor, 300)
         actor.graph.optimize()
         assert _coverage(actor, "Person")["near_look"] == (1, 1)
 
     def test_a_renamed_type_keeps_its_indexes_and_a_new_rule_gets_one(self, world: World) -> None:  # S127
-        actor = _scattered(world)
+        actor = scattered(world)
         actor.graph.optimize()
         text = actor.graph.schema.source.replace("node Person {", 'node Human @rename_from("Person") {')
         text = text.replace("Person -> Person", "Human -> Human").replace("age: I32? @index", "age: I32?")
@@ -229,13 +187,13 @@ class TestIndexes:
         assert sorted(name.split("_")[0] for name in table["drops"]) == ["by", "text"]
         assert actor.graph.optimize().is_complete
         assert not {"by_age", "text_bio"} & _coverage(actor, "Human").keys()
-        names = {one.name.rsplit("_", 1)[0] for one in _pinned(actor, "Human").indices()}
+        names = {one.name.rsplit("_", 1)[0] for one in pinned(actor, "Human").indices()}
         assert "by_age" not in names
         assert "text_bio" not in names
         assert actor.graph.optimize().commits == ()
 
     def test_a_lying_index_is_noticed(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        actor = _scattered(world)
+        actor = scattered(world)
         actor.graph.optimize()
         real = indexes._ids
         monkeypatch.setattr(indexes, "_ids", lambda p, c, v, indexed: [] if indexed else real(p, c, v, indexed))
@@ -245,7 +203,7 @@ class TestIndexes:
 
 class TestAmongWriters:
     def test_a_table_that_was_written_meanwhile_is_done_again(self, world: World) -> None:  # S124
-        actor = _scattered(world)
+        actor = scattered(world)
         other = world.actor(inline_share=0)
         with actor.held("optimize.staged", actor.graph.optimize) as running:
             other.apply(Delete("Person", Compare("age", "=", 8)), person("new", 5))
@@ -255,11 +213,11 @@ class TestAmongWriters:
         ages = world.ages()
         assert ages["new"] == 5
         assert 8 not in ages.values()
-        assert _pinned(actor, "Person").fragments == 1
+        assert pinned(actor, "Person").fragments == 1
         world.assert_sound()
 
     def test_inline_writers_do_not_disturb_it(self, world: World) -> None:  # S124
-        actor = _scattered(world)
+        actor = scattered(world)
         other = world.actor()
         with actor.held("optimize.before-record", actor.graph.optimize) as running:
             other.apply(person("new", 5))
@@ -271,7 +229,7 @@ class TestAmongWriters:
         world.assert_sound()
 
     def test_many_commits_meanwhile_do_not_stop_it(self, world: World) -> None:
-        actor = _scattered(world)
+        actor = scattered(world)
         other = world.actor()
         with actor.held("optimize.staged", actor.graph.optimize) as running:
             for number in range(80):  # more than a publisher walks
@@ -282,7 +240,7 @@ class TestAmongWriters:
 
     @pytest.mark.parametrize("change", ["schema", "gc"])
     def test_what_was_staged_before_a_fence_is_staged_again(self, world: World, change: str) -> None:
-        actor = _scattered(world)
+        actor = scattered(world)
         other = world.actor()
         with actor.held("optimize.before-record", actor.graph.optimize) as running:
             if change == "gc":
@@ -290,11 +248,11 @@ class TestAmongWriters:
             else:
                 other.graph.schema.apply(other.graph.schema.source.replace("text: String?", "text: String? more: I32?"))
         assert running.result().is_complete
-        assert _contents(actor) == _contents(world.actor())
+        assert contents(actor) == contents(world.actor())
         world.assert_sound()
 
     def test_writers_that_never_stop_leave_it_busy_and_unharmed(self, world: World) -> None:
-        actor = _scattered(world)
+        actor = scattered(world)
         other = world.actor(inline_share=0)
         writes = 0
 

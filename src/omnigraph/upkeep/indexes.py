@@ -11,6 +11,7 @@ import pyarrow as pa
 from omnigraph.lang.schema.model import SYSTEM_COLUMNS, IndexRule, Scalar, TypeDef
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.storage.tables import IndexSpec, PinnedTable
+from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.filters import equals_any
 
 DEFAULT_METRIC = "cosine"
@@ -92,7 +93,7 @@ def table_coverage(snapshot: Snapshot, one: TypeDef) -> list[Coverage]:
     return coverage(pinned, wanted_indexes(one, pinned)) if pinned is not None else []
 
 
-def disagreements(pinned: PinnedTable, wanted: Sequence[IndexSpec], sample: int = 20) -> Iterator[str]:
+def disagreements(pinned: PinnedTable, wanted: Sequence[IndexSpec], sample: int = 6) -> Iterator[str]:
     """Values for which an index of this version answers otherwise than the rows do. Sorted indexes only.
 
     The values are taken from the first and the last rows of the table, together with one that no row has.
@@ -127,7 +128,8 @@ def _sampled(pinned: PinnedTable, column: str, count: int) -> list[Any]:
     if not pinned.rows:
         return []
     places = sorted({*range(min(count // 2, pinned.rows)), *range(max(0, pinned.rows - count // 2), pinned.rows)})
-    taken = pinned.lance().take(places, columns=[column])[column]
+    with lance_call(f"read table {pinned.table}"):
+        taken = pinned.lance().take(places, columns=[column])[column]
     # A value that does not equal itself, which is how floats say "not a number", equals nothing by any way.
     values = [one for one in dict.fromkeys(taken.to_pylist()) if one is not None and one == one]
     return [*values, _NO_SUCH_TEXT] if pa.types.is_string(taken.type) else values
@@ -135,5 +137,6 @@ def _sampled(pinned: PinnedTable, column: str, count: int) -> list[Any]:
 
 def _ids(pinned: PinnedTable, column: str, value: object, indexed: bool) -> list[str]:
     where = equals_any(pinned.schema.field(column), [value])
-    scanner = pinned.lance().scanner(columns=["id"], filter=where, use_scalar_index=indexed)
-    return sorted(scanner.to_table()["id"].to_pylist())
+    with lance_call(f"look {column} of table {pinned.table} up"):
+        scanner = pinned.lance().scanner(columns=["id"], filter=where, use_scalar_index=indexed)
+        return sorted(scanner.to_table()["id"].to_pylist())

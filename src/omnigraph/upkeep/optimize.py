@@ -8,7 +8,7 @@ and a table that was written meanwhile is simply done again, a few times at most
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -122,7 +122,10 @@ class OptimizeReport:
 
 
 class Optimizer:
-    """Optimizes one branch. `types` bounds it to some tables; `progress` hears one line per step."""
+    """Optimizes one branch. `types` bounds it to some tables; `progress` hears one line per step.
+
+    `rebuild` names indexes by table that are to be made anew, though they seem to be there.
+    """
 
     def __init__(
         self,
@@ -132,6 +135,7 @@ class Optimizer:
         *,
         types: Sequence[str] | None = None,
         options: RewriteOptions | None = None,
+        rebuild: Mapping[str, Collection[str]] | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._site = site
@@ -139,6 +143,7 @@ class Optimizer:
         self._holder = holder
         self._types = types
         self._options = options or RewriteOptions()
+        self._rebuild = dict(rebuild or {})
         self._tell = progress or (lambda _: None)
 
     @property
@@ -176,6 +181,7 @@ class Optimizer:
                 break
             left, landed = self._round(self._publisher.head, work)
             commits += [landed] if landed else []
+            self._rebuild = {table: names for table, names in self._rebuild.items() if table in left}
             if not left:
                 break
             self._publisher.refresh()
@@ -200,7 +206,8 @@ class Optimizer:
         one = OPS_TYPE if table == OPS_TYPE.id else self._site.catalogs.get(head.schema).by_id[table]
         base = self._backend.tables.open(table, version)
         wanted = wanted_indexes(one, base)
-        segments = base.segments()
+        anew = set(self._rebuild.get(table, ())) & {info.name for info in base.indices()}
+        segments = [one for one in base.segments() if one.name not in anew]
         rows = {fragment.id: fragment.num_rows for fragment in base.metadata}
         plans = [plan for plan in (plan_index(spec, segments, rows) for spec in wanted) if plan is not None]
         return TableWork(
@@ -209,7 +216,7 @@ class Optimizer:
             tuple(wanted),
             tuple(tuple(group) for group in rewrite_groups(base, self._options)),
             tuple((plan.spec.name, len(plan.fragments)) for plan in plans),
-            tuple(unwanted_indexes(base, wanted)),
+            tuple(sorted({*unwanted_indexes(base, wanted), *anew})),
             tuple(self._expired_answers(base)) if table == OPS_TYPE.id else (),
         )
 

@@ -30,7 +30,7 @@ _REFUSED = re.compile(
 )
 _BROKEN = re.compile(
     r"file size is too small|fill whole buffer|corrupt|magic|unexpected end|failed to decode|decode error"
-    r"|out of (?:range|bounds)|invalid range|sufficient data|checksum|panicked",
+    r"|out of (?:range|bounds)|outside file|invalid range|sufficient data|checksum|panicked",
     re.IGNORECASE,
 )
 _IO = re.compile(r"LanceError\(IO\)|Generic \w+ error|HTTP|timed? ?out|connection|os error", re.IGNORECASE)

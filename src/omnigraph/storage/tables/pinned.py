@@ -209,6 +209,11 @@ class PinnedTable:
         addresses = pa.chunked_array([pa.array((fragment_id << _FRAGMENT_SHIFT) | offsets.astype(np.uint64))])
         return list(self._take(addresses, ["id"])["id"].to_pylist())
 
+    def read_fragment(self, fragment_id: int) -> int:
+        """Read all of one fragment and forget it: whether it can be read, and how many rows it has."""
+        scanner = self._scanner(list(self.schema.names), None, [fragment_id])
+        return sum(batch.num_rows for batch in self._batches_of(scanner))
+
     def scan(
         self,
         columns: Sequence[str] | None = None,

@@ -115,6 +115,10 @@ class TableStore:
             )
         return self._keep(PinnedTable(table, dataset, self._ids))
 
+    def fresh(self) -> TableStore:
+        """The same tables with nothing in memory, for reading: what it answers, the store has just said."""
+        return TableStore(self._address, self._options, fsync=False)
+
     def stage(self, base: PinnedTable, change: TableDelta) -> StagedTable:
         """Write data files and deletion files for `change` on `base`. Nobody can see them."""
         rows = fitted(change.rows, change.schema) if change.rows is not None and change.rows.num_rows else None

@@ -1,0 +1,56 @@
+"""Shared by the tests of upkeep: people with everything in every column, and damage done by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omnigraph.lang.statements import Compare, Delete
+from tests.schedules.world import Actor, World, knows, person
+
+
+def fill(actor: Actor, count: int, start: int = 0) -> None:
+    """So many people in one commit."""
+    people = [
+        person(
+            f"p{number:04d}",
+            number % 50,
+            email=f"p{number}@x",
+            bio=f"likes number{number % 7} and the sea",
+            mood="glad" if number % 2 else "sad",
+            size=number,
+            look=[float(number % 11), 1.0, 0.5, float(number % 3)],
+        )
+        for number in range(start, start + count)
+    ]
+    actor.apply(*people)
+
+
+def scattered(world: World) -> Actor:
+    """Many small fragments with removed rows, edges, and something left in the overlay."""
+    stager = world.actor(inline_share=0)
+    for start in range(0, 300, 60):
+        fill(stager, 60, start)
+    stager.apply(Delete("Person", Compare("age", "=", 7)))
+    stager.apply(*(knows(f"p{number:04d}", "p0001") for number in range(20, 30)))
+    stager.apply(knows("p0100", "p0101"))
+    world.actor().apply(person("late", 3), person("p0000", 99))
+    stager.publisher.refresh()
+    return stager
+
+
+def contents(actor: Actor, commit_id: str | None = None) -> dict[str, list[Any]]:
+    """All rows, of the newest commit or of another one."""
+    view = actor.graph.at(commit_id) if commit_id else actor.graph.view(fresh=True)
+    return {one.name: sorted(map(str, view.table(one.name).to_arrow().to_pylist())) for one in view.catalog.types}
+
+
+def pinned(actor: Actor, name: str) -> Any:
+    snapshot = actor.snapshot()
+    found = snapshot.view(snapshot.type(name)).pinned
+    assert found is not None
+    return found
+
+
+def file_of(world: World, key: str) -> Path:
+    return Path(world.path) / key

@@ -1,0 +1,138 @@
+"""Tags and leases: a name keeps a commit, and names are never taken away by mistake."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from omnigraph.errors import Corruption, InvalidInput, NotFound, SnapshotExpired, Unsupported
+from omnigraph.graph import Graph
+from omnigraph.log.record import CommitRecord, Stub
+from omnigraph.log.stream import record_key
+from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
+from omnigraph.storage.keys import KeyClass
+from omnigraph.storage.metering import RequestKind
+from omnigraph.upkeep.leases import end_lease, holds, scan_leases, take_lease
+from omnigraph.upkeep.tags import TagExists, Tags
+from omnigraph.write.site import Site
+from tests.schedules.world import Actor, World, person
+from tests.upkeep.ground import file_of
+
+
+def _collected(actor: Actor, commit_id: str) -> None:
+    """What cleanup leaves of a commit."""
+    stream, _, seq = commit_id.partition(".")
+    record = actor.site.records(stream).record(int(seq))
+    assert isinstance(record, CommitRecord)
+    actor.site.backend.store.put(record_key(stream, record.seq), Stub(record.header).encode())
+
+
+def test_create_list_get_delete_and_create_again(world: World) -> None:
+    actor = world.actor()
+    first = actor.apply(person("a")).commit_id
+    second = actor.apply(person("b")).commit_id
+    assert first is not None
+    assert second is not None
+    tags = actor.graph.tags
+    made = tags.create("v1", first, actor="ada", message="first")
+    assert tags.create("release/2", second).commit_id == second
+    assert world.actor().graph.tags.list() == [tags.get("release/2"), made]
+    with pytest.raises(TagExists) as taken:
+        tags.create("v1", second)
+    assert (taken.value.code, taken.value.details["commit_id"]) == ("tag_exists", first)
+    with pytest.raises(TagExists):
+        tags.create("V1", second)
+    assert tags.delete("v1") == made
+    with pytest.raises(NotFound):
+        tags.delete("v1")
+    with pytest.raises(NotFound):
+        tags.get("v1")
+    assert tags.create("v1", second).commit_id == second
+    assert [(one.name, one.commit_id) for one in tags.list()] == [("release/2", second), ("v1", second)]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 300, "01M7GVX9MEP5J21NPK0WBRZ53F.3"])
+def test_bad_names(world: World, name: str) -> None:
+    actor = world.actor()
+    with pytest.raises(InvalidInput) as refused:
+        actor.graph.tags.create(name, actor.head.commit_id)
+    assert refused.value.code == "bad_tag_name"
+
+
+def test_only_commits_that_are_there(world: World) -> None:
+    actor = world.actor()
+    for commit_id in (f"{actor.head.stream}.77", "01M7GVX9MEP5J21NPK0WBRZ53F.0"):
+        with pytest.raises(NotFound):
+            actor.graph.tags.create("x", commit_id)
+    with pytest.raises(InvalidInput):
+        actor.graph.tags.create("x", "main")
+    first = actor.apply(person("a")).commit_id or ""
+    actor.apply(person("b"))
+    _collected(actor, first)
+    with pytest.raises(SnapshotExpired):
+        actor.graph.tags.create("x", first)
+    assert actor.graph.tags.list() == []
+
+
+def test_a_commit_that_is_collected_meanwhile_is_not_tagged(world: World) -> None:  # H33
+    actor = world.actor()
+    first = actor.apply(person("a")).commit_id or ""
+    actor.apply(person("b"))
+    with actor.held("tag.create.written", lambda: actor.graph.tags.create("x", first)) as late:
+        assert [one.name for one in world.actor().graph.tags.list()] == ["x"]  # cleanup would see it now
+        _collected(actor, first)
+    with pytest.raises(SnapshotExpired):
+        late.result()
+    assert actor.graph.tags.list() == []
+    with pytest.raises(SnapshotExpired):
+        take_lease(actor.site, first, 60)
+
+
+def test_of_two_that_create_one_name_one_wins(world: World) -> None:
+    one, other = world.actor(), world.actor()
+    commit_id = one.head.commit_id
+    held = one.held("tag.create.written", lambda: one.graph.tags.create("x", commit_id))
+    with held as late, pytest.raises(TagExists):
+        other.graph.tags.create("x", commit_id)
+    assert late.result() == other.graph.tags.get("x")
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.EXISTS_AFTER_EFFECT, Fault.EXISTS_WITHOUT_EFFECT])
+def test_an_unclear_answer_is_no_refusal(world: World, fault: Fault) -> None:
+    plan = FaultPlan.at(1, fault, kinds={RequestKind.PUT}, key_classes={KeyClass.TAG})
+    actor = world.actor(wrap=lambda store: FaultyStore(store, plan))
+    commit_id = actor.head.commit_id
+    assert actor.graph.tags.create("x", commit_id).commit_id == commit_id
+    assert len(plan.fired) == 1
+    assert [one.commit_id for one in world.actor().graph.tags.list()] == [commit_id]
+
+
+def test_read_only_and_damaged(world: World) -> None:
+    actor = world.actor()
+    actor.graph.tags.create("x", actor.head.commit_id)
+    site = Site.open(actor.site.backend, read_only=True)
+    reader = Graph(site, site.branch("main"))
+    assert [one.name for one in reader.tags.list()] == ["x"]
+    with pytest.raises(Unsupported):
+        reader.tags.create("y", actor.head.commit_id)
+    with pytest.raises(Unsupported):
+        reader.tags.delete("x")
+    file_of(world, "__tags/x/00000000.json").write_text("{")
+    with pytest.raises(Corruption):
+        Tags(site).list()
+
+
+def test_leases_hold_for_their_time(world: World) -> None:
+    actor = world.actor()
+    lease = take_lease(actor.site, actor.head.commit_id, 60)
+    ((found, info),) = scan_leases(actor.site)
+    assert found == lease
+    now = info.modified_at
+    assert holds(found, info, now)
+    end_lease(actor.site, lease)
+    ((found, info),) = scan_leases(actor.site)
+    assert not holds(found, info, info.modified_at)
+    file_of(world, lease.key).write_text(json.dumps({}))
+    with pytest.raises(Corruption):
+        list(scan_leases(actor.site))
