@@ -18,7 +18,7 @@ import pyarrow as pa
 from omnigraph.config import Config
 from omnigraph.engine.embed import Embedder
 from omnigraph.engine.limits import QueryLimits
-from omnigraph.engine.query import run_query
+from omnigraph.engine.query import Coding, run_query
 from omnigraph.engine.result import Result
 from omnigraph.graph import make_backend
 from omnigraph.lang.query import checked as c
@@ -50,6 +50,7 @@ class Bed:
     catalog: Catalog
     snapshot: Snapshot
     graph: Graph
+    coding: Coding = "auto"
 
     def checked(self, source: str, name: str | None = None) -> c.CheckedQuery:
         return check_query(pick_query(source, name), self.catalog)

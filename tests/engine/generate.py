@@ -57,6 +57,12 @@ class Type:
     target: str | None = None
 
     @property
+    def readable(self) -> tuple[Kind, ...]:
+        """Properties and the built-in columns."""
+        system = ("id",) if self.source is None else ("id", "src", "dst")
+        return (*self.properties, *(Kind(name, "String", False) for name in system))
+
+    @property
     def word(self) -> str:
         return self.name[0].lower() + self.name[1:]
 
@@ -276,8 +282,7 @@ class QueryMaker:
         return self.simple(var, one)
 
     def simple(self, var: str, one: Type) -> str:
-        props = [*one.properties, Kind("id", "String", False)]
-        prop = self.one_of(props)
+        prop = self.one_of(one.readable)
         place = f"${var}.{prop.name}"
         if prop.type == "Vector(2)" or self.chance(4):
             return f"{place} is {self.one_of(['', 'not '])}null"
@@ -364,7 +369,7 @@ class QueryMaker:
             if self.chance(4):
                 columns.append(f"{distinct}${var} as c{at}")
                 continue
-            prop = self.one_of([*one.properties, Kind("id", "String", False)])
+            prop = self.one_of(one.readable)
             columns.append(f"{distinct}${var}.{prop.name} as c{at}")
             if prop.type in ORDERED or prop.type == "Bool":
                 named.append(f"c{at}")

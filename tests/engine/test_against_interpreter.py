@@ -14,11 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from omnigraph.engine.query import Coding
 from omnigraph.errors import TypeCheckError
 from tests.engine.bed import Bed, make_bed, with_overlay_folded
 from tests.engine.generate import World, queries, worlds
 
-QUERIES_PER_GRAPH = 8
+QUERIES_PER_GRAPH = 6
+CODINGS: tuple[Coding, ...] = ("ids", "codes")
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
@@ -32,7 +34,9 @@ def _check(world: World, data: st.DataObject, change: Callable[[Bed], Bed]) -> N
                     bed.checked(source)
                 except TypeCheckError:
                     continue
-                bed.agree(source, params)
+                for coding in CODINGS:
+                    bed.coding = coding
+                    bed.agree(source, params)
         finally:
             bed.backend.close()
 

@@ -21,16 +21,16 @@ def columns_of(leaf: n.Hop, end: str) -> Sequence[str]:
     return ("src",) if (leaf.left == end) == (leaf.direction == "forward") else ("dst",)
 
 
-def oriented(rows: pa.Table, columns: Sequence[str], leaf: n.Hop) -> pa.Table:
-    """Rows with `src` and `dst` as rows of the hop: `k`, `l`, `r` and its columns."""
+def oriented(rows: pa.Table, columns: Sequence[str], leaf: n.Hop, source: str = "src", target: str = "dst") -> pa.Table:
+    """Rows of edges as rows of the hop: `l`, `r` and the columns."""
     parts = []
     if leaf.direction != "backward":
-        parts.append(_turned(rows, columns, "src", "dst"))
+        parts.append(_turned(rows, columns, source, target))
     if leaf.direction != "forward":
         if leaf.direction == "either":
             # A loop read the other way is the same row.
-            rows = rows.filter(pc.not_equal(rows["src"], rows["dst"]))
-        parts.append(_turned(rows, columns, "dst", "src"))
+            rows = rows.filter(pc.not_equal(rows[source], rows[target]))
+        parts.append(_turned(rows, columns, target, source))
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 

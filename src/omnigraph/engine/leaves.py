@@ -108,6 +108,34 @@ def cost(leaf: n.Leaf, known: dict[str, float], facts: Facts) -> float:
     return min(probes) if probes else 10.0 * facts.estimate(leaf)
 
 
+def heaviest(plan: n.Plan, facts: Facts, known: dict[str, float] | None = None) -> float:
+    """The most rows that one leaf is thought to touch, if leaves are filled in their order."""
+    known = {} if known is None else known
+    match plan:
+        case n.LeftJoin() | n.AntiJoin():
+            return max(heaviest(plan.left, facts, known), heaviest(plan.right, facts, dict(known)))
+        case n.Scan() | n.Pairs() | n.Edges() | n.Reach():
+            return _simulated([plan], facts, known)
+        case n.Join():
+            leaves = [one for one in plan.inputs if isinstance(one, (n.Scan, n.Pairs, n.Edges, n.Reach))]
+            others = [heaviest(one, facts, known) for one in plan.inputs if one not in leaves]
+            return max(*others, _simulated(leaves, facts, known), 0.0)
+    return heaviest(n.children(plan)[0], facts, known)
+
+
+def _simulated(todo: list[n.Leaf], facts: Facts, known: dict[str, float]) -> float:
+    most = 0.0
+    while todo:
+        best = min(todo, key=lambda leaf: (cost(leaf, known, facts), todo.index(leaf)))
+        todo.remove(best)
+        rows = cost(best, known, facts)
+        most = max(most, rows)
+        for var in (best.var,) if isinstance(best, n.Scan) else (best.left, best.right):
+            if rows <= PROBE_KEYS:
+                known[var] = min(rows, known.get(var, rows))
+    return most
+
+
 def _learn(leaf: n.Leaf, table: pa.Table, known: Known) -> None:
     if table.num_rows > _LEARN_ROWS:
         return

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from omnigraph.engine import duck
+from omnigraph.engine.by_code import CodeAccess
 from omnigraph.engine.by_id import IdAccess
+from omnigraph.engine.codes import Codes
 from omnigraph.engine.embed import Embedder
 from omnigraph.engine.expand import Bounds
-from omnigraph.engine.images import images_of
-from omnigraph.engine.leaves import Loader
+from omnigraph.engine.images import Images, images_of
+from omnigraph.engine.leaves import Loader, heaviest
 from omnigraph.engine.limits import Budget, Deadline, QueryLimits
+from omnigraph.engine.prepare import Prepared, prepare
 from omnigraph.engine.pushdown import values_of
 from omnigraph.engine.result import Result, assemble
 from omnigraph.engine.searching import Searcher
@@ -20,11 +24,13 @@ from omnigraph.errors import InvalidInput
 from omnigraph.lang.query import checked as c
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.plan import nodes as n
-from omnigraph.plan.build import build
 from omnigraph.plan.facts import Facts
-from omnigraph.plan.rules import optimise
-from omnigraph.plan.sql import to_sql
 from omnigraph.storage.backend import Backend
+
+Coding = Literal["auto", "ids", "codes"]
+
+#: A query that touches more rows of one table than this codes its tables and keeps them in memory.
+CODED_ROWS = 20_000
 
 
 def run_query(
@@ -36,40 +42,87 @@ def run_query(
     limits: QueryLimits | None = None,
     backend: Backend | None = None,
     embedder: Embedder | None = None,
+    coding: Coding = "auto",
 ) -> Result:
     """The rows of a reading query at this snapshot. `bound` comes from `bind_params`."""
-    backend = backend or snapshot.backend
-    limits = limits or QueryLimits()
     if not isinstance(checked.body, c.CheckedRead):
         raise InvalidInput(
             f"query `{checked.name}` changes the graph", code="not_a_query", advice="Run it as a mutation"
         )
+    backend = backend or snapshot.backend
+    limits = limits or QueryLimits()
     facts = Facts(snapshot.catalog, _rows(snapshot))
-    plan = optimise(build(checked.body), facts)
-    statement = to_sql(plan, snapshot.catalog)
-    deadline = Deadline(backend.clock, limits.timeout_s)
-    budget = Budget(limits.memory_bytes)
-    given = values_of(bound, now)
-    for leaf in statement.leaves:
-        if isinstance(leaf, n.Reach):
-            Bounds.of(leaf, limits)
-    images = images_of(backend.tables)
-    searcher = Searcher(images, given, deadline, embedder)
-    access = IdAccess(snapshot, images, searcher, given, deadline, budget, limits)
-    loader = Loader(access, facts, deadline, budget)
-    loader.load(plan)
-    tables = {f"t{at}": loader.tables[leaf] for at, leaf in enumerate(statement.leaves)}
-    values = {name: given(value) for name, value in statement.parameters.items()}
-    flat = duck.run(statement.text(), tables, values, deadline, budget)
-    return assemble(
-        flat, checked.body.columns, statement.outputs, snapshot.catalog, snapshot.commit_id, tuple(access.warnings)
-    )
+    prepared = prepare(checked, facts)
+    run = _Run(snapshot, facts, prepared, bound, now, limits, backend, embedder)
+    return run.result(checked.body.columns, run.filled(coding))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One query on its way."""
+
+    snapshot: Snapshot
+    facts: Facts
+    prepared: Prepared
+    bound: Mapping[str, Any]
+    now: datetime
+    limits: QueryLimits
+    backend: Backend
+    embedder: Embedder | None
+
+    def filled(self, coding: Coding) -> _Filled:
+        for leaf in self.prepared.leaves:
+            if isinstance(leaf, n.Reach):
+                Bounds.of(leaf, self.limits)
+        given = values_of(self.bound, self.now)
+        deadline = Deadline(self.backend.clock, self.limits.timeout_s)
+        budget = Budget(self.limits.memory_bytes)
+        images = images_of(self.backend.tables)
+        searcher = Searcher(images, given, deadline, self.embedder)
+        access: IdAccess | CodeAccess
+        if coding == "codes" or (coding == "auto" and self._wants_codes(images)):
+            access = CodeAccess(self.snapshot, images, searcher, given, deadline, budget, self.limits, self.facts)
+        else:
+            access = IdAccess(self.snapshot, images, searcher, given, deadline, budget, self.limits)
+        loader = Loader(access, self.facts, deadline, budget)
+        loader.load(self.prepared.plan)
+        return _Filled(loader, access, deadline, budget)
+
+    def _wants_codes(self, images: Images) -> bool:
+        """Coding pays for itself if much is touched, or if it is there already; and only if it fits into memory."""
+        edges = {
+            leaf.type.type_id if isinstance(leaf, n.Edges) else leaf.edge
+            for leaf in self.prepared.leaves
+            if not isinstance(leaf, n.Scan)
+        }
+        if not edges:
+            return False
+        codes = Codes(self.snapshot, images)
+        if all(codes.has_ends(edge) for edge in edges):
+            return True
+        pins = [self.snapshot.record.pins.get(edge) for edge in edges]
+        size = sum(pin.size_bytes for pin in pins if pin is not None)
+        return heaviest(self.prepared.plan, self.facts) > CODED_ROWS and size * 2 < images.cache.bound_bytes
+
+    def result(self, columns: tuple[c.Column, ...], filled: _Filled) -> Result:
+        given = values_of(self.bound, self.now)
+        tables = {f"t{at}": filled.loader.tables[leaf] for at, leaf in enumerate(self.prepared.leaves)}
+        values = {name: given(value) for name, value in self.prepared.parameters.items()}
+        flat = duck.run(self.prepared.sql, tables, values, filled.deadline, filled.budget)
+        warnings = tuple(dict.fromkeys(filled.access.warnings))
+        return assemble(flat, columns, self.prepared.outputs, self.snapshot.catalog, self.snapshot.commit_id, warnings)
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """A run whose leaves are filled."""
+
+    loader: Loader
+    access: IdAccess | CodeAccess
+    deadline: Deadline
+    budget: Budget
 
 
 def _rows(snapshot: Snapshot) -> dict[str, int]:
     """Rows per type as the commit record tells them."""
-    sizes: dict[str, int] = {}
-    for one in snapshot.catalog.types:
-        pin = snapshot.record.pins.get(one.id)
-        sizes[one.id] = pin.rows if pin else 0
-    return sizes
+    return {table: pin.rows for table, pin in snapshot.record.pins.items()}

@@ -1,0 +1,64 @@
+"""Plans and their SQL, kept for queries that come again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.lang.query import checked as c
+from omnigraph.plan import nodes as n
+from omnigraph.plan.build import build
+from omnigraph.plan.facts import Facts
+from omnigraph.plan.rules import optimise
+from omnigraph.plan.sql import Statement, to_sql
+
+_KEPT = 256
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A query ready to run on any snapshot whose tables have about these sizes."""
+
+    plan: n.Plan
+    statement: Statement
+    sql: str
+
+    @property
+    def leaves(self) -> tuple[n.Leaf, ...]:
+        return self.statement.leaves
+
+    @property
+    def parameters(self) -> Mapping[str, c.Value]:
+        return self.statement.parameters
+
+    @property
+    def outputs(self) -> tuple[tuple[str, ...], ...]:
+        return self.statement.outputs
+
+
+_CACHE: OrderedDict[Any, tuple[Prepared, c.CheckedQuery]] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def prepare(checked: c.CheckedQuery, facts: Facts) -> Prepared:
+    """The plan of the query, from memory if it was planned before for the same schema and similar sizes."""
+    assert isinstance(checked.body, c.CheckedRead)
+    sizes = tuple(facts.rows.get(type_id, 0).bit_length() for type_id in checked.reads)
+    # By identity: hashing a whole tree costs more than planning a small one. The tree is kept, so the id stays taken.
+    key = (id(checked), facts.catalog.hash, sizes)
+    with _LOCK:
+        found = _CACHE.get(key)
+        if found is not None:
+            _CACHE.move_to_end(key)
+            return found[0]
+    plan = optimise(build(checked.body), facts)
+    statement = to_sql(plan, facts.catalog)
+    made = Prepared(plan, statement, statement.text())
+    with _LOCK:
+        _CACHE[key] = (made, checked)
+        while len(_CACHE) > _KEPT:
+            _CACHE.popitem(last=False)
+    return made
