@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.lang.query import checked as c
+from omnigraph.lang.query.check import check_query
+from omnigraph.lang.query.script import pick_query
+from omnigraph.lang.schema.model import Catalog
 from omnigraph.plan import nodes as n
 from omnigraph.plan.build import build
 from omnigraph.plan.facts import Facts
@@ -39,8 +42,25 @@ class Prepared:
         return self.statement.outputs
 
 
+_CHECKED: OrderedDict[tuple[str, str | None, str], c.CheckedQuery] = OrderedDict()
 _CACHE: OrderedDict[Any, tuple[Prepared, c.CheckedQuery]] = OrderedDict()
 _LOCK = threading.Lock()
+
+
+def checked_query(source: str, name: str | None, catalog: Catalog) -> c.CheckedQuery:
+    """The query of this text under this schema, parsed and checked once as long as it is remembered."""
+    key = (source, name, catalog.hash)
+    with _LOCK:
+        found = _CHECKED.get(key)
+        if found is not None:
+            _CHECKED.move_to_end(key)
+            return found
+    made = check_query(pick_query(source, name), catalog)
+    with _LOCK:
+        made = _CHECKED.setdefault(key, made)
+        while len(_CHECKED) > _KEPT:
+            _CHECKED.popitem(last=False)
+    return made
 
 
 def prepare(checked: c.CheckedQuery, facts: Facts) -> Prepared:

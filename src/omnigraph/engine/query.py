@@ -13,6 +13,7 @@ from omnigraph.engine.by_id import IdAccess
 from omnigraph.engine.codes import Codes
 from omnigraph.engine.embed import Embedder
 from omnigraph.engine.expand import Bounds
+from omnigraph.engine.explain import Explanation, StepReport, plan_text, reads
 from omnigraph.engine.images import Images, images_of
 from omnigraph.engine.leaves import Loader, heaviest
 from omnigraph.engine.limits import Budget, Deadline, QueryLimits
@@ -45,16 +46,68 @@ def run_query(
     coding: Coding = "auto",
 ) -> Result:
     """The rows of a reading query at this snapshot. `bound` comes from `bind_params`."""
+    run = _start(snapshot, checked, bound, now, limits, backend, embedder)
+    return run.result(run.filled(coding))
+
+
+def explain_query(
+    snapshot: Snapshot,
+    checked: c.CheckedQuery,
+    bound: Mapping[str, Any],
+    *,
+    now: datetime,
+    limits: QueryLimits | None = None,
+    backend: Backend | None = None,
+    embedder: Embedder | None = None,
+    coding: Coding = "auto",
+    profile: bool = False,
+) -> Explanation:
+    """Run the query and tell how: plan, SQL, access path and rows of every step, requests; `profile` adds seconds."""
+    run = _start(snapshot, checked, bound, now, limits, backend, embedder)
+    clock, before = run.backend.clock, run.backend.tables.io_stats()
+    started = clock.monotonic()
+    filled = run.filled(coding)
+    read_at = clock.monotonic()
+    result = run.result(filled)
+    ended = clock.monotonic()
+    after = run.backend.tables.io_stats()
+    table_of = {leaf: f"t{at}" for at, leaf in enumerate(run.prepared.leaves)}
+    steps = {
+        one.leaf: StepReport(table_of[one.leaf], reads(one.leaf), one.access, one.rows) for one in filled.loader.steps
+    }
+    seconds = {"read": read_at - started, "run": ended - read_at, "total": ended - started}
+    return Explanation(
+        plan_text(run.prepared.plan, steps),
+        run.prepared.statement.text(pretty=True),
+        run.prepared.statement.text("spark", pretty=True),
+        "codes" if isinstance(filled.access, CodeAccess) else "ids",
+        tuple(steps.values()),
+        len(result),
+        after.read_iops - before.read_iops,
+        after.read_bytes - before.read_bytes,
+        snapshot.commit_id,
+        seconds if profile else None,
+    )
+
+
+def _start(
+    snapshot: Snapshot,
+    checked: c.CheckedQuery,
+    bound: Mapping[str, Any],
+    now: datetime,
+    limits: QueryLimits | None,
+    backend: Backend | None,
+    embedder: Embedder | None,
+) -> _Run:
     if not isinstance(checked.body, c.CheckedRead):
         raise InvalidInput(
             f"query `{checked.name}` changes the graph", code="not_a_query", advice="Run it as a mutation"
         )
-    backend = backend or snapshot.backend
-    limits = limits or QueryLimits()
     facts = Facts(snapshot.catalog, _rows(snapshot))
     prepared = prepare(checked, facts)
-    run = _Run(snapshot, facts, prepared, bound, now, limits, backend, embedder)
-    return run.result(checked.body.columns, run.filled(coding))
+    backend = backend or snapshot.backend
+    columns = checked.body.columns
+    return _Run(snapshot, facts, prepared, columns, bound, now, limits or QueryLimits(), backend, embedder)
 
 
 @dataclass(frozen=True)
@@ -64,6 +117,7 @@ class _Run:
     snapshot: Snapshot
     facts: Facts
     prepared: Prepared
+    columns: tuple[c.Column, ...]
     bound: Mapping[str, Any]
     now: datetime
     limits: QueryLimits
@@ -104,13 +158,15 @@ class _Run:
         size = sum(pin.size_bytes for pin in pins if pin is not None)
         return heaviest(self.prepared.plan, self.facts) > CODED_ROWS and size * 2 < images.cache.bound_bytes
 
-    def result(self, columns: tuple[c.Column, ...], filled: _Filled) -> Result:
+    def result(self, filled: _Filled) -> Result:
         given = values_of(self.bound, self.now)
         tables = {f"t{at}": filled.loader.tables[leaf] for at, leaf in enumerate(self.prepared.leaves)}
         values = {name: given(value) for name, value in self.prepared.parameters.items()}
         flat = duck.run(self.prepared.sql, tables, values, filled.deadline, filled.budget)
         warnings = tuple(dict.fromkeys(filled.access.warnings))
-        return assemble(flat, columns, self.prepared.outputs, self.snapshot.catalog, self.snapshot.commit_id, warnings)
+        return assemble(
+            flat, self.columns, self.prepared.outputs, self.snapshot.catalog, self.snapshot.commit_id, warnings
+        )
 
 
 @dataclass(frozen=True)
