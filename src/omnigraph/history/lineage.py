@@ -11,8 +11,8 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from omnigraph.log.record import CommitRecord
-from omnigraph.log.stream import RecordStream
+from omnigraph.log.record import CommitRecord, Stub, no_such_commit
+from omnigraph.log.stream import Entry, RecordStream
 
 _OURS, _THEIRS, _STALE = 1, 2, 4
 _BOTH = _OURS | _THEIRS
@@ -23,20 +23,24 @@ RecordsOf = Callable[[str], RecordStream]
 def merge_bases(records_of: RecordsOf, ours: Sequence[CommitRecord], theirs: CommitRecord) -> list[CommitRecord]:
     """Common ancestors of both that are not ancestors of another common one; several after criss-cross merges.
 
-    `ours` is one commit, or several of which a virtual one was made: that one has the ancestors of all.
+    `ours` is one commit, or several of which a virtual one was made: that one has the ancestors of all. Collected
+    commits on the way do not matter; a base that was collected is SnapshotExpired.
     """
     return _Walk(records_of).run(ours, theirs)
 
 
 def content_commit(records_of: RecordsOf, record: CommitRecord) -> CommitRecord:
-    """The commit that made the state of `record`: folds, upkeep and the birth of a branch only repeat it."""
+    """The commit that made the state of `record`: folds, upkeep and the birth of a branch only repeat it.
+
+    If that one was collected, the one nearest to it that is still there.
+    """
     while True:
-        if record.content_seq != record.seq:
-            record = records_of(record.stream).record(record.content_seq)
-        if record.kind != "fork":
-            return record
-        parent = record.header.parents[0]
-        record = records_of(parent.stream).record(parent.seq)
+        before = record.header.parents[0] if record.kind == "fork" else None
+        place = (record.stream, record.content_seq) if before is None else (before.stream, before.seq)
+        found = records_of(place[0]).get(place[1]) if place != (record.stream, record.seq) else None
+        if not isinstance(found, CommitRecord):
+            return record  # the maker itself, or a record of the same state whose maker was collected
+        record = found
 
 
 @dataclass(order=True)
@@ -44,14 +48,14 @@ class _Point:
     """A commit reached by the walk; the highest generation comes first."""
 
     order: int
-    record: CommitRecord = field(compare=False)
+    record: Entry = field(compare=False)
     flags: int = field(compare=False)
 
 
 class _Walk:
     def __init__(self, records_of: RecordsOf) -> None:
         self._records_of = records_of
-        self._known: dict[tuple[str, int], CommitRecord] = {}
+        self._known: dict[tuple[str, int], Entry] = {}
         self._covered: dict[int, dict[str, int]] = {_OURS: {}, _THEIRS: {}, _STALE: {}}
         self._heap: list[_Point] = []
 
@@ -64,22 +68,24 @@ class _Walk:
             point = heapq.heappop(self._heap)
             record, flags = point.record, point.flags | self._flags_of(point.record)
             if flags & _BOTH == _BOTH and not flags & _STALE:
+                if isinstance(record, Stub):
+                    raise record.expired()
                 found.append(record)
                 flags |= _STALE
             self._cover(record, flags)
             self._descend(record, flags)
         return found
 
-    def _flags_of(self, record: CommitRecord) -> int:
+    def _flags_of(self, record: Entry) -> int:
         """What is known to lead here because it covers the stream up to a later record."""
         return sum(flag for flag, seqs in self._covered.items() if seqs.get(record.stream, -1) >= record.seq)
 
-    def _cover(self, record: CommitRecord, flags: int) -> None:
+    def _cover(self, record: Entry, flags: int) -> None:
         for flag, seqs in self._covered.items():
             if flags & flag:
                 seqs[record.stream] = max(seqs.get(record.stream, -1), record.seq)
 
-    def _descend(self, record: CommitRecord, flags: int) -> None:
+    def _descend(self, record: Entry, flags: int) -> None:
         crossing = record if record.crossing_seq == record.seq else self._get(record.stream, record.crossing_seq)
         for parent in crossing.header.parents:
             if parent.stream == record.stream and parent.seq <= self._lowest_of_interest(record.stream):
@@ -90,10 +96,13 @@ class _Walk:
         """Below a record that is stale already, everything in its stream is."""
         return self._covered[_STALE].get(stream, -1)
 
-    def _push(self, record: CommitRecord, flags: int) -> None:
+    def _push(self, record: Entry, flags: int) -> None:
         heapq.heappush(self._heap, _Point(-record.header.gen, record, flags))
 
-    def _get(self, stream: str, seq: int) -> CommitRecord:
+    def _get(self, stream: str, seq: int) -> Entry:
         if (stream, seq) not in self._known:
-            self._known[stream, seq] = self._records_of(stream).record(seq)
+            found = self._records_of(stream).get(seq)
+            if found is None:
+                raise no_such_commit(f"{stream}.{seq}")
+            self._known[stream, seq] = found
         return self._known[stream, seq]

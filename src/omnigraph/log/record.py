@@ -211,9 +211,17 @@ class CommitRecord:
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """What remains under the name of a collected commit, so that the name is never free again."""
+    """What remains under the name of a collected commit, so that the name is never free again.
+
+    It still leads to its parents and past them: merge bases are found across collected commits.
+    """
 
     header: Header
+    crossing_seq: int = 0
+
+    @property
+    def stream(self) -> str:
+        return self.header.stream
 
     @property
     def seq(self) -> int:
@@ -228,7 +236,8 @@ class Stub:
         return self.header.commit_id
 
     def encode(self) -> bytes:
-        return encode_frame({"v": RECORD_VERSION, "stub": True, **_header_json(self.header), "sections": []}, [])
+        head = {"v": RECORD_VERSION, "stub": True, **_header_json(self.header), "crossing_seq": self.crossing_seq}
+        return encode_frame({**head, "sections": []}, [])
 
     def expired(self) -> SnapshotExpired:
         return SnapshotExpired(
@@ -245,7 +254,7 @@ def decode_record(data: bytes, where: str) -> CommitRecord | Stub:
         raise Unsupported(f"{where} has record version {head.get('v')}", advice="Upgrade omnigraph", key=where)
     try:
         header = _header_of(head)
-        return Stub(header) if head.get("stub") else _record_of(header, head, body)
+        return Stub(header, head["crossing_seq"]) if head.get("stub") else _record_of(header, head, body)
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise Corruption(f"{where} cannot be read: {error}", advice="Run `omnigraph verify`", key=where) from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from omnigraph.errors import Corruption
+from omnigraph.errors import BranchClosed, Corruption
 from omnigraph.log.record import CommitRecord, Header, Stub, decode_record, no_such_commit
 from omnigraph.storage.store import ObjectInfo, ObjectMissing, Store
 
@@ -57,7 +57,10 @@ class RecordStream:
         return found
 
     def newest(self) -> CommitRecord | None:
-        """The head by one listing and a probe; None if the stream was never born."""
+        """The head by one listing and a probe; None if the stream was never born.
+
+        Raises BranchClosed if the stream has ended and its last record was collected.
+        """
         prefix = f"__manifest/{self.stream}/"
         listed = self._store.list(prefix, first_page=self._listed_in_order)
         if not listed:
@@ -100,7 +103,7 @@ class RecordStream:
             found.append(self._decode(keys[step], data, seq + step))
         return found
 
-    def headers(self, head: CommitRecord) -> Iterator[Header]:
+    def headers(self, head: Entry) -> Iterator[Header]:
         """Headers from `head` down to the birth of the stream: one GET per 32 commits.
 
         Ends early, without an error, at the first commit whose body was collected and whose trail is gone.
@@ -128,7 +131,17 @@ class RecordStream:
         return entry
 
 
+def branch_closed(stream: str) -> BranchClosed:
+    return BranchClosed(
+        f"the branch of stream {stream} was deleted",
+        advice="Open the branch again by its name if it was re-created",
+        stream=stream,
+    )
+
+
 def _readable(entry: Entry) -> CommitRecord:
+    if isinstance(entry, Stub) and entry.header.kind == "close":
+        raise branch_closed(entry.stream)
     if isinstance(entry, Stub):
         raise Corruption(f"the newest record {entry.header.commit_id} is a stub", advice="Run `omnigraph verify`")
     return entry

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Condition
 
-from omnigraph.errors import BranchClosed, Contention, OmnigraphError, Unknown, WriterFenced
+from omnigraph.errors import Contention, OmnigraphError, Unknown, WriterFenced
 from omnigraph.log.record import CommitRecord, Stub
-from omnigraph.log.stream import Entry, RecordStream
+from omnigraph.log.stream import Entry, RecordStream, branch_closed
 from omnigraph.storage.backend import Backend
 from omnigraph.write.footprint import Hit, conflict
 from omnigraph.write.group import Group
@@ -273,14 +273,10 @@ class Publisher:
 
 def fence_of(plan: PublishPlan, record: Entry) -> OmnigraphError | None:
     """Whether `record` forbids this writer to go on: the branch was closed, or somebody holds it exclusively."""
+    if record.header.kind == "close":
+        return branch_closed(record.stream)
     if isinstance(record, Stub):
         return None
-    if record.kind == "close":
-        return BranchClosed(
-            f"the branch of stream {record.stream} was deleted",
-            advice="Open the branch again by its name if it was re-created",
-            stream=record.stream,
-        )
     if plan.kind == "epoch" and plan.holder is None:
         return None  # a claim takes over from anybody; a release must still hold what it releases
     holder = record.epoch.holder

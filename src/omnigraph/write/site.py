@@ -123,6 +123,12 @@ class Site:
         with suppress(WriterFenced, BranchClosed):
             branch.writer.run(_EpochOperation(self.backend, None), options, holder=holder)
 
+    def publisher(self, head: CommitRecord) -> Publisher:
+        """The publisher of the stream that `head` is the newest known record of: the one in use here, if any."""
+        with self._lock:
+            known = self._branches.get(head.stream)
+        return known.publisher if known else Publisher(self.backend, self.records(head.stream), head)
+
     def schema_of(self, record: CommitRecord, table: str) -> pa.Schema:
         if table == OPS_TYPE.id:
             return OPS_SCHEMA
@@ -135,7 +141,11 @@ class Site:
         return self.registry.live(name)
 
     def _open(self, entry: BranchEntry) -> Branch:
-        head = self.records(entry.stream).newest()
+        try:
+            head = self.records(entry.stream).newest()
+        except BranchClosed:
+            self._bury(entry)
+            raise no_such_branch(entry.name) from None
         if head is None and entry.name == MAIN:
             head = birth_record(self.stamp) if self.read_only else complete_birth(self.backend, self.stamp)
         if head is None:
@@ -211,9 +221,16 @@ class Site:
     def _bury_if_closed(self, name: str) -> None:
         """Complete a deletion that crashed between its record and the registry."""
         entry = self.registry.find(name)
-        head = self.records(entry.stream).newest() if entry and entry.alive else None
-        if entry is not None and head is not None and head.kind == "close":
-            self._bury(entry)
+        if entry is None or not entry.alive:
+            return
+        try:
+            head = self.records(entry.stream).newest()
+        except BranchClosed:
+            head = None
+        else:
+            if head is None or head.kind != "close":
+                return
+        self._bury(entry)
 
     def _bury(self, entry: BranchEntry) -> None:
         """Complete a deletion in the registry; somebody may have crashed before that."""
