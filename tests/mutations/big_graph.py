@@ -1,7 +1,7 @@
 """A graph of any size in seconds: whole Arrow tables are staged, published as one commit, then indexed by another.
 
-People are `p0`, `p1` …, each with an unique email; every one has the same number of `Follows` edges to the people after
-them, so what a probe finds does not depend on the size.
+People are `p0`, `p1` …, each with a unique email; every one has the same number of `Follows` edges to the people after
+them, so what a probe finds does not depend on the size. The first ten thousand also like the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ SCHEMA = """
 node Person { name: String @key  email: String? @unique  age: I32? }
 node Tag { name: String @key }
 edge Follows: Person -> Person @card(0..100) { since: I32? }
+edge Likes: Person -> Person { since: I32? }
 """
+_LIKES = 10_000
 
 _QUICK = Config(fsync=False, fold="never")
 
@@ -53,20 +55,21 @@ def build(uri: str, size: Size, options: Mapping[str, str] | None = None) -> Non
     backend = make_backend(uri, options, _QUICK)
     site = Site.open(backend, read_only=False)
     catalog = site.catalogs.get(site.branch("main").publisher.head.schema)
-    people, tags, follows = (catalog.node("Person"), catalog.node("Tag"), catalog.edge("Follows"))
-    assert people is not None
-    assert tags is not None
-    assert follows is not None
+    people, tags, follows, likes = (
+        next(one for one in catalog.types if one.name == name) for name in ("Person", "Tag", "Follows", "Likes")
+    )
     _publish(site, "load", [
         _loaded(site, people, _people(people, size)),
         _loaded(site, tags, _tags(tags)),
         _loaded(site, follows, _follows(follows, size)),
+        _loaded(site, likes, _follows(likes, Size(min(size.people, _LIKES), 1))),
     ])  # fmt: skip
     email = people.by_name["email"].id
     _publish(site, "physical", [
         _indexed(site, people, "id", email),
         _indexed(site, tags, "id"),
         _indexed(site, follows, "id", "src", "dst"),
+        _indexed(site, likes, "id", "src", "dst"),
     ])  # fmt: skip
     backend.close()
 

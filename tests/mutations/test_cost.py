@@ -6,67 +6,17 @@ that the index pages and file footers concerned were read before by the same pro
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
-from tests.cost.budget import Budget, Cost
 from tests.cost.ground import Actor, Ground
 from tests.mutations.big_graph import Size, build, person
+from tests.mutations.costs import JOIN, WARM, join, profile, warm_join
 from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place
 
-#: A new person with an email that must be unique, and an edge to them from somebody whose edges are counted.
-JOIN = """query join($n: String, $e: String, $by: String) {
-    insert Person { name: $n, email: $e }
-    insert Follows { from: $by, to: $n }
-}"""
-TAG = "query tag($n: String) { insert Tag { name: $n } }"
-
 SMALL, LARGE, FULL = Size(10_000), Size(50_000), Size(1_000_000)
-WARM = Budget(puts=1, table_reads=7, total=8, hops=4)
-PLAIN = Budget(puts=1, table_reads=1, total=2, hops=2)
-
-_fresh = itertools.count()
-
-
-def join(actor: Actor, by: int) -> Cost:
-    """One mutation, measured and proven to have landed."""
-    name = f"new{next(_fresh)}"
-    with actor.measure() as gauge:
-        done = actor.graph.mutate(JOIN, {"n": name, "e": f"{name}@x", "by": person(by)})
-    assert done.counts == {"inserted": 2, "updated": 0, "deleted": 0}
-    assert actor.ground.has_record(done.commit_id)
-    return gauge.cost
-
-
-def warm_join(actor: Actor, by: int) -> Cost:
-    """The least of a few, each within the budget: Lance joins neighbouring reads only if they come close together."""
-    costs = [join(actor, by) for _ in range(4)][1:]
-    for cost in costs:
-        WARM.hold(cost, "warm")
-    return min(costs, key=lambda cost: cost.requests)
-
-
-def tag(actor: Actor) -> Cost:
-    with actor.measure() as gauge:
-        done = actor.graph.mutate(TAG, {"n": f"new{next(_fresh)}"})
-    assert actor.ground.has_record(done.commit_id)
-    return gauge.cost
-
-
-def hold_all(actor: Actor, what: str) -> tuple[Cost, Cost]:
-    """Cold, warm, and warm but for the source's own pages. Warm is held to the budget, the others are printed."""
-    cold = join(actor, 3)
-    warm = warm_join(actor, 4)
-    near = join(actor, 9007)
-    print(f"\n{what}: cold {cold}\n  pages of the source not read before: {near}\n  warm: {warm}")
-    tag(actor)
-    plain = tag(actor)
-    print(f"  plain keyed node: {plain}")
-    PLAIN.hold(plain, f"{what}, plain keyed node")
-    return warm, plain
 
 
 @pytest.fixture(scope="module")
@@ -83,29 +33,26 @@ def actor(small: Ground) -> Iterator[Actor]:
     made.close()
 
 
-def test_a_node_with_a_unique_rule_and_a_counted_edge(actor: Actor) -> None:
-    hold_all(actor, str(SMALL))
-
-
-def test_it_costs_the_same_in_a_larger_graph(actor: Actor, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _flat(small: Actor, tmp_path_factory: pytest.TempPathFactory, size: Size) -> None:
+    """The same when warm, whatever the size."""
     ground = Ground(str(tmp_path_factory.mktemp("large") / "graph"))
-    build(ground.uri, LARGE)
+    build(ground.uri, size)
     other = Actor(ground).open()
-    found = hold_all(other, str(LARGE))
+    found, few = profile(other), profile(small)
     other.close()
-    assert found == hold_all(actor, str(SMALL))
+    print(f"\n{size}\n{found}\n{SMALL}\n{few}")
+    assert (found.warm, found.plain) == (few.warm, few.plain)
+
+
+def test_a_node_with_a_unique_rule_and_a_counted_edge(actor: Actor, tmp_path_factory: pytest.TempPathFactory) -> None:
+    _flat(actor, tmp_path_factory, LARGE)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_costs_the_same_in_the_full_graph(actor: Actor, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A million nodes, five million edges."""
-    ground = Ground(str(tmp_path_factory.mktemp("full") / "graph"))
-    build(ground.uri, FULL)
-    other = Actor(ground).open()
-    warm, plain = hold_all(other, str(FULL))
-    other.close()
-    assert (warm, plain) == hold_all(actor, str(SMALL))
+    _flat(actor, tmp_path_factory, FULL)
 
 
 def test_it_costs_the_same_after_many_commits(actor: Actor) -> None:
@@ -138,5 +85,5 @@ def test_hops_on_the_wire(s3_place: S3Place, s3_proxy: Proxy, proxied_place: S3P
     build(s3_place.uri, SMALL, s3_place.storage_options)
     ground = Ground.on_s3(proxied_place, s3_proxy)
     made = Actor(ground).open()
-    hold_all(made, f"{SMALL}, on the wire")
+    print(f"\n{SMALL}, on the wire\n{profile(made)}")
     made.close()
