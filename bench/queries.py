@@ -1,0 +1,324 @@
+"""Nine questions about a social graph, beside other engines on the same data: `python -m bench queries`.
+
+The graph is generated: persons who follow each other, live in cities of states of countries, and have interests.
+All systems answer the same questions; a question whose answers differ fails the run. Each is asked warm, taking turns,
+and the median counts. The peers are an embedded graph database from PyPI (`ladybug`, else `kuzu`) and hand-written SQL
+on DuckDB over the very Arrow tables that the graph holds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.report import Report
+from bench.timing import medians_s
+from omnigraph.config import Config
+from omnigraph.engine.prepare import checked_query
+from omnigraph.engine.query import run_query
+from omnigraph.graph import make_backend
+from omnigraph.lang.query.bind import bind_params
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.model import Catalog, TypeDef
+from omnigraph.log.record import CommitRecord, Epoch, Header, Pin, WriteSet
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.storage.tables import IndexSpec, TableDelta
+
+SCHEMA = """
+node Person { number: I64 @key  name: String  gender: enum(female, male)  age: I32 }
+node City { number: I64 @key  name: String }
+node State { number: I64 @key  name: String }
+node Country { number: I64 @key  name: String }
+node Interest { number: I64 @key  name: String }
+edge Follows: Person -> Person
+edge LivesIn: Person -> City
+edge CityIn: City -> State
+edge StateIn: State -> Country
+edge HasInterest: Person -> Interest
+"""
+COUNTRIES, STATES, CITIES, INTERESTS = 3, 60, 7_000, 40
+FOLLOWED_MEAN = 24
+SEED = 20_260_301
+
+Answer = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question in three languages. Floats are compared rounded."""
+
+    title: str
+    gq: str
+    cypher: str
+    sql: str
+
+
+_FOLLOWS = "MATCH (a:Person)-[:Follows]->(b:Person)"
+_PLACE = "-[:LivesIn]->(c:City)-[:CityIn]->(s:State)-[:StateIn]->(k:Country)"
+_PLACE_GQ = "$p livesIn $c $c cityIn $s $s stateIn $k"
+_PLACE_SQL = (
+    "JOIN LivesIn l ON l.src = p.id JOIN City c ON c.id = l.dst JOIN CityIn ci ON ci.src = c.id "
+    "JOIN State s ON s.id = ci.dst JOIN StateIn si ON si.src = s.id JOIN Country k ON k.id = si.dst"
+)
+_FOND = "(p:Person)-[:HasInterest]->(i:Interest)"
+_FOND_SQL = "Person p JOIN HasInterest h ON h.src = p.id JOIN Interest i ON i.id = h.dst"
+
+QUESTIONS = (
+    Question(
+        "1 the three most followed persons",
+        "match { $a follows $b } return { $b.number, count($a) as n } order { n desc, $b.number } limit 3",
+        f"{_FOLLOWS} RETURN b.number, count(a) AS n ORDER BY n DESC, b.number LIMIT 3",
+        "SELECT b.number, count(*) n FROM Follows f JOIN Person b ON b.id = f.dst "
+        "GROUP BY b.number ORDER BY n DESC, b.number LIMIT 3",
+    ),
+    Question(
+        "2 the city of the most followed person",
+        "match { $a follows $b $b livesIn $c } return { $b.number, $c.name, count($a) as n } "
+        "order { n desc, $b.number } limit 1",
+        f"{_FOLLOWS}-[:LivesIn]->(c:City) RETURN b.number, c.name, count(a) AS n ORDER BY n DESC, b.number LIMIT 1",
+        "SELECT b.number, c.name, count(*) n FROM Follows f JOIN Person b ON b.id = f.dst "
+        "JOIN LivesIn l ON l.src = b.id JOIN City c ON c.id = l.dst "
+        "GROUP BY b.number, c.name ORDER BY n DESC, b.number LIMIT 1",
+    ),
+    Question(
+        "3 the five cities of a country with the lowest average age",
+        f'match {{ $p: Person {_PLACE_GQ} $k.name = "country 1" }} return {{ $c.name, avg($p.age) as a }} '
+        "order { a, $c.name } limit 5",
+        f"MATCH (p:Person){_PLACE} WHERE k.name = 'country 1' RETURN c.name, avg(p.age) AS a ORDER BY a, c.name LIMIT 5",
+        f"SELECT c.name, avg(p.age) a FROM Person p {_PLACE_SQL} WHERE k.name = 'country 1' "
+        "GROUP BY c.name ORDER BY a, c.name LIMIT 5",
+    ),
+    Question(
+        "4 persons from 30 to 40 per country",
+        f"match {{ $p: Person {_PLACE_GQ} $p.age >= 30 $p.age <= 40 }} return {{ $k.name, count($p) as n }} "
+        "order { n desc, $k.name }",
+        f"MATCH (p:Person){_PLACE} WHERE p.age >= 30 AND p.age <= 40 RETURN k.name, count(p) AS n ORDER BY n DESC, k.name",
+        f"SELECT k.name, count(*) n FROM Person p {_PLACE_SQL} WHERE p.age BETWEEN 30 AND 40 "
+        "GROUP BY k.name ORDER BY n DESC, k.name",
+    ),
+    Question(
+        "5 men in one city with one interest",
+        'match { $p: Person $p livesIn $c $p hasInterest $i $c.name = "city 17" $i.name = "interest 3" '
+        '$p.gender = "male" } return { count($p) as n }',
+        f"MATCH {_FOND}, (p)-[:LivesIn]->(c:City) WHERE i.name = 'interest 3' AND c.name = 'city 17' "
+        "AND p.gender = 'male' RETURN count(p) AS n",
+        f"SELECT count(*) n FROM {_FOND_SQL} JOIN LivesIn l ON l.src = p.id JOIN City c ON c.id = l.dst "
+        "WHERE i.name = 'interest 3' AND c.name = 'city 17' AND p.gender = 'male'",
+    ),
+    Question(
+        "6 the cities with most women of one interest",
+        'match { $p: Person $p livesIn $c $p hasInterest $i $i.name = "interest 3" $p.gender = "female" } '
+        "return { $c.name, count($p) as n } order { n desc, $c.name } limit 5",
+        f"MATCH {_FOND}, (p)-[:LivesIn]->(c:City) WHERE i.name = 'interest 3' AND p.gender = 'female' "
+        "RETURN c.name, count(p) AS n ORDER BY n DESC, c.name LIMIT 5",
+        f"SELECT c.name, count(*) n FROM {_FOND_SQL} JOIN LivesIn l ON l.src = p.id JOIN City c ON c.id = l.dst "
+        "WHERE i.name = 'interest 3' AND p.gender = 'female' GROUP BY c.name ORDER BY n DESC, c.name LIMIT 5",
+    ),
+    Question(
+        "7 the state with most persons from 23 to 30 of one interest",
+        'match { $p: Person $p livesIn $c $c cityIn $s $p hasInterest $i $i.name = "interest 3" '
+        "$p.age >= 23 $p.age <= 30 } return { $s.name, count($p) as n } order { n desc, $s.name } limit 1",
+        f"MATCH {_FOND}, (p)-[:LivesIn]->(c:City)-[:CityIn]->(s:State) WHERE i.name = 'interest 3' "
+        "AND p.age >= 23 AND p.age <= 30 RETURN s.name, count(p) AS n ORDER BY n DESC, s.name LIMIT 1",
+        f"SELECT s.name, count(*) n FROM {_FOND_SQL} JOIN LivesIn l ON l.src = p.id JOIN CityIn ci ON ci.src = l.dst "
+        "JOIN State s ON s.id = ci.dst WHERE i.name = 'interest 3' AND p.age BETWEEN 23 AND 30 "
+        "GROUP BY s.name ORDER BY n DESC, s.name LIMIT 1",
+    ),
+    Question(
+        "8 paths of two steps",
+        "match { $a follows $b $b follows $c } return { count($a) as n }",
+        f"{_FOLLOWS}-[:Follows]->(c:Person) RETURN count(*) AS n",
+        "SELECT count(*) n FROM Follows f JOIN Follows g ON g.src = f.dst",
+    ),
+    Question(
+        "9 paths through persons of 50 to persons above 25",
+        "match { $a follows $b $b follows $c $b.age = 50 $c.age > 25 } return { count($a) as n }",
+        f"{_FOLLOWS}-[:Follows]->(c:Person) WHERE b.age = 50 AND c.age > 25 RETURN count(*) AS n",
+        "SELECT count(*) n FROM Follows f JOIN Person b ON b.id = f.dst JOIN Follows g ON g.src = b.id "
+        "JOIN Person c ON c.id = g.dst WHERE b.age = 50 AND c.age > 25",
+    ),
+)
+
+
+# ---- the data --------------------------------------------------------------------------------------------------------
+
+
+def generated(persons: int) -> dict[str, pa.Table]:
+    """Tables by type name, under users' names; edges have `src` and `dst`."""
+    draw = np.random.default_rng(SEED)
+    nodes = {
+        "Person": pa.table(
+            {
+                "number": np.arange(persons),
+                "name": [f"person {number}" for number in range(persons)],
+                "gender": pa.array(np.where(draw.random(persons) < 0.5, "female", "male")),
+                "age": draw.integers(18, 90, persons).astype(np.int32),
+            }
+        )
+    }
+    for name, count in (("City", CITIES), ("State", STATES), ("Country", COUNTRIES), ("Interest", INTERESTS)):
+        texts = [f"{name.lower()} {number}" for number in range(count)]
+        nodes[name] = pa.table({"number": np.arange(count), "name": texts})
+    tables = {name: table.append_column("id", table["number"].cast(pa.utf8())) for name, table in nodes.items()}
+    # Some are followed much more than others, as in life; nobody follows the same person twice, or himself.
+    popular = (draw.pareto(2.0, persons) + 1) / 1
+    followed = draw.choice(persons, persons * FOLLOWED_MEAN, p=popular / popular.sum())
+    follower = draw.integers(0, persons, persons * FOLLOWED_MEAN)
+    pairs = np.unique(follower * persons + followed)
+    tables["Follows"] = _edges(pairs // persons, pairs % persons, drop_loops=True)
+    everybody = np.arange(persons)
+    tables["LivesIn"] = _edges(everybody, draw.integers(0, CITIES, persons))
+    tables["CityIn"] = _edges(np.arange(CITIES), draw.integers(0, STATES, CITIES))
+    tables["StateIn"] = _edges(np.arange(STATES), np.arange(STATES) % COUNTRIES)
+    fond = np.unique(np.repeat(everybody, 3) * INTERESTS + draw.integers(0, INTERESTS, persons * 3))
+    tables["HasInterest"] = _edges(fond // INTERESTS, fond % INTERESTS)
+    return tables
+
+
+def _edges(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], *, drop_loops: bool = False) -> pa.Table:
+    if drop_loops:
+        kept = source != target
+        source, target = source[kept], target[kept]
+    ids = pa.array(np.arange(len(source))).cast(pa.utf8())
+    return pa.table({"id": ids, "src": pa.array(source).cast(pa.utf8()), "dst": pa.array(target).cast(pa.utf8())})
+
+
+# ---- the systems -----------------------------------------------------------------------------------------------------
+
+
+def omnigraph_system(root: Path, tables: Mapping[str, pa.Table]) -> Callable[[Question], Callable[[], Answer]]:
+    """The graph, stored and indexed as after a load and an optimize, asked without the facade's freshness GET."""
+    catalog = compile_schema(SCHEMA, mint=lambda: "bench")
+    backend = make_backend(str(root), None, Config(fsync=False))
+    pins = {}
+    for one in catalog.types:
+        base = backend.tables.birth(one.id, one.kind)
+        rows = _physical(one, tables[one.name])
+        made = backend.tables.commit(
+            base, backend.tables.stage(base, TableDelta(arrow_schema(one), rows, present_ids=()))
+        )
+        made = backend.tables.commit(made, backend.tables.stage_index(made, _indexes(one)))
+        pins[one.id] = Pin(made.version, made.rows, made.size_bytes, made.fragments, 1)
+    clock = backend.clock
+    header = Header("0" * 26, 1, "bench", "load", (), 1, catalog.hash, clock.now(), None, None, (), "main")
+    snapshot = Snapshot(backend, CommitRecord(header, Epoch(), 1, pins, {}, WriteSet(), {}), catalog)
+
+    def ask(question: Question) -> Callable[[], Answer]:
+        return lambda: _asked(snapshot, catalog, f"query q() {{ {question.gq} }}")
+
+    return ask
+
+
+def _asked(snapshot: Snapshot, catalog: Catalog, source: str) -> Answer:
+    checked = checked_query(source, None, catalog)
+    result = run_query(snapshot, checked, bind_params(checked, {}), now=snapshot.backend.clock.now())
+    return [tuple(row.values()) for row in result.rows]
+
+
+def _physical(one: TypeDef, table: pa.Table) -> pa.Table:
+    schema = arrow_schema(one)
+    names = {prop.id: prop.name for prop in one.properties}
+    return pa.table({name: table[names.get(name, name)].cast(schema.field(name).type) for name in schema.names})
+
+
+def _indexes(one: TypeDef) -> list[IndexSpec]:
+    columns = ("id", "src", "dst") if one.kind == "edge" else ("id",)
+    return [IndexSpec(f"by_{column}", column, "BTREE") for column in columns]
+
+
+def duckdb_system(tables: Mapping[str, pa.Table]) -> Callable[[Question], Callable[[], Answer]]:
+    connection = duckdb.connect()
+    for name, table in tables.items():
+        connection.register(name, table)
+
+    def ask(question: Question) -> Callable[[], Answer]:
+        return lambda: [tuple(row) for row in connection.sql(question.sql).fetchall()]
+
+    return ask
+
+
+def graph_system(name: str, root: Path, tables: Mapping[str, pa.Table]) -> Callable[[Question], Callable[[], Answer]]:
+    """`ladybug` or `kuzu`, filled from Parquet files."""
+    package = importlib.import_module(name)
+    connection = package.Connection(package.Database(str(root / f"{name}.db")))
+    nodes = ("Person", "City", "State", "Country", "Interest")
+    for one in nodes:
+        own = "name STRING, gender STRING, age INT32" if one == "Person" else "name STRING"
+        connection.execute(f"CREATE NODE TABLE {one}(number INT64, {own}, id STRING, PRIMARY KEY(number))")
+    ends = {
+        "Follows": ("Person", "Person"),
+        "LivesIn": ("Person", "City"),
+        "CityIn": ("City", "State"),
+        "StateIn": ("State", "Country"),
+        "HasInterest": ("Person", "Interest"),
+    }
+    for one, (source, target) in ends.items():
+        connection.execute(f"CREATE REL TABLE {one}(FROM {source} TO {target})")
+    for one, table in tables.items():
+        path = root / f"{one}.parquet"
+        if one in ends:
+            table = pa.table({"from": table["src"].cast(pa.int64()), "to": table["dst"].cast(pa.int64())})
+        pq.write_table(table, path)
+        connection.execute(f"COPY {one} FROM '{path}'")
+
+    def ask(question: Question) -> Callable[[], Answer]:
+        def run() -> Answer:
+            found = connection.execute(question.cypher)
+            rows = []
+            while found.has_next():
+                rows.append(tuple(found.get_next()))
+            found.close()
+            return rows
+
+        return run
+
+    return ask
+
+
+def _peers() -> list[str]:
+    """One of the two: they are the same program under two names and cannot be loaded into one process."""
+    return [name for name in ("ladybug", "kuzu") if importlib.util.find_spec(name) is not None][:1]
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------------
+
+
+def run(report: Report, *, quick: bool) -> None:
+    tables = generated(10_000 if quick else 100_000)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        systems = {"omnigraph": omnigraph_system(root / "graph", tables), "duckdb": duckdb_system(tables)}
+        for name in _peers():
+            systems[name] = graph_system(name, root, tables)
+        rows = [_measured(question, systems, 3 if quick else 10) for question in QUESTIONS]
+    best = sum(row["ratio"] <= 1.0 for row in rows)
+    note = f"milliseconds, medians, warm; ratio to the best peer; {best} of {len(rows)} at or below it"
+    report.add(f"Nine questions, {tables['Follows'].num_rows} follows edges", rows, note)
+
+
+def _measured(
+    question: Question, systems: Mapping[str, Callable[[Question], Callable[[], Answer]]], repeat: int
+) -> dict[str, Any]:
+    ways = {name: ask(question) for name, ask in systems.items()}
+    answers = {name: _rounded(way()) for name, way in ways.items()}
+    if len({repr(answer) for answer in answers.values()}) > 1:
+        raise AssertionError(f"{question.title}: {answers}")
+    spent = medians_s(ways, repeat)
+    times = {name: round(seconds * 1000, 2) for name, seconds in spent.items()}
+    best = min(seconds for name, seconds in spent.items() if name != "omnigraph")
+    return {"question": question.title, **times, "ratio": round(spent["omnigraph"] / best, 2)}
+
+
+def _rounded(answer: Answer) -> Answer:
+    return [tuple(round(one, 6) if isinstance(one, float) else one for one in row) for row in answer]
