@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omnigraph import errors
     from omnigraph.config import Config
-    from omnigraph.graph import Graph, init, open
+    from omnigraph.graph import Graph, init, open, open_at
     from omnigraph.lang import statements
     from omnigraph.views import CommitInfo, GraphView, Table
     from omnigraph.write.plan import Receipt
@@ -26,6 +26,7 @@ __all__ = [
     "errors",
     "init",
     "open",
+    "open_at",
     "statements",
 ]
 
@@ -39,6 +40,7 @@ _HOMES = {
     "Table": "omnigraph.views",
     "init": "omnigraph.graph",
     "open": "omnigraph.graph",
+    "open_at": "omnigraph.graph",
 }
 _MODULES = {"errors": "omnigraph.errors", "statements": "omnigraph.lang.statements"}
 

@@ -39,6 +39,9 @@ class Config:
     """A plan further behind than this is prepared anew instead of being tested record by record."""
 
     group_max_members: int = 256
+    embedding: str = ""
+    """The provider that turns text into vectors for `nearest`, by name; empty refuses such queries."""
+
     idempotency_days: int = 7
 
     @property

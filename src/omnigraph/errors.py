@@ -70,7 +70,8 @@ class ReadSetChanged(Conflict):
     @classmethod
     def on_table(cls, table_key: str, expected: int, actual: int) -> ReadSetChanged:
         return cls(
-            f"stale view of '{table_key}': expected table version {expected} but current is {actual}; refresh and retry",
+            f"stale view of '{table_key}': expected table version {expected} but current is {actual}; "
+            "refresh and retry",
             manifest_conflict={"table_key": table_key, "expected": expected, "actual": actual},
         )
 

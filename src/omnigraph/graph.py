@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 from omnigraph.config import Config
-from omnigraph.errors import BranchClosed, InvalidInput, Unsupported
+from omnigraph.errors import BranchClosed, InvalidInput, PreconditionFailed, Unsupported
 from omnigraph.history.diff import Change, diff
 from omnigraph.history.feed import Feed, FeedLimits, Page
 from omnigraph.history.merge import Merge, MergeOptions, Resolution
@@ -43,6 +43,10 @@ from omnigraph.write.plan import Receipt, WriteOptions
 from omnigraph.write.schema_change import SchemaChange
 from omnigraph.write.site import Branch, Site
 from omnigraph.write.transaction import Transaction
+
+if TYPE_CHECKING:
+    from omnigraph.engine.limits import QueryLimits
+    from omnigraph.engine.result import Result
 
 Freshness = Literal["latest"] | float
 
@@ -106,6 +110,17 @@ class Graph:
 
     def table(self, name: str) -> Table:
         return self.view().table(name)
+
+    def query(
+        self,
+        source: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        limits: QueryLimits | None = None,
+    ) -> Result:
+        """Run a reading query on the branch as it is now; the result names the commit it was read from."""
+        return self.view().query(source, params, name=name, limits=limits)
 
     def apply(
         self,
@@ -375,9 +390,15 @@ class Branches:
             return MergeReport.preview(target.writer.preview(merge))
         write = WriteOptions(actor, message or f"merge {source}", client_key, if_commit)
         receipt = target.writer.run(merge, write, self._graph._holder if into is None else None)
-        if delete_branch:
-            site.delete_branch(source, WriteOptions(actor, message))
-        return MergeReport.of(receipt)
+        return MergeReport.of(receipt, branch_deleted=delete_branch and self._delete_merged(source, head, actor))
+
+    def _delete_merged(self, source: str, merged: CommitRecord, actor: str | None) -> bool:
+        """Delete a branch whose every commit was merged; one that has moved on since stays."""
+        try:
+            self._graph._site.delete_branch(source, WriteOptions(actor, if_commit=merged.commit_id))
+        except PreconditionFailed:
+            return False
+        return True
 
     def _resolve(self, source: str | None) -> Branch | CommitRecord:
         site = self._graph._site
@@ -452,6 +473,20 @@ def open(
     site = _shared_site(os.fspath(uri), read_only, storage_options, config)
     found = site.branch(branch)
     return Graph(site, found, freshness=freshness, holder=site.claim(found, WriteOptions()) if exclusive else None)
+
+
+def open_at(
+    uri: str | os.PathLike[str],
+    commit_id: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+) -> GraphView:
+    """One commit, read-only, without a look at any branch: it can be read even if a newer record is damaged."""
+    stream, seq = parse_commit_id(commit_id)
+    site = _shared_site(os.fspath(uri), True, storage_options, config)
+    record = site.records(stream).record(seq)
+    return GraphView(site, Snapshot(site.backend, record, site.catalogs.get(record.schema)))
 
 
 def verify(

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from omnigraph.lang.query.bind import bind_params
-from omnigraph.lang.query.check import check_query
-from omnigraph.lang.query.script import pick_query
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.statements import Condition
 from omnigraph.log.history import first_parents
@@ -23,6 +21,7 @@ from omnigraph.upkeep.indexes import table_coverage
 from omnigraph.write.site import Site
 
 if TYPE_CHECKING:
+    from omnigraph.engine.explain import Explanation
     from omnigraph.engine.limits import QueryLimits
     from omnigraph.engine.result import Result
 
@@ -118,11 +117,35 @@ class GraphView:
         limits: QueryLimits | None = None,
     ) -> Result:
         """Run a reading query on this commit. `name` picks one of several in the text."""
-        checked = check_query(pick_query(source, name), self._snapshot.catalog)
-        bound = bind_params(checked, params or {})
+        from omnigraph.engine.embed import embedder
+        from omnigraph.engine.prepare import checked_query
         from omnigraph.engine.query import run_query
 
-        return run_query(self._snapshot, checked, bound, now=self._site.backend.clock.now(), limits=limits)
+        backend = self._site.backend
+        checked = checked_query(source, name, self._snapshot.catalog)
+        bound = bind_params(checked, params or {})
+        provider = embedder(backend.config.embedding) if backend.config.embedding else None
+        return run_query(self._snapshot, checked, bound, now=backend.clock.now(), limits=limits, embedder=provider)
+
+    def explain(
+        self,
+        source: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        limits: QueryLimits | None = None,
+        profile: bool = False,
+    ) -> Explanation:
+        """How a query would be run: its plan, SQL and access paths; with `profile` it is run and measured."""
+        from omnigraph.engine.prepare import checked_query
+        from omnigraph.engine.query import explain_query
+
+        backend = self._site.backend
+        checked = checked_query(source, name, self._snapshot.catalog)
+        bound = bind_params(checked, params or {})
+        return explain_query(
+            self._snapshot, checked, bound, now=backend.clock.now(), limits=limits, backend=backend, profile=profile
+        )
 
     def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
         """Commit, storage format, and per type the pin, counts and overlay.

@@ -75,6 +75,10 @@ class Merge:
         for table, images in merged.items():
             changes.put_all(table, images)
         changes.depend_on(rows.looked_at)
+        if outcome == "fast_forward":
+            # That the target has nothing of its own is part of the answer: any change there means another attempt.
+            for one in catalog.types:
+                changes.claims.read_all(one.id)
         conflicts = [*rows.conflicts, *_violations(changes)]
         if conflicts:
             raise merge_conflict(conflicts)

@@ -17,13 +17,14 @@ class MergeReport:
     commit_id: str | None
     counts: Mapping[str, int]
     dry_run: bool = False
+    branch_deleted: bool = False  # asked for, and the source had not moved on
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def of(cls, receipt: Receipt) -> MergeReport:
-        return cls(receipt.result["outcome"], receipt.commit_id, receipt.counts)
+    def of(cls, receipt: Receipt, *, branch_deleted: bool = False) -> MergeReport:
+        return cls(receipt.result["outcome"], receipt.commit_id, receipt.counts, branch_deleted=branch_deleted)
 
     @classmethod
     def preview(cls, found: PublishPlan | Receipt) -> MergeReport:

@@ -17,6 +17,7 @@ from omnigraph.lang.schema.steps import (
     RenameProperty,
     RenameType,
     Step,
+    Tighten,
 )
 
 _MERGEABLE = (AddType, AddProperty, RenameType, RenameProperty, AddIndex, DropIndex, ChangeMetadata, ChangeSource)
@@ -35,9 +36,13 @@ def merged_catalog(bases: Sequence[Catalog], source: Catalog, target: Catalog) -
     told = f"the source by {_told(theirs)}, the target by {_told(ours)}"
     if base.hash not in (source.hash, target.hash):
         raise _refused(f"both branches changed the schema since they parted: {told}")
-    if not all(isinstance(one, _MERGEABLE) for one in (*theirs, *ours)):
+    if not all(_merges(one) for one in (*theirs, *ours)):
         raise _refused(f"a merge carries over added types, added nullable properties and renames only: {told}")
     return source if base.hash == target.hash else target
+
+
+def _merges(one: Step) -> bool:
+    return isinstance(one, _MERGEABLE) or (isinstance(one, Tighten) and one.vacuous)
 
 
 def _refused(message: str) -> Unsupported:

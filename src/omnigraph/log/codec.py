@@ -18,6 +18,7 @@ import pyarrow as pa
 from omnigraph.errors import Corruption, Unsupported
 
 MAGIC = 0x4F47_5231  # "OGR1"
+_LEAD = struct.Struct("<IBI")
 _FRAME = struct.Struct("<IBII")
 _LENGTH = struct.Struct("<I")
 _RAW, _ZSTD = 0, 1
@@ -30,11 +31,11 @@ def _zstd() -> pa.Codec:
 
 
 def encode_frame(header: dict[str, Any], sections: Sequence[bytes]) -> bytes:
-    """One object's bytes. The checksum covers the body as stored, so damage is found before decompression."""
+    """One object's bytes."""
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     raw = b"".join((_LENGTH.pack(len(text)), text, *sections))
     codec, body = (_ZSTD, _zstd().compress(raw, asbytes=True)) if len(raw) > _COMPRESS_ABOVE_BYTES else (_RAW, raw)
-    return _FRAME.pack(MAGIC, codec, len(raw), google_crc32c.value(body)) + body
+    return _FRAME.pack(MAGIC, codec, len(raw), _checksum(codec, len(raw), body)) + body
 
 
 def decode_frame(data: bytes, where: str) -> tuple[dict[str, Any], memoryview]:
@@ -45,7 +46,7 @@ def decode_frame(data: bytes, where: str) -> tuple[dict[str, Any], memoryview]:
     body = memoryview(data)[_FRAME.size :]
     if magic != MAGIC:
         raise Corruption(f"{where} is not a commit record", advice=_ADVICE, key=where)
-    if google_crc32c.value(bytes(body)) != crc:
+    if _checksum(codec, raw_len, bytes(body)) != crc:
         raise Corruption(f"{where} is damaged: its checksum does not fit", advice=_ADVICE, key=where)
     if codec not in (_RAW, _ZSTD):
         raise Unsupported(f"{where} uses record codec {codec}", advice="Upgrade omnigraph", key=where)
@@ -56,6 +57,10 @@ def decode_frame(data: bytes, where: str) -> tuple[dict[str, Any], memoryview]:
     if not isinstance(header, dict):
         raise Corruption(f"{where} has no header", advice=_ADVICE, key=where)
     return header, raw[start:]
+
+
+def _checksum(codec: int, raw_len: int, body: bytes) -> int:
+    return int(google_crc32c.extend(google_crc32c.value(_LEAD.pack(MAGIC, codec, raw_len)), body))
 
 
 _ADVICE = "Older commits stay readable; restore the object from a backup and run `omnigraph verify`"

@@ -262,7 +262,7 @@ def decode_record(data: bytes, where: str) -> CommitRecord | Stub:
 def parse_commit_id(text: str) -> tuple[str, int]:
     """(stream, seq) of `<stream>.<seq>`."""
     stream, dot, seq = text.partition(".")
-    if not (dot and stream.isalnum() and seq.isdecimal()):
+    if not (dot and text.isascii() and stream.isalnum() and seq.isdecimal()):
         raise InvalidInput(
             f"{text!r} is not a commit id", advice="A commit id looks like <stream>.<seq>; see `commit list`"
         )

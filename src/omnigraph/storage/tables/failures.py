@@ -81,3 +81,13 @@ def lance_call(what: str) -> Iterator[None]:
         if type(error).__name__ == "PanicException":
             raise told_apart(error, what) from error
         raise
+
+
+@contextmanager
+def lance_read(table: str) -> Iterator[None]:
+    """Wraps reads of a pinned version: a file that it names and that is not there is damage."""
+    try:
+        with lance_call(f"read table {table}"):
+            yield
+    except ObjectMissing as error:
+        raise Corruption(error.message, advice="Run `omnigraph verify` to see what is damaged", table=table) from error

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import Unsupported
-from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.failures import lance_call, lance_read
 from omnigraph.storage.tables.fields import read_proto
 from omnigraph.storage.tables.filters import both, equals_any, lance_evaluates, referred
 from omnigraph.storage.tables.known_ids import KnownIds
@@ -360,13 +360,13 @@ class PinnedTable:
         only = None
         if fragment_ids is not None:
             only = [one for one in self._dataset.get_fragments() if one.fragment_id in fragment_ids]
-        with lance_call(f"read table {self.table}"):
+        with lance_read(self.table):
             return self._dataset.scanner(
                 columns=columns, filter=where, limit=limit, fragments=only, with_row_address=address
             )
 
     def _batches_of(self, scanner: LanceScanner) -> Iterator[pa.RecordBatch]:
-        with lance_call(f"read table {self.table}"):
+        with lance_read(self.table):
             yield from scanner.to_batches()
 
     def _matches(
@@ -399,7 +399,7 @@ class PinnedTable:
 
     def _take(self, addresses: pa.ChunkedArray, columns: list[str]) -> pa.Table:
         numbers = addresses.to_pylist()
-        with lance_call(f"read table {self.table}"):
+        with lance_read(self.table):
             parts = [
                 self._dataset._take_rows(numbers[at : at + _ROWS_PER_TAKE], columns=columns)
                 for at in range(0, len(numbers), _ROWS_PER_TAKE)
