@@ -20,6 +20,7 @@ CALLS = {
     "snapshot": ["{g}"],
     "version": [],
     "mutate": ["{g}", "-e", "query q() {{ insert Person {{ name: \"Eve\" }} }}"],
+    "query": ["{g}", "-e", "query q() {{ match {{ $p: Person }} return {{ $p.name }} }}"],
     "commit list": ["{g}"],
     "commit show": ["{c}", "{g}"],
     "branch create": ["y", "{g}"],

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from omnigraph.cli import branches, commits, graphs, mutations, schemas, texts, unbuilt
+from omnigraph.cli import branches, commits, graphs, mutations, queries, schemas, texts, unbuilt
 from omnigraph.cli.failure import ExitCode, report_defect, report_error, report_usage
 from omnigraph.errors import OmnigraphError
 
@@ -25,7 +25,7 @@ class _InOrder(TyperGroup):
         return sorted(super().list_commands(ctx), key=_order)
 
 
-_VERBS = ("init", "schema", "mutate", "snapshot", "commit", "branch", "lint", "fmt", "version")
+_VERBS = ("init", "schema", "mutate", "query", "snapshot", "commit", "branch", "lint", "fmt", "version")
 
 
 def _order(verb: str) -> int:
@@ -63,6 +63,7 @@ def root(
 
 app.command("init")(graphs.init)
 app.command("mutate")(mutations.mutate)
+app.command("query")(queries.query)
 app.add_typer(commits.app, name="commit")
 app.add_typer(branches.app, name="branch")
 app.command("snapshot")(graphs.snapshot)
