@@ -31,9 +31,12 @@ from omnigraph.storage.pauses import NO_PAUSES, Pauses
 from omnigraph.storage.probe import lists_in_order
 from omnigraph.storage.store import Store
 from omnigraph.storage.tables import TableStore
+from omnigraph.upkeep.cleanup import Cleanup
+from omnigraph.upkeep.cleanup_report import CleanupReport
 from omnigraph.upkeep.findings import VerifyReport
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from omnigraph.upkeep.repair import RepairReport, repair
+from omnigraph.upkeep.retention import Policy, seconds_of
 from omnigraph.upkeep.tags import Tags
 from omnigraph.upkeep.verify import verify_graph
 from omnigraph.views import CommitInfo, GraphView, Table
@@ -230,6 +233,26 @@ class Graph:
             self._for_writing()
         optimizer = Optimizer(self._site, self._branch, self._holder, types=types, progress=progress)
         return optimizer.preview() if dry_run else optimizer.run()
+
+    def cleanup(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: str | None = None,
+        confirm: bool = False,
+        policy: Policy | None = None,
+    ) -> CleanupReport:
+        """Collect commits beyond the newest `keep` and older than `older_than` ("7d"), and files that no commit names.
+
+        Only a preview unless `confirm`. All branches; tags, starts of branches and merge bases stay. `policy` has
+        the finer settings, and then decides alone.
+        """
+        wanted = policy or Policy(keep, seconds_of(older_than) if older_than is not None else None)
+        if confirm:
+            self._for_writing()
+        holders = {self._branch.entry.stream: self._holder} if self._holder else {}
+        run = Cleanup(self._site, wanted, holders)
+        return run.run() if confirm else run.preview()
 
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Check the whole graph, all branches: records, registry, tables, files, rows. `deep` reads every file."""

@@ -181,6 +181,8 @@ class LogCheck:
         kinds = {one.header.kind for one in content.entries.values()}
         name = next((one.header.branch for one in content.entries.values()), "?")
         where = f"__manifest/{content.stream}/"
+        if kinds <= _UNUSED and content.is_closed:
+            return  # cleanup has seen it
         if kinds <= _UNUSED:
             text = f"stream {content.stream} was made for branch {name!r} and never registered; cleanup closes it"
             self._findings.note("stream_unregistered", where, text)

@@ -11,6 +11,7 @@ from omnigraph.storage.store import ObjectInfo
 from omnigraph.storage.tables import PinnedTable, TableStore
 from omnigraph.upkeep.findings import Findings
 from omnigraph.upkeep.indexes import disagreements, wanted_indexes
+from omnigraph.upkeep.marking import belongs_to_birth
 from omnigraph.upkeep.verify_log import LogCheck
 from omnigraph.write.idempotency import OPS_TYPE
 from omnigraph.write.site import Site
@@ -199,7 +200,7 @@ class TableCheck:
             for key, info in self._files.items()
             if key not in named and not any(key[: at + 1] in folders for at, char in enumerate(key) if char == "/")
         ]
-        loose = [info for info in unnamed if not info.key.endswith("latest_version_hint.json")]
+        loose = [info for info in unnamed if not belongs_to_birth(info.key)]
         if loose:
             size_bytes = sum(one.size_bytes for one in loose)
             text = f"{len(loose)} files, {size_bytes} bytes, are named by no commit; cleanup removes them in time"

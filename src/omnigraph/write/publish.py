@@ -246,7 +246,8 @@ class Publisher:
             return
         if any(one.rid not in self._own_rids for one in entries):
             self._pacing.saw_foreign()
-        if len(entries) > self._backend.config.walk_limit:
+        if len(entries) > self._backend.config.walk_limit or isinstance(entries[-1], Stub):
+            # The end of a branch may have been collected as well; then this says that the branch is gone.
             newest = self.records.newest()
             assert newest is not None
             entries = [newest]
