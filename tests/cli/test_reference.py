@@ -19,7 +19,7 @@ CALLS = {
     "init": ["{t}/new", "--schema", "{t}/people.pg"],
     "snapshot": ["{g}"],
     "version": [],
-    "mutate": ["{g}", "-e", "query q() {{ insert Person {{ name: \"Eve\" }} }}"],
+    "mutate": ["{g}", "-e", 'query q() {{ insert Person {{ name: "Eve" }} }}'],
     "query": ["{g}", "-e", "query q() {{ match {{ $p: Person }} return {{ $p.name }} }}"],
     "commit list": ["{g}"],
     "commit show": ["{c}", "{g}"],
