@@ -305,8 +305,11 @@ def _since(base: CommitRecord, head: CommitRecord, recent: Sequence[Entry], walk
     count = head.seq - base.seq
     if count > walk_limit:
         return None
-    found = [one for one in recent if base.seq < one.seq <= head.seq]
-    return found if len(found) == count else None
+    if count == 0:
+        return []
+    found = list(recent[-count:])
+    whole = len(found) == count and found[0].seq == base.seq + 1 and found[-1].seq == head.seq
+    return found if whole else None
 
 
 def _pin_moved(action: TableAction, head: CommitRecord) -> bool:
