@@ -31,6 +31,7 @@ from omnigraph.storage.pauses import NO_PAUSES, Pauses
 from omnigraph.storage.probe import lists_in_order
 from omnigraph.storage.store import Store
 from omnigraph.storage.tables import TableStore
+from omnigraph.transactions import GraphTransaction
 from omnigraph.upkeep.cleanup import Cleanup
 from omnigraph.upkeep.cleanup_report import CleanupReport
 from omnigraph.upkeep.findings import VerifyReport
@@ -45,7 +46,6 @@ from omnigraph.write.mutate import Mutation, Script
 from omnigraph.write.plan import Receipt, WriteOptions
 from omnigraph.write.schema_change import SchemaChange
 from omnigraph.write.site import Branch, Site
-from omnigraph.write.transaction import Transaction
 
 if TYPE_CHECKING:
     from omnigraph.engine.limits import QueryLimits
@@ -182,11 +182,11 @@ class Graph:
         message: str | None = None,
         client_key: str | None = None,
         if_commit: str | None = None,
-    ) -> Transaction:
+    ) -> GraphTransaction:
         """Several mutations in one commit, each seeing the ones before; for use in a `with` block."""
         self._for_writing()
         options = WriteOptions(actor, message, client_key, if_commit, "fail")
-        return Transaction(self._site.backend, self._branch.writer, options, self._holder)
+        return GraphTransaction(self._site.backend, self._branch.writer, options, self._holder)
 
     def fold(self) -> str | None:
         """Move what rides in the newest record into tables. The commit that did it, or None."""

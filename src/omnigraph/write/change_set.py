@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.log.record import Header, Kind
+from omnigraph.log.snapshot import Snapshot
 from omnigraph.storage.backend import Backend
 from omnigraph.write.checks import check_changes
 from omnigraph.write.claims import claim_changes
@@ -34,6 +36,16 @@ class ChangeSet:
     @property
     def row_count(self) -> int:
         return sum(state.pending_count for state in self._states.values())
+
+    def pending_snapshot(self) -> Snapshot:
+        """The snapshot with what was changed so far on top, as the next statement sees it."""
+        snapshot = self._txn.snapshot
+        overlay = dict(snapshot.record.overlay)
+        for table, state in self._states.items():
+            if state.pending_count:
+                pending = state.pending_entries()
+                overlay[table] = overlay[table].with_entries(pending) if table in overlay else pending
+        return replace(snapshot, record=replace(snapshot.record, overlay=overlay))
 
     def put_all(self, table: str, images: Mapping[str, Row | None]) -> None:
         """Replace rows by these images, None removes. Edges of removed nodes must be among the changes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from omnigraph.errors import InvalidInput, KeyConflict
@@ -10,7 +10,7 @@ from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.values import convert, default_of, derive_id
 from omnigraph.lang.statements import Condition, Delete, InsertEdge, InsertNode, Overwrite, Statement, Update
 from omnigraph.log.record import Kind
-from omnigraph.log.snapshot import no_such_type
+from omnigraph.log.snapshot import Snapshot, no_such_type
 from omnigraph.plan.predicate import column_of, exact_ids, to_expression
 from omnigraph.storage.backend import Backend
 from omnigraph.write.change_set import ChangeSet
@@ -131,6 +131,12 @@ class MutationRun:
                 bound=limit,
                 value=changed,
             )
+
+    def read_whole(self, tables: Iterable[str]) -> Snapshot:
+        """The state as the next statement sees it, for a caller that will decide by what it finds in these tables."""
+        for table in tables:
+            self._claims.read_all(table)
+        return self._changes.pending_snapshot()
 
     def finish(self) -> PublishPlan | Receipt:
         if not self._changes.changes:

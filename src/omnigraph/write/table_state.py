@@ -162,14 +162,16 @@ class TableState:
         return tuple(change.id for change in changes if change.before is not None)
 
     def _current_view(self) -> TableView:
-        if not self._pending:
-            return self._view
+        return self._view.with_overlay(self.pending_entries()) if self._pending else self._view
+
+    def pending_entries(self) -> OverlayTable:
+        """Pending rows and removals in the form of an overlay."""
         if self._overlay is None:
             rows = [row for row in self._pending.values() if row is not None]
             gone = [row_id for row_id, row in self._pending.items() if row is None]
             table = pa.Table.from_pylist(rows, self.schema) if rows else None
             self._overlay = OverlayTable.of_change(self.schema, table, gone, "")
-        return self._view.with_overlay(self._overlay)
+        return self._overlay
 
     def _learn(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Rows just read need not be read again when their before-image is asked for."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
 from omnigraph.errors import InvalidInput
 from omnigraph.lang.query.script import MutationScript, pick_query
+from omnigraph.lang.schema.model import Catalog
+from omnigraph.log.snapshot import Snapshot
 from omnigraph.storage.backend import Backend
 from omnigraph.write.mutate import FreshIds, MutationRun
 from omnigraph.write.plan import Receipt, WriteOptions
@@ -32,7 +34,7 @@ class Transaction:
         self.receipt: Receipt | None = None
 
     def __enter__(self) -> Transaction:
-        self._now = self._backend.clock.now()
+        self.now = self._backend.clock.now()
         self._txn, self._replay = self._writer.begin(self._options, self._holder)
         self._run = MutationRun(self._backend, self._txn, self._backend.ids.ulid(), FreshIds(self._backend))
         return self
@@ -41,12 +43,25 @@ class Transaction:
         self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None, strict: bool = False
     ) -> None:
         """Run a mutation inside the transaction."""
-        if self._run is None:
-            raise InvalidInput("the transaction is over", code="transaction_over", advice="Begin another one")
+        run = self._running()
         if self._replay is not None:
             return
-        script = MutationScript(pick_query(source, name), [params or {}], self._now, strict)
-        self._run.execute_all(script(self._txn.catalog))
+        script = MutationScript(pick_query(source, name), [params or {}], self.now, strict)
+        run.execute_all(script(self._txn.catalog))
+
+    @property
+    def catalog(self) -> Catalog:
+        """The schema that the transaction runs under."""
+        return self._txn.catalog
+
+    def state_for(self, tables: Iterable[str]) -> Snapshot:
+        """What a query inside the transaction reads. The commit then depends on all of these tables."""
+        return self._running().read_whole(tables)
+
+    def _running(self) -> MutationRun:
+        if self._run is None:
+            raise InvalidInput("the transaction is over", code="transaction_over", advice="Begin another one")
+        return self._run
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
