@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def told(changes: Iterable[Change]) -> set[tuple[str, str, str]]:
     return {(one.type, one.id, one.op) for one in changes}
 
 
-def conflicts_of(merge: Callable[[], object]) -> list[Mapping[str, Any]]:
+def conflicts_of(merge: Callable[[], object]) -> Sequence[Mapping[str, Any]]:
     with pytest.raises(MergeConflict) as caught:
         merge()
     return caught.value.conflicts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ def test_identical_changes_converge(bed: Bed, same: list[Statement]) -> None:
         ({"age": 0}, {"age": None}, {"age": 1}),
     ],
 )
-def test_every_difference_is_seen(bed: Bed, start: dict[str, Any], theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+def test_every_difference_is_seen(
+    bed: Bed, start: dict[str, Any], theirs: dict[str, Any], ours: dict[str, Any]
+) -> None:
     bed.main.apply([change("Alice", **start)])
     diverge(bed, [change("Alice", **theirs)], [change("Alice", **ours)])
     (conflict,) = conflicts_of(lambda: bed.merge("work"))
@@ -81,8 +84,20 @@ def test_names_that_start_with_an_underscore_and_separators_in_keys(tmp_path: Pa
 def test_all_conflicts_are_told_in_one_order(bed: Bed) -> None:
     diverge(
         bed,
-        [person("Eve", age=1), change("Alice", age=1), remove("Dan"), change("Carol", age=1), knows("Alice", "Bob", "e1")],
-        [person("Eve", age=2), change("Alice", age=2), change("Dan", age=2), remove("Carol"), knows("Dan", "Bob", "e2")],
+        [
+            person("Eve", age=1),
+            change("Alice", age=1),
+            remove("Dan"),
+            change("Carol", age=1),
+            knows("Alice", "Bob", "e1"),
+        ],
+        [
+            person("Eve", age=2),
+            change("Alice", age=2),
+            change("Dan", age=2),
+            remove("Carol"),
+            knows("Dan", "Bob", "e2"),
+        ],
     )
     wanted = [
         ("delete_vs_update", "Carol"),
@@ -126,11 +141,14 @@ def test_entities_are_settled_one_by_one(bed: Bed) -> None:
 def test_a_resolution_does_not_excuse_a_broken_rule(bed: Bed) -> None:
     diverge(bed, [remove("Alice")], [knows("Alice", "Dan", "a-d")])
     for resolve in ("ours", "theirs"):
-        assert kinds_of(conflicts_of(lambda r=resolve: bed.merge("work", resolve=r))) == [("orphan_edge", "a-d")]
+        found = conflicts_of(partial(bed.merge, "work", resolve=resolve))
+        assert kinds_of(found) == [("orphan_edge", "a-d")]
 
 
 def test_cells_that_do_not_meet(bed: Bed) -> None:
-    diverge(bed, [change("Alice", age=1), change("Bob", age=1)], [change("Alice", nick="al"), change("Carol", nick="c")])
+    diverge(
+        bed, [change("Alice", age=1), change("Bob", age=1)], [change("Alice", nick="al"), change("Carol", nick="c")]
+    )
     assert kinds_of(conflicts_of(lambda: bed.merge("work"))) == [("divergent_update", "Alice")]
     bed.merge("work", cell_level=True)
     alice = rows(bed.main, "Person")["Alice"]
@@ -192,7 +210,9 @@ def test_a_cascade_against_a_change_of_the_edge(bed: Bed) -> None:
 
 def test_blobs_by_content_and_after_the_source_is_gone(tmp_path: Path) -> None:
     bed = Bed.make(tmp_path / "g", "node Doc { name: String @key  data: Blob? }")
-    bed.main.apply([InsertNode("Doc", {"name": "d", "data": b"aaaa"}), InsertNode("Doc", {"name": "e", "data": b"aaaa"})])
+    bed.main.apply(
+        [InsertNode("Doc", {"name": "d", "data": b"aaaa"}), InsertNode("Doc", {"name": "e", "data": b"aaaa"})]
+    )
     work = bed.fork("work")
     work.apply([Update("Doc", {"data": b"aaab"}, Compare("name", "=", "d"))])
     bed.main.apply([Update("Doc", {"data": b"aaac"}, Compare("name", "=", "d"))])
@@ -234,7 +254,9 @@ def test_edges_of_another_type_in_both_directions(bed: Bed) -> None:
     bed.main.apply([InsertNode("Firm", {"name": "Acme"}), InsertNode("Firm", {"name": "Bolt"})])
     work = bed.fork("work")
     work.apply([Delete("Firm", Compare("name", "=", "Acme")), InsertEdge("WorksAt", "Dan", "Bolt", {"id": "d-b"})])
-    bed.main.apply([InsertEdge("WorksAt", "Alice", "Acme", {"id": "a-a"}), Delete("Firm", Compare("name", "=", "Bolt"))])
+    bed.main.apply(
+        [InsertEdge("WorksAt", "Alice", "Acme", {"id": "a-a"}), Delete("Firm", Compare("name", "=", "Bolt"))]
+    )
     found = conflicts_of(lambda: bed.merge("work"))
     assert kinds_of(found) == [("orphan_edge", "a-a"), ("orphan_edge", "d-b")]
     assert {one["type_name"] for one in found} == {"WorksAt"}
