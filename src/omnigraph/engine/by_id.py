@@ -16,7 +16,7 @@ from omnigraph.engine.expand import (
     pair_set,
 )
 from omnigraph.engine.images import ImageKey, Images
-from omnigraph.engine.leaves import PROBE_KEYS, Known, laid_out
+from omnigraph.engine.leaves import PROBE_KEYS, Filled, Known, laid_out, narrowest
 from omnigraph.engine.limits import Budget, Deadline, QueryLimits
 from omnigraph.engine.pushdown import Given, exact_ids, to_filter
 from omnigraph.engine.searching import Searcher, matching, sources
@@ -24,6 +24,7 @@ from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.view import TableView
 from omnigraph.plan import nodes as n
+from omnigraph.plan.facts import Facts
 
 
 @dataclass
@@ -37,20 +38,21 @@ class IdAccess:
     deadline: Deadline
     budget: Budget
     limits: QueryLimits
+    facts: Facts
     warnings: list[str] = field(default_factory=list)
 
     @property
     def _catalog(self) -> Catalog:
         return self.snapshot.catalog
 
-    def scan(self, leaf: n.Scan, known: Known) -> tuple[pa.Table, str]:
+    def scan(self, leaf: n.Scan, known: Known) -> Filled:
         one = self._catalog.by_id[leaf.type.type_id]
         view = self.snapshot.view(one)
         rows, access, whole = self._rows(leaf, one, view, known.get(leaf.var))
         searched = self.searcher.columns(leaf, rows, ImageKey.of(one.id, view), view, whole=whole)
         kept = matching(leaf, searched)
         table = laid_out(rows.append_column("k", rows["id"]), leaf.columns, searched, ["k"])
-        return self._counted(table if kept is None else table.filter(kept)), access
+        return Filled(self._counted(table if kept is None else table.filter(kept)), access)
 
     def _rows(self, leaf: n.Scan, one: TypeDef, view: TableView, known: pa.Array | None) -> tuple[pa.Table, str, bool]:
         """Rows with the id and all columns that the leaf needs; whether they are the whole table in image order."""
@@ -65,13 +67,13 @@ class IdAccess:
         where = to_filter(leaf.where, self.given)
         return view.scan(columns, where), "scan" if where is None else "filtered scan", False
 
-    def edges(self, leaf: n.Pairs | n.Edges, known: Known) -> tuple[pa.Table, str]:
+    def edges(self, leaf: n.Pairs | n.Edges, known: Known) -> Filled:
         one = self._catalog.by_id[leaf.type.type_id if isinstance(leaf, n.Edges) else leaf.edge]
         view = self.snapshot.view(one)
         if isinstance(leaf, n.Pairs):
             rows, access, _ = self._edge_rows(leaf, one, view, ["id", "src", "dst"], known)
             table = oriented(rows, (), leaf)
-            return self._counted(_with_ids(pair_set(table) if leaf.distinct else table, leaf)), access
+            return Filled(self._counted(_with_ids(pair_set(table) if leaf.distinct else table, leaf)), access)
         columns = list(dict.fromkeys(("id", "src", "dst", *leaf.columns, *sources(leaf))))
         rows, access, whole = self._edge_rows(leaf, one, view, columns, known)
         searched = self.searcher.columns(leaf, rows, ImageKey.of(one.id, view), view, whole=whole)
@@ -81,7 +83,7 @@ class IdAccess:
         names = [name for name in flat.column_names if name not in ("src", "dst")]
         table = oriented(flat, names, leaf)
         table = table.rename_columns(["k" if name == "id" else name for name in table.column_names])
-        return self._counted(_with_ids(table, leaf)), access
+        return Filled(self._counted(_with_ids(table, leaf)), access)
 
     def _edge_rows(
         self, leaf: n.Pairs | n.Edges, one: TypeDef, view: TableView, columns: list[str], known: Known
@@ -90,9 +92,8 @@ class IdAccess:
         ids = exact_ids(one, where, self.given)
         if ids is not None:
             return view.find(ids, columns), "lookup by id", False
-        ends = [end for end in (leaf.left, leaf.right) if end in known]
-        if ends:
-            end = min(ends, key=lambda var: len(known[var]))
+        end = narrowest(leaf, known, self.facts)
+        if end is not None:
             return *self._edges_at(leaf, end, known[end], view, columns), False
         if isinstance(leaf, n.Edges) and leaf.computed:
             return self.images.columns(ImageKey.of(one.id, view), view, columns), "search", True
@@ -108,11 +109,11 @@ class IdAccess:
         rows = parts[0] if len(parts) == 1 else first_of_each(pa.concat_tables(parts))
         return rows, f"lookup by {' and '.join(names)} of {len(wanted)} known ids"
 
-    def reach(self, leaf: n.Reach, known: Known) -> tuple[pa.Table, str]:
+    def reach(self, leaf: n.Reach, known: Known) -> Filled:
         bounds = Bounds.of(leaf, self.limits)
         view = self.snapshot.view(self._catalog.by_id[leaf.edge])
-        ends = [end for end in (leaf.left, leaf.right) if end in known]
-        start = min(ends, key=lambda var: len(known[var])) if ends else leaf.left
+        known_end = narrowest(leaf, known, self.facts)
+        start = known_end or leaf.left
         columns = ["id", "src", "dst"]
 
         def edges_from(keys: pa.Array | None) -> pa.Table:
@@ -128,8 +129,17 @@ class IdAccess:
             self.warnings.append(ceiling_warning(bounds))
         if start != leaf.left:
             pairs = pairs.rename_columns(["r", "l"]).select(["l", "r"])
-        access = "breadth first from everywhere" if not ends else f"breadth first from {len(known[start])} known ids"
-        return _with_ids(pairs, leaf), access
+        place = "everywhere" if known_end is None else f"{len(known[start])} known ids"
+        return Filled(_with_ids(pairs, leaf), f"breadth first from {place}")
+
+    def degrees(self, leaf: n.Degrees, known: Known) -> Filled:
+        """Counted from the pairs; the other end gets a name that no variable can have."""
+        ends = (leaf.var, "#") if leaf.end == "left" else ("#", leaf.var)
+        pairs = self.edges(n.Pairs(*ends, leaf.edge, leaf.direction), known)
+        column = "l" if leaf.end == "left" else "r"
+        counted = pairs.table.group_by(column).aggregate([(column, "count")])
+        table = pa.table({"k": counted[column], "w": counted[f"{column}_count"]})
+        return Filled(table.append_column("ki", table["k"]) if leaf.ids else table, pairs.access)
 
     def _counted(self, table: pa.Table) -> pa.Table:
         self.budget.take(table.nbytes)

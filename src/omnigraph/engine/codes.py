@@ -6,14 +6,15 @@ then work on integers, and a hop from a few nodes is a slice of an array.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.images import ImageKey, Images
+from omnigraph.engine.images import ImageKey, Images, S
 from omnigraph.engine.reach import Adjacency
 from omnigraph.errors import Corruption
 from omnigraph.lang.query.checked import Direction
@@ -38,7 +39,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class PairSet:
-    """Pairs of a hop, left and right. `counts` tells how many edges stand behind each, None if always one."""
+    """Pairs of a hop, left and right."""
 
     left: Ints
     right: Ints
@@ -65,15 +66,25 @@ class Codes:
 
     snapshot: Snapshot
     images: Images
+    _known: dict[str, tuple[TypeDef, TableView, ImageKey]] = field(default_factory=dict, repr=False)
 
     @property
     def catalog(self) -> Catalog:
         return self.snapshot.catalog
 
     def image(self, type_id: str) -> tuple[TypeDef, TableView, ImageKey]:
-        one = self.catalog.by_id[type_id]
-        view = self.snapshot.view(one)
-        return one, view, ImageKey.of(one.id, view)
+        found = self._known.get(type_id)
+        if found is None:
+            one = self.catalog.by_id[type_id]
+            view = self.snapshot.view(one)
+            found = self._known[type_id] = (one, view, ImageKey.of(one.id, view))
+        return found
+
+    def derived(self, edge: str, what: Hashable, make: Callable[[], S]) -> S:
+        """Something made of an edge table and the codes of both its ends."""
+        one, _, key = self.image(edge)
+        state = (self.image(one.source or "")[2], self.image(one.target or "")[2])
+        return self.images.derived(key, (what, state), make)
 
     def ids(self, type_id: str) -> pa.Array:
         """The ids of a type by their code."""
@@ -98,23 +109,19 @@ class Codes:
 
     def ends(self, edge: str) -> Ends:
         one, view, key = self.image(edge)
-        assert one.source is not None
-        assert one.target is not None
-        source, target = self.image(one.source)[2], self.image(one.target)[2]
 
         def make() -> Ends:
             rows = self.images.columns(key, view, ["src", "dst"])
-            assert one.source is not None
-            assert one.target is not None
-            return Ends(_coded(rows["src"], self.ids(one.source), one), _coded(rows["dst"], self.ids(one.target), one))
+            source, target = self.ids(one.source or ""), self.ids(one.target or "")
+            return Ends(_coded(rows["src"], source, one), _coded(rows["dst"], target, one))
 
-        return self.images.derived(key, ("ends", source, target), make)
+        return self.derived(edge, "ends", make)
 
     def has_ends(self, edge: str) -> bool:
         """Whether the coded edges are in memory."""
         one, _, key = self.image(edge)
         source, target = self.image(one.source or "")[2], self.image(one.target or "")[2]
-        return self.images.cache.peek((key, ("ends", source, target))) is not None
+        return self.images.cache.peek((key, ("ends", (source, target)))) is not None
 
     def sizes(self, edge: str, direction: Direction) -> tuple[int, int]:
         """Number of nodes at the left and the right end of a hop."""
@@ -124,9 +131,7 @@ class Codes:
 
     def pairs(self, edge: str, direction: Direction, *, distinct: bool) -> PairSet:
         """All pairs of a hop."""
-        one, _, key = self.image(edge)
-        what = ("pairs", direction, distinct, self.image(one.source or "")[2], self.image(one.target or "")[2])
-        return self.images.derived(key, what, lambda: self._pairs(edge, direction, distinct))
+        return self.derived(edge, ("pairs", direction, distinct), lambda: self._pairs(edge, direction, distinct))
 
     def _pairs(self, edge: str, direction: Direction, distinct: bool) -> PairSet:
         ends = self.ends(edge)
@@ -144,8 +149,6 @@ class Codes:
 
     def adjacency(self, edge: str, direction: Direction, *, distinct: bool, backwards: bool = False) -> Adjacency:
         """Neighbours over the pairs of a hop, from its left end, or `backwards` from its right end."""
-        one, _, key = self.image(edge)
-        state = (self.image(one.source or "")[2], self.image(one.target or "")[2])
 
         def make() -> Adjacency:
             pairs = self.pairs(edge, direction, distinct=distinct)
@@ -154,12 +157,11 @@ class Codes:
                 return Adjacency.of(pairs.right, pairs.left, sizes[1])
             return Adjacency.of(pairs.left, pairs.right, sizes[0])
 
-        return self.images.derived(key, ("adjacency", direction, distinct, backwards, state), make)
+        return self.derived(edge, ("adjacency", direction, distinct, backwards), make)
 
     def incidence(self, edge: str, column: str) -> Adjacency:
         """Edges by the node that stands in `column`: the targets are places in the edge table's image."""
-        one, _, key = self.image(edge)
-        state = (self.image(one.source or "")[2], self.image(one.target or "")[2])
+        one = self.catalog.by_id[edge]
 
         def make() -> Adjacency:
             ends = self.ends(edge)
@@ -167,7 +169,7 @@ class Codes:
             nodes = len(self.ids((one.source if column == "src" else one.target) or ""))
             return Adjacency.of(at, np.arange(len(at), dtype=np.int32), nodes)
 
-        return self.images.derived(key, ("incidence", column, state), make)
+        return self.derived(edge, ("incidence", column), make)
 
 
 def _coded(column: pa.ChunkedArray, ids: pa.Array, one: TypeDef) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,21 +14,54 @@ from omnigraph.engine.limits import Budget, Deadline, exceeded
 from omnigraph.errors import InvalidInput, OmnigraphError
 
 _POOLED = 4
+_MEMORY_STEP = 1 << 24
+
+
+class Duck:
+    """One in-memory database, and the tables it knows: a table that comes again is not introduced again."""
+
+    def __init__(self) -> None:
+        config: dict[str, Any] = {"enable_external_access": False, "python_enable_replacements": False}
+        self.connection = duckdb.connect(":memory:", config=config)
+        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection.execute("SET preserve_insertion_order = false")
+        self._memory_bytes = 0
+        self._tables: dict[str, pa.Table] = {}
+
+    def allow(self, memory_bytes: int) -> None:
+        memory_bytes -= memory_bytes % _MEMORY_STEP
+        if memory_bytes != self._memory_bytes:
+            self.connection.execute("SET memory_limit = ?", [f"{max(_MEMORY_STEP, memory_bytes) // 1024}KiB"])
+            self._memory_bytes = memory_bytes
+
+    def know(self, tables: Mapping[str, pa.Table]) -> None:
+        """Exactly these tables: of former statements only what comes again is held in memory."""
+        self.forget([name for name in self._tables if name not in tables])
+        for name, table in tables.items():
+            if self._tables.get(name) is not table:
+                self.connection.register(name, table)
+                self._tables[name] = table
+
+    def forget(self, names: Collection[str]) -> None:
+        """Let go of tables that are nobody else's."""
+        for name in names:
+            self._tables.pop(name, None)
+            self.connection.unregister(name)
 
 
 class Ducks:
-    """In-memory databases for reuse. Each runs one statement at a time, so that its memory limit is one query's."""
+    """Databases for reuse. Each runs one statement at a time, so that its memory limit is one query's."""
 
     def __init__(self) -> None:
-        self._free: list[duckdb.DuckDBPyConnection] = []
+        self._free: list[Duck] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def borrowed(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def borrowed(self) -> Iterator[Duck]:
+        """One that nobody else uses; it is closed instead of given back if anything goes wrong."""
         with self._lock:
             found = self._free.pop() if self._free else None
-        if found is None:
-            found = _open()
+        found = found or Duck()
         sound = False
         try:
             yield found
@@ -39,14 +72,7 @@ class Ducks:
                 if keep:
                     self._free.append(found)
             if not keep:
-                found.close()
-
-
-def _open() -> duckdb.DuckDBPyConnection:
-    made = duckdb.connect(":memory:", config={"enable_external_access": False, "python_enable_replacements": False})
-    made.execute("SET TimeZone = 'UTC'")
-    made.execute("SET preserve_insertion_order = false")
-    return made
+                found.connection.close()
 
 
 DUCKS = Ducks()
@@ -58,20 +84,19 @@ def run(
     values: Mapping[str, Any],
     deadline: Deadline,
     budget: Budget,
+    lasting: Collection[str] = (),
 ) -> pa.Table:
-    """The rows of one statement. The connection is given back clean, or closed if anything went wrong."""
-    with DUCKS.borrowed() as connection:
-        connection.execute("SET memory_limit = ?", [f"{max(1, budget.left_bytes // 1024)}KiB"])
-        for name, table in tables.items():
-            connection.register(name, table)
+    """The rows of one statement. Tables named in `lasting` are expected to come again."""
+    with DUCKS.borrowed() as duck:
+        duck.allow(budget.left_bytes)
+        duck.know(tables)
         try:
-            with deadline.interrupting(connection.interrupt):
-                return connection.sql(sql, params=dict(values)).to_arrow_table()
+            with deadline.interrupting(duck.connection.interrupt):
+                return duck.connection.sql(sql, params=dict(values)).to_arrow_table()
         except duckdb.Error as error:
             raise _translated(error, deadline, budget) from error
         finally:
-            for name in tables:
-                connection.unregister(name)
+            duck.forget([name for name in tables if name not in lasting])
 
 
 def _translated(error: duckdb.Error, deadline: Deadline, budget: Budget) -> OmnigraphError:

@@ -60,7 +60,12 @@ class Explanation:
 
 def reads(leaf: n.Leaf) -> str:
     """What a table of the statement stands for."""
-    return f"${leaf.var}: {leaf.type.name}" if isinstance(leaf, n.Scan) else show_hop(leaf)
+    match leaf:
+        case n.Scan():
+            return f"${leaf.var}: {leaf.type.name}"
+        case n.Degrees():
+            return f"number of {leaf.edge} at ${leaf.var}"
+    return show_hop(leaf)
 
 
 def plan_text(plan: n.Plan, steps: dict[n.Leaf, StepReport]) -> str:

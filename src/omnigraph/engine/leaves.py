@@ -26,6 +26,15 @@ Known = dict[str, pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
+class Filled:
+    """The rows of one leaf and how they were found. `whole`: all there are, so that nothing is learnt from them."""
+
+    table: pa.Table
+    access: str
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """How one leaf was filled, for explain."""
 
@@ -37,11 +46,13 @@ class Step:
 class Access(Protocol):
     """One coding of keys, and the ways to rows under it."""
 
-    def scan(self, leaf: n.Scan, known: Known) -> tuple[pa.Table, str]: ...
+    def scan(self, leaf: n.Scan, known: Known) -> Filled: ...
 
-    def edges(self, leaf: n.Pairs | n.Edges, known: Known) -> tuple[pa.Table, str]: ...
+    def edges(self, leaf: n.Pairs | n.Edges, known: Known) -> Filled: ...
 
-    def reach(self, leaf: n.Reach, known: Known) -> tuple[pa.Table, str]: ...
+    def reach(self, leaf: n.Reach, known: Known) -> Filled: ...
+
+    def degrees(self, leaf: n.Degrees, known: Known) -> Filled: ...
 
 
 @dataclass
@@ -52,17 +63,17 @@ class Loader:
     facts: Facts
     deadline: Deadline
     budget: Budget
-    tables: dict[n.Leaf, pa.Table] = field(default_factory=dict)
+    filled: dict[n.Leaf, Filled] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
     def load(self, plan: n.Plan, known: Known | None = None) -> None:
         """Fill every leaf of `plan`; `known` learns what the rows of this part can be."""
         known = {} if known is None else known
         match plan:
-            case n.Scan() | n.Pairs() | n.Edges() | n.Reach():
+            case n.Scan() | n.Pairs() | n.Edges() | n.Reach() | n.Degrees():
                 self._fill([plan], known)
             case n.Join():
-                leaves = [one for one in plan.inputs if isinstance(one, (n.Scan, n.Pairs, n.Edges, n.Reach))]
+                leaves: list[n.Leaf] = [one for one in plan.inputs if n.is_leaf(one)]
                 for one in plan.inputs:
                     if one not in leaves:
                         self.load(one, known)
@@ -78,13 +89,13 @@ class Loader:
             best = min(todo, key=lambda leaf: (cost(leaf, sizes(known), self.facts), todo.index(leaf)))
             todo.remove(best)
             self.deadline.check()
-            if best not in self.tables:
-                table, access = self._read(best, known)
-                self.tables[best] = table
-                self.steps.append(Step(best, access, table.num_rows))
-            _learn(best, self.tables[best], known)
+            if best not in self.filled:
+                self.filled[best] = found = self._read(best, known)
+                self.steps.append(Step(best, found.access, found.table.num_rows))
+            if not self.filled[best].whole:
+                _learn(best, self.filled[best].table, known)
 
-    def _read(self, leaf: n.Leaf, known: Known) -> tuple[pa.Table, str]:
+    def _read(self, leaf: n.Leaf, known: Known) -> Filled:
         match leaf:
             case n.Scan():
                 return self.access.scan(leaf, known)
@@ -92,6 +103,8 @@ class Loader:
                 return self.access.edges(leaf, known)
             case n.Reach():
                 return self.access.reach(leaf, known)
+            case n.Degrees():
+                return self.access.degrees(leaf, known)
 
 
 def sizes(known: Known) -> dict[str, float]:
@@ -100,10 +113,9 @@ def sizes(known: Known) -> dict[str, float]:
 
 def cost(leaf: n.Leaf, known: dict[str, float], facts: Facts) -> float:
     """Rows that reading the leaf is thought to touch, given how many keys its variables can have."""
-    if isinstance(leaf, n.Scan):
+    if isinstance(leaf, (n.Scan, n.Degrees)):
         return min(facts.estimate(leaf), known.get(leaf.var, float("inf")))
-    ends = [end for end in (leaf.left, leaf.right) if end in known]
-    probes = [known[end] * max(1.0, facts.fan_out(leaf, end)) for end in ends]
+    probes = [known[end] * max(1.0, facts.fan_out(leaf, end)) for end in (leaf.left, leaf.right) if end in known]
     # Without a known end a hop waits for the scans that may tell one.
     return min(probes) if probes else 10.0 * facts.estimate(leaf)
 
@@ -114,10 +126,10 @@ def heaviest(plan: n.Plan, facts: Facts, known: dict[str, float] | None = None) 
     match plan:
         case n.LeftJoin() | n.AntiJoin():
             return max(heaviest(plan.left, facts, known), heaviest(plan.right, facts, dict(known)))
-        case n.Scan() | n.Pairs() | n.Edges() | n.Reach():
+        case n.Scan() | n.Pairs() | n.Edges() | n.Reach() | n.Degrees():
             return _simulated([plan], facts, known)
         case n.Join():
-            leaves = [one for one in plan.inputs if isinstance(one, (n.Scan, n.Pairs, n.Edges, n.Reach))]
+            leaves: list[n.Leaf] = [one for one in plan.inputs if n.is_leaf(one)]
             others = [heaviest(one, facts, known) for one in plan.inputs if one not in leaves]
             return max(*others, _simulated(leaves, facts, known), 0.0)
     return heaviest(n.children(plan)[0], facts, known)
@@ -129,8 +141,10 @@ def _simulated(todo: list[n.Leaf], facts: Facts, known: dict[str, float]) -> flo
         best = min(todo, key=lambda leaf: (cost(leaf, known, facts), todo.index(leaf)))
         todo.remove(best)
         rows = cost(best, known, facts)
-        most = max(most, rows)
-        for var in (best.var,) if isinstance(best, n.Scan) else (best.left, best.right):
+        ends = (best.var,) if isinstance(best, (n.Scan, n.Degrees)) else (best.left, best.right)
+        probed = any(end in known for end in ends)
+        most = max(most, rows if probed else facts.touched(best))
+        for var in ends:
             if rows <= PROBE_KEYS:
                 known[var] = min(rows, known.get(var, rows))
     return most
@@ -139,7 +153,7 @@ def _simulated(todo: list[n.Leaf], facts: Facts, known: dict[str, float]) -> flo
 def _learn(leaf: n.Leaf, table: pa.Table, known: Known) -> None:
     if table.num_rows > _LEARN_ROWS:
         return
-    ends = {leaf.var: "k"} if isinstance(leaf, n.Scan) else {leaf.left: "l", leaf.right: "r"}
+    ends = {leaf.var: "k"} if isinstance(leaf, (n.Scan, n.Degrees)) else {leaf.left: "l", leaf.right: "r"}
     for var, column in ends.items():
         keys = table[column].unique()
         if len(keys) <= PROBE_KEYS and (var not in known or len(keys) < len(known[var])):
@@ -151,3 +165,9 @@ def laid_out(rows: pa.Table, columns: Sequence[str], computed: Sequence[pa.Array
     data = {name: rows[name] for name in keys}
     data |= {f"c{at}": rows[name] for at, name in enumerate(columns)}
     return pa.table({**data, **{f"x{at}": one for at, one in enumerate(computed)}})
+
+
+def narrowest(leaf: n.Hop, known: Known, facts: Facts) -> str | None:
+    """The end of a hop from which the fewest edges are thought to be met; None if nothing is known of either."""
+    ends = [end for end in (leaf.left, leaf.right) if end in known]
+    return min(ends, key=lambda end: len(known[end]) * facts.fan_out(leaf, end)) if ends else None

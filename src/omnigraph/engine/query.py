@@ -31,7 +31,7 @@ from omnigraph.storage.backend import Backend
 Coding = Literal["auto", "ids", "codes"]
 
 #: A query that touches more rows of one table than this codes its tables and keeps them in memory.
-CODED_ROWS = 20_000
+CODED_ROWS = 4_096
 
 
 def run_query(
@@ -137,7 +137,7 @@ class _Run:
         if coding == "codes" or (coding == "auto" and self._wants_codes(images)):
             access = CodeAccess(self.snapshot, images, searcher, given, deadline, budget, self.limits, self.facts)
         else:
-            access = IdAccess(self.snapshot, images, searcher, given, deadline, budget, self.limits)
+            access = IdAccess(self.snapshot, images, searcher, given, deadline, budget, self.limits, self.facts)
         loader = Loader(access, self.facts, deadline, budget)
         loader.load(self.prepared.plan)
         return _Filled(loader, access, deadline, budget)
@@ -160,9 +160,11 @@ class _Run:
 
     def result(self, filled: _Filled) -> Result:
         given = values_of(self.bound, self.now)
-        tables = {f"t{at}": filled.loader.tables[leaf] for at, leaf in enumerate(self.prepared.leaves)}
+        rows = {f"t{at}": filled.loader.filled[leaf] for at, leaf in enumerate(self.prepared.leaves)}
+        tables = {name: one.table for name, one in rows.items()}
+        lasting = [name for name, one in rows.items() if one.whole]
         values = {name: given(value) for name, value in self.prepared.parameters.items()}
-        flat = duck.run(self.prepared.sql, tables, values, filled.deadline, filled.budget)
+        flat = duck.run(self.prepared.sql, tables, values, filled.deadline, filled.budget, lasting)
         warnings = tuple(dict.fromkeys(filled.access.warnings))
         return assemble(
             flat, self.columns, self.prepared.outputs, self.snapshot.catalog, self.snapshot.commit_id, warnings

@@ -38,6 +38,21 @@ class Facts:
                 return float(max(1, self.rows.get(leaf.edge, 0)))
             case n.Reach():
                 return 4.0 * max(1, self.rows.get(leaf.edge, 0))
+            case n.Degrees():
+                edge = self.type(leaf.edge)
+                at_source = (leaf.end == "left") == (leaf.direction != "backward")
+                nodes = self.rows.get((edge.source if at_source else edge.target) or "", 0)
+                return float(max(1, min(nodes, self.rows.get(leaf.edge, 0))))
+
+    def touched(self, leaf: n.Leaf) -> float:
+        """Rows that finding the leaf's rows is thought to read: all of them, unless an index leads to them."""
+        if not isinstance(leaf, (n.Scan, n.Edges)):
+            return self.estimate(leaf)
+        one = self.type(leaf.type.type_id)
+        indexed = {"id", *one.key, *(rule.column for rule in one.indexes)}
+        if any(_equal_column(condition) in indexed for condition in conjuncts(leaf.where)):
+            return self.estimate(leaf)
+        return float(max(1, self.rows.get(one.id, 0)))
 
     def fan_out(self, hop: n.Hop, start: str) -> float:
         """Rows per node at one end of a hop."""
@@ -75,6 +90,15 @@ def point_column(one: TypeDef, condition: n.Condition) -> str | None:
             continue
         if prop.column == "id" or one.key == (prop.column,):
             return prop.column
+    return None
+
+
+def _equal_column(condition: n.Condition) -> str | None:
+    """The column of which the condition names the values."""
+    if isinstance(condition, c.Compare) and condition.op in ("=", "in"):
+        for prop, value in ((condition.left, condition.right), (condition.right, condition.left)):
+            if isinstance(prop, c.Prop) and not isinstance(value, (c.Prop, c.Entity)):
+                return prop.column
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, TypeGuard
 
 from omnigraph.lang.query import checked as c
 
@@ -76,8 +76,23 @@ class Reach:
     ids: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """How many pairs of a hop each node at one end has; nodes without any are left out.
+
+    Stands for `Pairs` whose other end nobody looks at. `weight` names the number for `Aggregate.weights`.
+    """
+
+    var: str
+    edge: str
+    direction: c.Direction
+    end: Literal["left", "right"]
+    weight: str
+    ids: tuple[str, ...] = ()
+
+
 Hop = Pairs | Edges | Reach
-Leaf = Scan | Pairs | Edges | Reach
+Leaf = Scan | Pairs | Edges | Reach | Degrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +164,14 @@ class Project:
 class Aggregate:
     """One row per group; `keys` are the places of the grouping columns. No keys: one group, even without rows.
 
-    Without aggregates among the columns this is `distinct`. `order` are further values needed for the order.
+    Without aggregates among the columns this is `distinct`. An input row stands for as many rows as the product of its
+    `weights` says.
     """
 
     input: Plan
     columns: tuple[c.Column, ...]
     keys: tuple[int, ...]
+    weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +208,7 @@ Plan = (
     | Pairs
     | Edges
     | Reach
+    | Degrees
     | Join
     | Filter
     | LeftJoin
@@ -204,12 +222,14 @@ Plan = (
     | TopK
 )
 
-P = TypeVar("P")
+
+def is_leaf(plan: Plan) -> TypeGuard[Leaf]:
+    return isinstance(plan, (Scan, Pairs, Edges, Reach, Degrees))
 
 
 def children(plan: Plan) -> tuple[Plan, ...]:
     match plan:
-        case Scan() | Pairs() | Edges() | Reach():
+        case Scan() | Pairs() | Edges() | Reach() | Degrees():
             return ()
         case Join(inputs):
             return inputs
@@ -224,7 +244,7 @@ def with_children(plan: Plan, new: tuple[Plan, ...]) -> Plan:
     if all(one is two for one, two in zip(children(plan), new, strict=True)):
         return plan
     match plan:
-        case Scan() | Pairs() | Edges() | Reach():
+        case Scan() | Pairs() | Edges() | Reach() | Degrees():
             return plan
         case Join():
             return Join(new)
@@ -236,7 +256,7 @@ def with_children(plan: Plan, new: tuple[Plan, ...]) -> Plan:
 
 def leaves(plan: Plan) -> Iterator[Leaf]:
     """In the order of the plan; a leaf that stands in two places comes twice."""
-    if isinstance(plan, (Scan, Pairs, Edges, Reach)):
+    if is_leaf(plan):
         yield plan
     for one in children(plan):
         yield from leaves(one)
@@ -245,8 +265,8 @@ def leaves(plan: Plan) -> Iterator[Leaf]:
 def provides(plan: Plan) -> tuple[str, ...]:
     """The variables whose keys the rows have."""
     match plan:
-        case Scan(var):
-            return (var,)
+        case Scan() | Degrees():
+            return (plan.var,)
         case Pairs() | Reach():
             return tuple(dict.fromkeys((plan.left, plan.right)))
         case Edges():

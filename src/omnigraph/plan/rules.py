@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from omnigraph.lang.query import checked as c
 from omnigraph.plan import nodes as n
-from omnigraph.plan.expressions import computed, conjuncts, parts, references, variables
+from omnigraph.plan.degrees import count_degrees
+from omnigraph.plan.expressions import computed, parts, references, variables
 from omnigraph.plan.facts import Facts, shown_columns
+from omnigraph.plan.walk import all_nodes, conditions_of, values_of
 
 Rule = Callable[[n.Plan, Facts], n.Plan]
 Need = tuple[str, str]
@@ -74,7 +76,7 @@ def _columned(plan: n.Plan) -> frozenset[str]:
     match plan:
         case n.Scan() | n.Edges():
             return frozenset({plan.var})
-        case n.Pairs() | n.Reach():
+        case n.Pairs() | n.Reach() | n.Degrees():
             return frozenset()
         case n.AntiJoin():
             return _columned(plan.left)
@@ -102,27 +104,12 @@ def prune_columns(plan: n.Plan, facts: Facts) -> n.Plan:
     return _everywhere(plan, prune)
 
 
-def _conditions(plan: n.Plan) -> Iterator[n.Condition]:
-    if isinstance(plan, (n.Scan, n.Edges, n.Filter, n.LeftJoin, n.AntiJoin)):
-        yield from conjuncts(plan.where)
-
-
-def _values(plan: n.Plan) -> Iterator[c.Expr]:
-    """The expressions that the result and its order are made of."""
-    match plan:
-        case n.Project() | n.Aggregate():
-            yield from (one.value for one in plan.columns)
-        case n.Sort() | n.TopK():
-            yield from (one.value for one in plan.keys)
-            yield from plan.ties
-
-
 def _needs(plan: n.Plan, facts: Facts) -> Iterator[Need]:
-    for condition in _conditions(plan):
+    for condition in conditions_of(plan):
         if not isinstance(condition, c.TextFilter):
             for value in parts(condition):
                 yield from ((ref.var, ref.column) for ref in references(value) if isinstance(ref, c.Prop))
-    for value in _values(plan):
+    for value in values_of(plan):
         if isinstance(value, c.Entity):
             shown = shown_columns(facts.type(value.type.type_id))
             yield from ((value.var, column) for column in shown)
@@ -133,8 +120,8 @@ def _needs(plan: n.Plan, facts: Facts) -> Iterator[Need]:
 
 
 def _searches(plan: n.Plan) -> Iterator[n.Computed]:
-    yield from (one for one in _conditions(plan) if isinstance(one, c.TextFilter))
-    for value in _values(plan):
+    yield from (one for one in conditions_of(plan) if isinstance(one, c.TextFilter))
+    for value in values_of(plan):
         yield from computed(value)
     for one in n.children(plan):
         yield from _searches(one)
@@ -189,7 +176,7 @@ def order_joins(plan: n.Plan, facts: Facts) -> n.Plan:
 
 
 def _size(plan: n.Plan, facts: Facts) -> float:
-    if isinstance(plan, (n.Scan, n.Pairs, n.Edges, n.Reach)):
+    if n.is_leaf(plan):
         return facts.estimate(plan)
     sizes = [_size(one, facts) for one in n.children(plan)]
     return max(sizes, default=1.0)
@@ -206,12 +193,15 @@ def _growth(plan: n.Plan, known: set[str], facts: Facts) -> tuple[bool, float]:
         return False, min(factors, default=1.0) if len(ends) < 2 else 0.0
     if isinstance(plan, n.Scan):
         return False, facts.estimate(plan) / max(1, facts.rows.get(plan.type.type_id, 0))
+    if isinstance(plan, n.Degrees):
+        return False, 0.9
     return False, 1.0
 
 
 def relax_pairs(plan: n.Plan, _facts: Facts) -> n.Plan:
     """Where only the existence of rows counts, a pair may come more than once."""
-    counting = [one for one in _all_values(plan) if isinstance(one, c.Aggregate) and not _ignores_repeats(one)]
+    values = [value for node in all_nodes(plan) for value in values_of(node)]
+    counting = [one for one in values if isinstance(one, c.Aggregate) and not _ignores_repeats(one)]
 
     def relax(one: n.Plan, loose: bool) -> n.Plan:
         if isinstance(one, n.Pairs):
@@ -222,12 +212,6 @@ def relax_pairs(plan: n.Plan, _facts: Facts) -> n.Plan:
         return n.with_children(one, tuple(relax(part, below) for part in n.children(one)))
 
     return relax(plan, False)
-
-
-def _all_values(plan: n.Plan) -> Iterator[c.Expr]:
-    yield from _values(plan)
-    for one in n.children(plan):
-        yield from _all_values(one)
 
 
 def _ignores_repeats(value: c.Aggregate) -> bool:
@@ -245,4 +229,12 @@ def top_k(plan: n.Plan, _facts: Facts) -> n.Plan:
     return plan
 
 
-RULES: tuple[Rule, ...] = (push_filters, prune_columns, drop_scans, order_joins, relax_pairs, top_k)
+RULES: tuple[Rule, ...] = (
+    push_filters,
+    prune_columns,
+    drop_scans,
+    relax_pairs,
+    count_degrees,
+    order_joins,
+    top_k,
+)

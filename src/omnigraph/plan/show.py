@@ -15,7 +15,7 @@ def show_plan(plan: n.Plan, notes: Mapping[n.Leaf, str] | None = None) -> str:
 
 
 def _lines(plan: n.Plan, notes: Mapping[n.Leaf, str]) -> Iterator[str]:
-    note = notes.get(plan) if isinstance(plan, (n.Scan, n.Pairs, n.Edges, n.Reach)) else None
+    note = notes.get(plan) if n.is_leaf(plan) else None
     yield _line(plan) + (f"  [{note}]" if note else "")
     for one in n.children(plan):
         yield from ("  " + line for line in _lines(one, notes))
@@ -31,6 +31,9 @@ def _line(plan: n.Plan) -> str:
             return f"Pairs {show_hop(plan)}{'' if plan.distinct else ' repeated'}{_ids(plan)}"
         case n.Reach():
             return f"Reach {show_hop(plan)}{_ids(plan)}"
+        case n.Degrees():
+            ends = (f"${plan.var}", "()") if plan.end == "left" else ("()", f"${plan.var}")
+            return f"Degrees {plan.weight} of {_arrow(ends[0], plan.edge, plan.direction, ends[1])}{_ids(plan)}"
         case n.Join():
             return "Join" if plan.inputs else "One row"
         case n.Filter():
@@ -56,8 +59,12 @@ def show_hop(hop: n.Hop) -> str:
     name = f"${hop.var}: {hop.type.type_id}" if isinstance(hop, n.Edges) else hop.edge
     if isinstance(hop, n.Reach):
         name += f" {{{hop.low},{'' if hop.high is None else hop.high}}}"
-    before, after = {"forward": ("-", "->"), "backward": ("<-", "-"), "either": ("-", "-")}[hop.direction]
-    return f"${hop.left} {before}[{name}]{after} ${hop.right}"
+    return _arrow(f"${hop.left}", name, hop.direction, f"${hop.right}")
+
+
+def _arrow(left: str, name: str, direction: c.Direction, right: str) -> str:
+    before, after = {"forward": ("-", "->"), "backward": ("<-", "-"), "either": ("-", "-")}[direction]
+    return f"{left} {before}[{name}]{after} {right}"
 
 
 def _columns(plan: n.Scan | n.Edges) -> str:
@@ -67,7 +74,7 @@ def _columns(plan: n.Scan | n.Edges) -> str:
     return text + (f" where {_conditions(plan.where)}" if plan.where else "")
 
 
-def _ids(hop: n.Hop) -> str:
+def _ids(hop: n.Hop | n.Degrees) -> str:
     return f" ids of {', '.join(f'${one}' for one in hop.ids)}" if hop.ids else ""
 
 
@@ -93,6 +100,7 @@ def _results(plan: n.Project | n.Aggregate) -> str:
     if isinstance(plan, n.Aggregate):
         keys = ", ".join(plan.columns[place].name for place in plan.keys)
         text += f" by {keys or 'nothing'}"
+        text += f" times {', '.join(plan.weights)}" if plan.weights else ""
     return text
 
 

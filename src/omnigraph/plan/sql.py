@@ -5,6 +5,7 @@ Tables and columns have positional names, so that no name of a user ever stands 
     Scan   k  c0 … (its columns)  x0 … (its searches)
     Edges  k  l  r  [li ri]  c0 …  x0 …
     Pairs, Reach  l  r  [li ri]
+    Degrees  k  w  [ki]
 
 where k, l and r are keys in any coding that one query uses throughout, and li, ri the user's ids of the ends. A table
 may hold more rows than the leaf asks for: the statement repeats every condition.
@@ -20,11 +21,15 @@ from sqlglot import exp
 
 from omnigraph.lang.query import checked as c
 from omnigraph.lang.schema.model import Catalog
+from omnigraph.lang.schema.values import FLOATS
 from omnigraph.plan import nodes as n
 from omnigraph.plan.facts import shown_columns
 from omnigraph.plan.sql_values import Key, Parameters, Translator, cast, sql_type
 
 Dialect = Literal["duckdb", "spark"]
+
+#: The column of a weight, which belongs to no variable.
+_WEIGHT = "weight"
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class _Writer:
 
     def block(self, plan: n.Plan) -> _Block:
         match plan:
-            case n.Scan() | n.Pairs() | n.Edges() | n.Reach():
+            case n.Scan() | n.Pairs() | n.Edges() | n.Reach() | n.Degrees():
                 return self._leaf(plan)
             case n.Join():
                 return self._join(plan)
@@ -125,6 +130,11 @@ class _Writer:
             columns[leaf.var, n.KEY] = exp.column("k", alias)
             columns.update({(leaf.var, one): exp.column(f"c{at}", alias) for at, one in enumerate(leaf.columns)})
             columns.update({(leaf.var, one): exp.column(f"x{at}", alias) for at, one in enumerate(leaf.computed)})
+        if isinstance(leaf, n.Degrees):
+            columns[leaf.var, n.KEY] = exp.column("k", alias)
+            columns[leaf.weight, _WEIGHT] = exp.column("w", alias)
+            if leaf.ids:
+                columns[leaf.var, "id"] = exp.column("ki", alias)
         if isinstance(leaf, (n.Pairs, n.Edges, n.Reach)):
             if leaf.left == leaf.right:
                 where.append(exp.EQ(this=exp.column("l", alias), expression=exp.column("r", alias)))
@@ -244,7 +254,8 @@ class _Writer:
         block = self.block(end.input)
         plain = self._over(block.columns)
         keys = () if isinstance(end, n.Project) else tuple(end.columns[place].value for place in end.keys)
-        translate = _Grouped(plain, isinstance(end, n.Aggregate), keys)
+        weights = end.weights if isinstance(end, n.Aggregate) else ()
+        translate = _Grouped(plain, isinstance(end, n.Aggregate), keys, weights)
         selected, outputs = [], []
         for place, column in enumerate(end.columns):
             parts = self._parts(column.value, translate)
@@ -271,6 +282,7 @@ class _Grouped:
     plain: Translator
     grouped: bool
     keys: tuple[c.Expr, ...]
+    weights: tuple[str, ...]
 
     def column(self, key: Key) -> exp.Expr:
         """A column of an entity; in a group that holds only one such entity, that one's."""
@@ -294,14 +306,39 @@ class _Grouped:
         match value.function:
             case "count" if value.distinct:
                 return exp.Count(this=exp.Distinct(expressions=[argument]))
-            case "count":
-                return exp.Count(this=argument)
             case "min":
                 return exp.Min(this=argument)
             case "max":
                 return exp.Max(this=argument)
+        if self.weights:
+            return self._weighted(value, argument)
+        match value.function:
+            case "count":
+                return exp.Count(this=argument)
             case "avg":
                 return exp.Avg(this=argument)
         if value.type == c.F64:
             return exp.Sum(this=cast(argument, exp.DataType.Type.DOUBLE))
         return exp.Cast(this=exp.Sum(this=argument), to=sql_type(value.type))
+
+    def _weighted(self, value: c.Aggregate, argument: exp.Expr) -> exp.Expr:
+        """The aggregate of rows of which each stands for as many as its weights say."""
+        present = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
+        times = exp.Sum(this=exp.Case(ifs=[exp.If(this=present, true=self._weight())]))
+        if value.function == "count":
+            return exp.Cast(this=exp.Coalesce(this=times, expressions=[exp.Literal.number(0)]), to=sql_type(c.I64))
+        assert isinstance(value.argument, c.Prop)
+        kind = exp.DataType.Type.DOUBLE if value.argument.type.scalar in FLOATS else exp.DataType.Type.INT128
+        total = exp.Sum(this=exp.Mul(this=cast(argument, kind), expression=self._weight()))
+        if value.function == "sum":
+            return exp.Cast(this=total, to=sql_type(value.type))
+        double = exp.DataType.Type.DOUBLE
+        return exp.Div(this=cast(total, double), expression=cast(times, double))
+
+    def _weight(self) -> exp.Expr:
+        columns = [self.plain.columns((name, _WEIGHT)) for name in self.weights]
+        # Two numbers of edges fit 64 bits when multiplied, three may not.
+        product = columns[0] if len(columns) < 3 else cast(columns[0], exp.DataType.Type.INT128)
+        for one in columns[1:]:
+            product = exp.Mul(this=product, expression=one)
+        return product
