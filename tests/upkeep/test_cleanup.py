@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from omnigraph.clock import SystemClock
 from omnigraph.errors import Corruption, InvalidInput, NotFound, SnapshotExpired, Unavailable, Unsupported
 from omnigraph.graph import Graph
-from omnigraph.lang.statements import Compare, Delete
+from omnigraph.lang.statements import Compare, Delete, InsertNode
 from omnigraph.log.record import Stub
 from omnigraph.log.stream import record_key
 from omnigraph.storage.store import ObjectInfo, Store
@@ -22,10 +23,12 @@ from omnigraph.upkeep.cleanup import LOCK, Cleanup
 from omnigraph.upkeep.cleanup_report import CleanupReport
 from omnigraph.upkeep.leases import end_lease, take_lease
 from omnigraph.upkeep.retention import Policy
+from omnigraph.upkeep.tags import Tag, Tags
 from omnigraph.write.plan import WriteOptions
 from omnigraph.write.site import Site
 from tests.schedules.world import Actor, World, knows, person
 from tests.upkeep.ground import contents, file_of, fill, scattered
+from tests.upkeep.later import LaterClock
 
 #: Nothing waits: what is condemned by one run is deleted by the next.
 AT_ONCE = Policy(margin_s=0, horizon_s=0, newest_records=1)
@@ -133,6 +136,16 @@ class TestRetention:
         before = readable(world, history(actor))
         collect(actor, 3, older_than_s=3600)
         assert readable(world, list(before)) == before
+
+    def test_a_writer_with_a_wrong_clock_expires_nothing(self, world: World) -> None:  # H31
+        actor = _some_history(world)
+        before = readable(world, history(actor))
+        ahead = world.actor(clock=LaterClock(SystemClock(), days=30))
+        assert not Cleanup(ahead.site, replace(AT_ONCE, older_than_s=86_400)).run().expired
+        _age(world, "__manifest", 86_401)
+        assert not collect(actor, older_than_s=86_400).expired
+        assert Cleanup(ahead.site, replace(AT_ONCE, older_than_s=86_400)).run().expired
+        assert_whole(world, before)
 
     def test_the_newest_records_stay(self, world: World) -> None:  # H23
         actor = _some_history(world)
@@ -273,6 +286,25 @@ class TestGarbage:
         assert files(world, f"tables/{table}")
         to_the_end(actor, keep=1)
         assert files(world, f"tables/{table}") == set()
+        assert world.reader().graph.verify(deep=True).ok
+
+    def test_the_birth_of_a_table_stays(self, world: World) -> None:
+        """A writer that finds a table born, however long ago, builds on it without touching it."""
+        actor = _some_history(world)
+        table = actor.snapshot().type("Note").id
+        writer = world.actor(inline_share=0)
+
+        def die(name: str) -> None:
+            if name == "write.before-record":
+                raise Died
+
+        writer.pauses.reach = die  # type: ignore[method-assign]
+        note = InsertNode("Note", {"text": "first"})
+        with pytest.raises(Died):
+            writer.apply(note)
+        to_the_end(actor)
+        assert len(files(world, f"tables/{table}")) == 3
+        world.actor(inline_share=0).apply(note)
         assert world.reader().graph.verify(deep=True).ok
 
     def test_schemas_stay(self, world: World) -> None:
@@ -581,10 +613,11 @@ class TestRaces:
             except SnapshotExpired:
                 refused = True
         running.result()
-        collect(actor, 4, keep=1)
         assert refused == (point != "cleanup.fenced")
-        if not refused:
-            assert readable(world, [old]) == {old: before}
+        for _ in range(4):
+            if not refused:
+                assert readable(world, [old]) == {old: before}
+            collect(actor, keep=1)
         assert world.reader().graph.verify(deep=True).ok
 
     @pytest.mark.parametrize("point", ["tag.create.written", "branch.create.before-registry"])
@@ -603,6 +636,29 @@ class TestRaces:
         late.result()
         assert readable(world, [old]) == {old: before}
         assert world.reader().graph.verify(deep=True).ok
+
+    def test_a_tag_whose_maker_died_brings_its_commit_back_while_its_body_is_there(self, world: World) -> None:
+        actor = _some_history(world)
+        old = history(actor)[-3]
+        before = readable(world, [old])
+        slow = {"keep": 1, "horizon_s": 3600}
+        collect(actor, 2, **slow)
+        _age(world, "__trash", 3601)
+        collect(actor, 1, **slow)
+        assert readable(world, [old]) == {old: None}
+        Tags(actor.site)._append("v1", 0, Tag("v1", old, None, None, ""))
+        collect(actor, 1, **slow)
+        assert readable(world, [old]) == before
+        assert world.reader().graph.verify(deep=True).ok
+
+    def test_a_tag_whose_commit_is_gone_for_good_is_told(self, world: World) -> None:
+        actor = _some_history(world)
+        old = history(actor)[-3]
+        to_the_end(actor, keep=1)
+        Tags(actor.site)._append("v1", 0, Tag("v1", old, None, None, ""))
+        actor.apply(person("x"))
+        assert collect(actor, keep=1).lost == {old: "tag v1"}
+        assert [one.code for one in world.reader().graph.verify().errors] == ["tag_broken"]
 
     def test_a_branch_that_comes_too_late_does_not_block_cleanup_for_ever(self, world: World) -> None:
         actor = _some_history(world)
@@ -641,16 +697,19 @@ class TestRaces:
         actor.graph.branch.create("held", history(actor)[2])
         holder = world.actor(branch="held")
         claim = holder.site.claim(holder.branch, WriteOptions())
+        owner = Graph(holder.site, holder.branch, holder=claim)
+        for step in range(3):
+            owner.apply([person(f"own{step}")])
         garbage = _garbage(world)
         before = readable(world, [one for one in history(holder) if one.startswith(holder.head.stream)])
         report = collect(actor, 4, keep=1)
         assert report.unfenced == ("held",)
         assert garbage <= files(world)  # they might be the holder's
         assert readable(world, list(before)) == before
-        Cleanup(holder.site, replace(AT_ONCE, keep=1), {holder.head.stream: claim}).run()
-        for _ in range(3):
-            Cleanup(holder.site, replace(AT_ONCE, keep=1), {holder.head.stream: claim}).run()
+        for _ in range(4):
+            assert owner.cleanup(confirm=True, policy=replace(AT_ONCE, keep=1)).unfenced == ()
         assert not garbage & files(world)
+        assert None in readable(world, list(before)).values()
 
 
 class TestCrashes:
