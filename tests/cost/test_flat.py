@@ -109,7 +109,7 @@ def test_opening_a_branch_adds_its_registry_entry(ground_of: GroundOf) -> None:
             actor.open("branch0")
         actor.close()
         assert actor.graph.branch_name == "branch0"
-        Budget(gets=4, lists=2, puts=1, hops=6, exactly=True).hold(gauge.cost, f"open of a branch, {shape}")
+        Budget(gets=5, lists=2, puts=1, hops=6, exactly=True).hold(gauge.cost, f"open of a branch, {shape}")
 
 
 @pytest.mark.parametrize("tables", [3, 200])

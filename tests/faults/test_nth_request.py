@@ -30,7 +30,9 @@ def _plans(fault: Fault, times: int | None) -> Callable[[int], FaultPlan]:
     return lambda n: FaultPlan.at(n, fault, kinds=kinds, times=times)
 
 
-def _strike(judge: Judge, operation: Operation, uri: str, plan: FaultPlan, told: str) -> bool:
+def _strike(
+    judge: Judge, operation: Operation, uri: str, plan: FaultPlan, told: str, *, happened: bool = False
+) -> bool:
     """One attempt under a plan: whether the operation has happened, which must be as the caller was told."""
     process = Process(uri, **operation.config)
     try:
@@ -38,7 +40,7 @@ def _strike(judge: Judge, operation: Operation, uri: str, plan: FaultPlan, told:
         process.arm(plan)
         answer = attempt(process, operation, prepared)
         process.disarm()
-        return judge.check(operation, uri, answer, f"{told}, {plan.fired[:3]}")
+        return judge.check(operation, uri, answer, f"{told}, {plan.fired[:3]}", happened=happened)
     finally:
         process.close()
 
@@ -90,7 +92,7 @@ def _fails_twice(judge: Judge, operation: Operation, folder: Path, chance: rando
         told += f", {fault} at request {n}"
         if happened and not operation.keyed:
             break
-        again = _strike(judge, operation, uri, _plans(fault, times)(n), told)
+        again = _strike(judge, operation, uri, _plans(fault, times)(n), told, happened=happened)
         assert again or not happened, f"{told}: the second failure undid what the first had left"
         happened = again
     judge.finish(operation, uri, happened, told)
