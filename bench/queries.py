@@ -95,7 +95,8 @@ QUESTIONS = (
         "3 the five cities of a country with the lowest average age",
         f'match {{ $p: Person {_PLACE_GQ} $k.name = "country 1" }} return {{ $c.name, avg($p.age) as a }} '
         "order { a, $c.name } limit 5",
-        f"MATCH (p:Person){_PLACE} WHERE k.name = 'country 1' RETURN c.name, avg(p.age) AS a ORDER BY a, c.name LIMIT 5",
+        f"MATCH (p:Person){_PLACE} WHERE k.name = 'country 1' "
+        "RETURN c.name, avg(p.age) AS a ORDER BY a, c.name LIMIT 5",
         f"SELECT c.name, avg(p.age) a FROM Person p {_PLACE_SQL} WHERE k.name = 'country 1' "
         "GROUP BY c.name ORDER BY a, c.name LIMIT 5",
     ),
@@ -103,7 +104,8 @@ QUESTIONS = (
         "4 persons from 30 to 40 per country",
         f"match {{ $p: Person {_PLACE_GQ} $p.age >= 30 $p.age <= 40 }} return {{ $k.name, count($p) as n }} "
         "order { n desc, $k.name }",
-        f"MATCH (p:Person){_PLACE} WHERE p.age >= 30 AND p.age <= 40 RETURN k.name, count(p) AS n ORDER BY n DESC, k.name",
+        f"MATCH (p:Person){_PLACE} WHERE p.age >= 30 AND p.age <= 40 "
+        "RETURN k.name, count(p) AS n ORDER BY n DESC, k.name",
         f"SELECT k.name, count(*) n FROM Person p {_PLACE_SQL} WHERE p.age BETWEEN 30 AND 40 "
         "GROUP BY k.name ORDER BY n DESC, k.name",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from omnigraph.errors import InvalidInput
 from omnigraph.lang.query.script import MutationScript, pick_query
@@ -33,7 +33,7 @@ class Transaction:
         self._run: MutationRun | None = None
         self.receipt: Receipt | None = None
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> Self:
         self.now = self._backend.clock.now()
         self._txn, self._replay = self._writer.begin(self._options, self._holder)
         self._run = MutationRun(self._backend, self._txn, self._backend.ids.ulid(), FreshIds(self._backend))
