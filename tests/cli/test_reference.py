@@ -26,6 +26,13 @@ CALLS = {
     "branch create": ["y", "{g}"],
     "branch list": ["{g}"],
     "branch delete": ["x", "{g}", "--confirm"],
+    "tag create": ["v1", "{c}", "{g}"],
+    "tag list": ["{g}"],
+    "tag delete": ["v0", "{g}", "--confirm"],
+    "optimize": ["{g}"],
+    "cleanup": ["{g}", "--keep", "1", "--confirm"],
+    "verify": ["{g}"],
+    "repair": ["{g}"],
     "schema show": ["{g}"],
     "schema plan": ["{g}", "--schema", "{t}/more.pg"],
     "schema apply": ["{g}", "--schema", "{t}/more.pg"],
@@ -56,6 +63,7 @@ def test_the_example_has_the_shape_of_the_output(cli: Cli, place: Path, tmp_path
     (tmp_path / "more.pg").write_text(SCHEMA.replace("age: I32?", "age: I32?\n    born: Date?"))
     (tmp_path / "bad.pg").write_text("node Person { name: Strin }\n" if verb == "lint" else "node Person{}")
     newest = g.commits(limit=1)[0].commit_id
+    g.tags.create("v0", newest, actor="ada", message="before the move")
     words = [word.format(g=place, t=tmp_path, c=newest) for word in CALLS[verb]]
     shown = cli(*verb.split(), *words, "--json").json()
     assert_same_shape(documented()[verb], shown, verb)

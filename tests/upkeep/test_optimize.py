@@ -84,7 +84,9 @@ class TestOneRun:
         assert rows["node:Person"]["fragments"] == 5
         assert rows["node:Person"]["removed_rows"] == 6
         assert rows["edge:Knows"]["rewrites"] == 2
-        assert {name.split("_")[0] for name in rows["node:Person"]["indexes"]} == {"by", "text", "near"}
+        missing = rows["node:Person"]["indexes"]
+        assert {one["index"].split("_")[0] for one in missing} == {"by", "text", "near"}
+        assert {one["fragments"] for one in missing} == {5}
         actor.graph.optimize()
         assert actor.graph.optimize(dry_run=True).planned == ()
 

@@ -24,6 +24,7 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows
 
 _SNAPSHOT_COLUMNS = ("table_key", "rows", "overlay_entries", "fragments", "size_bytes", "changed_seq", "version")
+_INDEX_COLUMNS = ("table_key", "name", "kind", "covered_fragments", "fragments", "covered_rows", "rows", "segments")
 
 
 def init(
@@ -61,6 +62,7 @@ def snapshot(
     graph: GraphOption = None,
     branch: BranchOption = None,
     at: AtOption = None,
+    indexes: Annotated[bool, typer.Option("--indexes", help="Also how much of its table every index covers.")] = False,
     row_format: FormatOption = None,
     as_json: JsonOption = False,
     storage_option: StorageOptions = None,
@@ -68,7 +70,7 @@ def snapshot(
     """Show a graph's commit, storage format and tables."""
     chosen = choose(as_json, row_format)
     view, name = open_view(address_of(address, graph), storage_option, branch, at)
-    described = {"branch": name, **view.snapshot()}
+    described = {"branch": name, **view.snapshot(indexes=indexes)}
     rows = described["tables"]
     if chosen is RowFormat.TABLE:
         named = {"graph_id": described["graph_id"], "branch": name, "commit_id": described["commit_id"]}
@@ -76,6 +78,10 @@ def snapshot(
         typer.echo()
     columns = _SNAPSHOT_COLUMNS if chosen is RowFormat.TABLE or not rows else tuple(rows[0])
     emit_rows(described, rows, columns, chosen)
+    if indexes and chosen is RowFormat.TABLE:
+        typer.echo()
+        found = [{"table_key": row["table_key"], **index} for row in rows for index in row["indexes"]]
+        emit_rows({}, found, _INDEX_COLUMNS, chosen)
 
 
 def version(as_json: JsonOption = False) -> None:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from omnigraph.cli import branches, commits, graphs, mutations, queries, schemas, texts, unbuilt
+from omnigraph.cli import branches, commits, graphs, mutations, queries, schemas, texts, unbuilt, upkeep
 from omnigraph.cli.failure import ExitCode, report_defect, report_error, report_usage
 from omnigraph.errors import OmnigraphError
 
@@ -25,7 +25,10 @@ class _InOrder(TyperGroup):
         return sorted(super().list_commands(ctx), key=_order)
 
 
-_VERBS = ("init", "schema", "mutate", "query", "snapshot", "commit", "branch", "lint", "fmt", "version")
+_VERBS = (
+    "init", "schema", "mutate", "query", "snapshot", "commit", "branch", "tag",
+    "optimize", "cleanup", "verify", "repair", "lint", "fmt", "version",
+)  # fmt: skip
 
 
 def _order(verb: str) -> int:
@@ -68,6 +71,11 @@ app.add_typer(commits.app, name="commit")
 app.add_typer(branches.app, name="branch")
 app.command("snapshot")(graphs.snapshot)
 app.add_typer(schemas.app, name="schema")
+app.add_typer(upkeep.tags, name="tag")
+app.command("optimize")(upkeep.optimize)
+app.command("cleanup")(upkeep.cleanup)
+app.command("verify")(upkeep.verify)
+app.command("repair")(upkeep.repair)
 app.command("lint")(texts.lint)
 app.command("fmt")(texts.fmt)
 app.command("version")(graphs.version)

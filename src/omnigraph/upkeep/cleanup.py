@@ -79,7 +79,9 @@ class Cleanup:
         store_now = self._lock()
         try:
             report, survey = self._refusing(lambda: self._look(store_now))
-            return self._refusing(lambda: self._act(report, survey, store_now)) if report.has_work else report
+            if not report.has_work:
+                return replace(report, confirmed=True)
+            return self._refusing(lambda: self._act(report, survey, store_now))
         finally:
             self._tables.close()
             self._unlock()

@@ -12,6 +12,22 @@ from omnigraph.errors import Corruption, InvalidInput, NotFound, Unsupported
 
 Severity = Literal["error", "note"]
 
+#: What is counted, in the order in which it is looked at.
+COUNTED = (
+    "records",
+    "schemas",
+    "registry_entries",
+    "versions",
+    "files",
+    "indexes",
+    "commits",
+    "rows",
+    "fragments",
+    "rows_read",
+    "tags",
+    "leases",
+)
+
 #: What damage looks like from above. A store that does not answer is no finding: it ends the check.
 _DAMAGE = (Corruption, NotFound, InvalidInput, Unsupported)
 

@@ -60,7 +60,7 @@ class TableWork:
             "size_bytes": self.base.size_bytes,
             "rewrites": sum(len(group) for group in self.groups),
             "into": len(self.groups),
-            "indexes": dict(self.missing),
+            "indexes": [{"index": name, "fragments": count} for name, count in self.missing],
             "drops": list(self.unwanted),
             "expired": len(self.expired_ids),
         }

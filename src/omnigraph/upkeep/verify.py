@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnigraph.log.record import CommitRecord, parse_commit_id
-from omnigraph.upkeep.findings import Findings, VerifyReport
+from omnigraph.upkeep.findings import COUNTED, Findings, VerifyReport
 from omnigraph.upkeep.leases import scan_leases
 from omnigraph.upkeep.tags import TAGS, Tags
 from omnigraph.upkeep.verify_log import LogCheck
@@ -37,7 +37,7 @@ def verify_graph(site: Site, *, deep: bool = False) -> VerifyReport:
     finally:
         backend.tables.close()
     _check_names(site, findings, {one.commit_id for one in log.records()})
-    return VerifyReport(tuple(findings.problems), dict(findings.checked), deep)
+    return VerifyReport(tuple(findings.problems), {name: findings.checked[name] for name in COUNTED}, deep)
 
 
 def _check_names(site: Site, findings: Findings, known: set[str]) -> None:

@@ -1,0 +1,247 @@
+"""`omnigraph optimize`, `cleanup`, `verify`, `repair` and `tag`: keeping a graph in shape."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from omnigraph.cli.failure import ExitCode
+from omnigraph.cli.options import (
+    ActorOption,
+    Address,
+    BranchOption,
+    FormatOption,
+    GraphOption,
+    JsonOption,
+    MessageOption,
+    StorageOptions,
+    address_of,
+    is_local,
+    open_graph,
+    pairs_of,
+)
+from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows, note
+
+ConfirmOption = Annotated[bool, typer.Option("--confirm", help="Do it. Without this only a preview is shown.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Needed as well when the graph is not on this machine.")]
+TagName = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.", show_default=False)]
+
+_PLANNED = ("table_key", "rows", "removed_rows", "fragments", "rewrites", "into", "indexes", "drops", "expired")
+_DONE = ("table_key", "outcome", "fragments_before", "fragments", "size_bytes_before", "size_bytes", "indexes")
+_FILES = ("place", "condemned", "condemned_bytes", "waiting", "deleted", "deleted_bytes")
+_PROBLEMS = ("severity", "code", "where", "message", "repairable")
+_TAGS = ("tag", "commit_id", "actor", "created_at", "message")
+
+tags = typer.Typer(no_args_is_help=True, help="Name commits, so that cleanup never collects them.")
+
+
+def optimize(
+    address: Address = None,
+    graph: GraphOption = None,
+    branch: BranchOption = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; may be repeated.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Compact tables and bring their indexes up to date.
+
+    Writers are not disturbed. One commit for all tables, none if there is
+    nothing to do.
+    """
+    opened = open_graph(address_of(address, graph), storage_option, branch, read_only=dry_run)
+    progress = note if sys.stderr.isatty() else None
+    report = opened.optimize(types, dry_run=dry_run, progress=progress)
+    document = {"branch": opened.branch_name, **report.to_json()}
+    if as_json:
+        emit_document(document)
+        return
+    emit_facts({name: document[name] for name in ("branch", "overlay_entries", "folded", "commits")})
+    rows, columns = (document["planned"], _PLANNED) if dry_run else (document["tables"], _DONE)
+    if rows:
+        typer.echo()
+        emit_rows({}, rows, columns, RowFormat.TABLE)
+    if not report.is_complete:
+        note("Writers moved some tables every time; run it again when there is less to do.")
+
+
+def cleanup(
+    address: Address = None,
+    graph: GraphOption = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", metavar="N", min=1, help="Collect commits beyond the newest N.")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Collect only what is older: 7d, 24h, 30min.")
+    ] = None,
+    horizon: Annotated[
+        str, typer.Option("--horizon", metavar="AGE", help="How long condemned files wait before they go.")
+    ] = "1d",
+    confirm: ConfirmOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Remove old commits and unnamed files.
+
+    Without --confirm it only shows what would go. Without --keep and
+    --older-than no commit goes. Tags, starts of branches and merge bases
+    stay. Files are condemned first and removed by a later run.
+    """
+    place = address_of(address, graph)
+    _check_consent(place, confirm, yes)
+    from omnigraph.upkeep.retention import Policy, seconds_of
+
+    age_s = seconds_of(older_than) if older_than is not None else None
+    policy = Policy(keep, age_s, horizon_s=seconds_of(horizon))
+    report = open_graph(place, storage_option, read_only=not confirm).cleanup(confirm=confirm, policy=policy)
+    document = report.to_json()
+    if as_json:
+        emit_document(document)
+    else:
+        _show_cleanup(document)
+    if report.unfenced:
+        note(f"Nothing was condemned: another writer holds {', '.join(report.unfenced)}.")
+    if not confirm:
+        note("Nothing was removed: this is a preview. Add --confirm to do it.")
+    if report.failures:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _show_cleanup(document: dict[str, Any]) -> None:
+    for name, columns in (
+        ("expired", ("branch", "commits", "oldest", "newest")),
+        ("files", _FILES),
+        ("protected", ("commit_id", "by")),
+        ("lost", ("commit_id", "by")),
+        ("failures", ("key", "error")),
+    ):
+        if document[name]:
+            typer.echo(f"{name}:")
+            emit_rows({}, document[name], columns, RowFormat.TABLE)
+            typer.echo()
+    if not document["expired"] and not document["files"]:
+        typer.echo("nothing to do")
+
+
+def verify(
+    address: Address = None,
+    graph: GraphOption = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every data file, count the rows of every commit.")] = False,
+    row_format: FormatOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Check a graph and say exactly what is wrong. Exit code 1 if something is.
+
+    Works on damaged graphs: no branch need be readable.
+    """
+    chosen = choose(as_json, row_format)
+    options = pairs_of(storage_option, "--storage-option")
+    from omnigraph.graph import verify as verify_at
+
+    report = verify_at(address_of(address, graph), deep=deep, storage_options=options)
+    document = report.to_json()
+    if chosen is RowFormat.TABLE:
+        emit_facts({"ok": report.ok, **document["checked"]})
+        if document["problems"]:
+            typer.echo()
+    if document["problems"] or chosen is not RowFormat.TABLE:
+        emit_rows(document, document["problems"], _PROBLEMS, chosen)
+    if not report.ok:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def repair(
+    address: Address = None,
+    graph: GraphOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make damaged indexes and registry entries anew.
+
+    Data is never guessed. Exit code 1 if something is still wrong.
+    """
+    report = open_graph(address_of(address, graph), storage_option, read_only=False).repair()
+    document = report.to_json()
+    if as_json:
+        emit_document(document)
+    else:
+        emit_facts({"ok": report.ok, "repaired": len(document["repaired"])})
+        for line in document["repaired"]:
+            typer.echo(f"  {line}")
+        if document["problems"]:
+            typer.echo()
+            emit_rows({}, document["problems"], _PROBLEMS, RowFormat.TABLE)
+    if not report.ok:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+@tags.command()
+def create(
+    name: TagName,
+    commit_id: Annotated[str, typer.Argument(metavar="COMMIT", help="Id of the commit, of any branch.")],
+    address: Address = None,
+    graph: GraphOption = None,
+    actor: ActorOption = None,
+    message: MessageOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Tag a commit: cleanup will never collect it."""
+    opened = open_graph(address_of(address, graph), storage_option, read_only=False)
+    made = opened.tags.create(name, commit_id, actor=actor, message=message).to_json()
+    if as_json:
+        emit_document(made)
+    else:
+        emit_facts(made)
+
+
+@tags.command("list")
+def list_(
+    address: Address = None,
+    graph: GraphOption = None,
+    row_format: FormatOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """List the tags."""
+    chosen = choose(as_json, row_format)
+    found = [one.to_json() for one in open_graph(address_of(address, graph), storage_option).tags.list()]
+    emit_rows({"tags": found}, found, _TAGS, chosen)
+
+
+@tags.command()
+def delete(
+    name: TagName,
+    address: Address = None,
+    graph: GraphOption = None,
+    confirm: ConfirmOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Delete a tag; without --confirm only show what would go.
+
+    The commit itself stays until cleanup collects it.
+    """
+    place = address_of(address, graph)
+    _check_consent(place, confirm, yes)
+    opened = open_graph(place, storage_option, read_only=not confirm)
+    found = opened.tags.delete(name) if confirm else opened.tags.get(name)
+    facts = {"tag": found.name, "commit_id": found.commit_id, "deleted": confirm}
+    if as_json:
+        emit_document(facts)
+    else:
+        emit_facts(facts)
+    if not confirm:
+        note("Nothing was deleted: this is a preview. Add --confirm to delete the tag.")
+
+
+def _check_consent(place: str, confirm: bool, yes: bool) -> None:
+    if confirm and not yes and not is_local(place):
+        raise typer.BadParameter(f"{place} is not on this machine: this needs --yes as well as --confirm")
