@@ -1,0 +1,26 @@
+"""What the child processes of the upkeep tests do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import omnigraph
+from omnigraph.config import Config
+from omnigraph.lang.statements import Compare, Delete, Update
+from tests.schedules.world import knows, person
+from tests.support.processes import Link
+
+
+def write_rows(link: Link, *, uri: str, config: dict[str, Any], rows: int) -> int:
+    """Insert, link, update and delete at full speed, reporting what was acknowledged."""
+    graph = omnigraph.open(uri, config=Config(**config))
+    link.ready()
+    for number in range(rows):
+        name = f"w{link.index}-{number}"
+        graph.apply([person(name, number), knows(name, name)])
+        if number % 5 == 1:
+            graph.apply([Update("Person", {"age": 1000 + number}, Compare("name", "=", name))])
+        if number % 5 == 2:
+            graph.apply([Delete("Person", Compare("name", "=", name))])
+        link.send(row=name)
+    return rows
