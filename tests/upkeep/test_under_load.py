@@ -10,7 +10,7 @@ from tests.schedules.world import World
 from tests.support.processes import Workers
 from tests.upkeep.workers import write_rows
 
-WRITERS, ROWS = 4, 40
+WRITERS, ROWS = 4, 20
 _CONFIG = {"fsync": False, "overlay_soft_entries": 40, "publish_deadline_s": 60.0}
 _POLICY = Policy(keep=5, margin_s=600, horizon_s=0, newest_records=64)
 
