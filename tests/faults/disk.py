@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 from unittest.mock import patch
@@ -21,7 +22,7 @@ class Disk:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._lock = threading.RLock()
-        self._synced = {_inode(path) for path in _files(root)}
+        self._synced = {_bytes_of(path.stat()) for path in _files(root)}
         self._names = {folder: _entries(folder) for folder in (root, *_folders(root))} if root.exists() else {}
         self._parent_names = {root.name} if root.exists() else set()
         self._watch: Callable[[str], None] = lambda event: None
@@ -37,7 +38,7 @@ class Disk:
             with self._lock:
                 self._watch(f"before sync {path.name}")
                 fsync(descriptor)
-                self._note(path)
+                self._note(path, os.fstat(descriptor))
                 self._watch(f"after sync {path.name}")
 
         def linking(source: str, target: str) -> None:
@@ -56,13 +57,13 @@ class Disk:
                 self._copy(self._root, target, survivors)
         return target
 
-    def _note(self, path: Path) -> None:
-        if path.is_dir():
+    def _note(self, path: Path, status: os.stat_result) -> None:
+        if stat.S_ISDIR(status.st_mode):
             self._names[path] = _entries(path)
             if path == self._root.parent:
                 self._parent_names = self._names[path]
         else:
-            self._synced.add(_inode(path))
+            self._synced.add(_bytes_of(status))
 
     def _copy(self, folder: Path, target: Path, survivors: Survivors) -> None:
         if not folder.exists():
@@ -70,21 +71,27 @@ class Disk:
         target.mkdir(parents=True)
         names = _entries(folder) if survivors == "all-names" else self._names.get(folder, set()) & _entries(folder)
         for name in names:
-            path = folder / name
-            if path.is_dir():
-                self._copy(path, target / name, survivors)
-            elif _inode(path) in self._synced:
-                shutil.copyfile(path, target / name)
-            else:
-                (target / name).touch()
+            # Lance renames and removes its temporary files meanwhile, in threads of its own: then the name is gone.
+            with suppress(FileNotFoundError):
+                self._copy_one(folder / name, target / name, survivors)
+
+    def _copy_one(self, path: Path, target: Path, survivors: Survivors) -> None:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            self._copy(path, target, survivors)
+        elif _bytes_of(status) in self._synced:
+            shutil.copyfile(path, target)
+        else:
+            target.touch()
 
 
 def _entries(folder: Path) -> set[str]:
     return set(os.listdir(folder))
 
 
-def _inode(path: Path) -> int:
-    return path.stat().st_ino
+def _bytes_of(status: os.stat_result) -> tuple[int, int, int]:
+    """A file as it was written last: a second write after the sync, or another file under its number, is not it."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _files(root: Path) -> list[Path]:
