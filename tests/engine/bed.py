@@ -70,17 +70,21 @@ class Bed:
     def rows(self, source: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         return self.run(source, params).rows
 
-    def expected(self, source: str, params: Mapping[str, Any] | None = None) -> tuple[c.CheckedRead, list[list[Any]]]:
+    def expected(
+        self, source: str, params: Mapping[str, Any] | None = None, embedder: Embedder | None = None
+    ) -> tuple[c.CheckedRead, list[list[Any]]]:
         """The interpreter's rows, before limit and offset."""
         checked = self.checked(source)
         assert isinstance(checked.body, c.CheckedRead)
         bound = bind_params(checked, params or {})
-        return checked.body, Interpreter(self.catalog, self.graph, bound, NOW).run(checked.body)
+        return checked.body, Interpreter(self.catalog, self.graph, bound, NOW, embedder).run(checked.body)
 
-    def agree(self, source: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    def agree(
+        self, source: str, params: Mapping[str, Any] | None = None, *, embedder: Embedder | None = None
+    ) -> list[dict[str, Any]]:
         """Assert that the engine gives what the interpreter gives. The engine's rows."""
-        result = self.run(source, params)
-        read, expected = self.expected(source, params)
+        result = self.run(source, params, embedder=embedder)
+        read, expected = self.expected(source, params, embedder)
         bound = bind_params(self.checked(source), params or {})
         actual = [list(row.values()) for row in result.rows]
         assert [one.name for one in result.columns] == result.table.column_names == [one.name for one in read.columns]

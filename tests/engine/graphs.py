@@ -123,3 +123,61 @@ PEOPLE: Rows = {
     "Is": [{"id": "s1", "from": "Ada", "to": "Ada"}],
     "Partners": [{"id": "p1", "from": "Acme", "to": "Bolt"}, {"id": "p2", "from": "Bolt", "to": "Acme"}],
 }
+
+#: A loop, parallel edges, a circle, a node without edges, and a chain longer than the ceiling of open hops.
+LOOPS: Rows = {
+    "Node": [
+        *(
+            {"name": name, "weight": weight}
+            for name, weight in (("a", 1), ("b", None), ("c", 3), ("d", 3), ("e", None))
+        ),
+        *({"name": f"x{number:02d}", "weight": number} for number in range(20)),
+    ],
+    "Link": [
+        {"id": "aa", "from": "a", "to": "a", "n": 1},
+        {"id": "ab1", "from": "a", "to": "b", "n": 2},
+        {"id": "ab2", "from": "a", "to": "b", "n": 3},
+        {"id": "bc", "from": "b", "to": "c"},
+        {"id": "ca", "from": "c", "to": "a", "n": 5},
+        {"id": "dd", "from": "d", "to": "d", "n": 6},
+        *({"id": f"y{at:02d}", "from": f"x{at:02d}", "to": f"x{at + 1:02d}", "n": at} for at in range(19)),
+    ],
+    "Tag": [{"name": "red"}, {"name": "blue"}, {"name": "unused"}],
+    "Has": [
+        {"id": "h1", "from": "a", "to": "red"},
+        {"id": "h2", "from": "b", "to": "red"},
+        {"id": "h3", "from": "b", "to": "blue"},
+        {"id": "h4", "from": "x00", "to": "blue"},
+    ],
+}
+
+#: Texts: cases, accents, other scripts, punctuation, repeated and missing words.
+TEXTS: Rows = {
+    "Doc": [
+        {
+            "id": "d1",
+            "title": "The quick brown fox",
+            "body": "A quick brown fox jumps over the lazy dog",
+            "near": [1, 0],
+        },
+        {"id": "d2", "title": "Brown, quick!", "body": "quick-brown; brown quick", "near": [0, 1]},
+        {"id": "d3", "title": "ÉTÉ à Zürich", "body": "Straße STRASSE straße", "near": [1, 1]},
+        {"id": "d4", "title": "数据库 graph", "body": None, "near": None},
+        {"id": "d5", "title": "", "body": "", "near": [0, 0]},
+        {"id": "d6", "title": "fox fox fox", "body": "up up and away", "near": [-1, 0]},
+        {"id": "d7", "title": "x' OR '1'='1", "body": "foxes; boxes", "near": [2, 0]},
+    ],
+    "Cites": [
+        {"id": "c1", "from": "d1", "to": "d2", "why": "same fox"},
+        {"id": "c2", "from": "d1", "to": "d3", "why": None},
+        {"id": "c3", "from": "d2", "to": "d6", "why": "other words"},
+        {"id": "c4", "from": "d6", "to": "d1", "why": "the same quick fox"},
+    ],
+}
+
+GRAPHS: Mapping[str, tuple[str, Rows]] = {
+    "people": ("people.pg", PEOPLE),
+    "loops": ("loops.pg", LOOPS),
+    "empty": ("loops.pg", {}),
+    "texts": ("texts.pg", TEXTS),
+}

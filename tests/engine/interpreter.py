@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any
 
+from omnigraph.engine.embed import Embedder
 from omnigraph.engine.text import terms
 from omnigraph.lang.query import checked as c
 from omnigraph.lang.schema.model import SYSTEM_COLUMNS, Catalog, Scalar
@@ -32,6 +33,7 @@ class Interpreter:
     graph: Graph
     bound: Mapping[str, Any]
     now: Any
+    embedder: Embedder | None = None
 
     def run(self, read: c.CheckedRead) -> list[list[Any]]:
         """The rows of the result, before limit and offset, in order if there is one."""
@@ -200,7 +202,10 @@ class Interpreter:
         return score
 
     def _distance(self, value: c.Nearest, vector: list[float]) -> float | None:
-        wanted = list(self.plain(value.query, {}))
+        wanted = self.plain(value.query, {})
+        if isinstance(wanted, str):
+            assert self.embedder is not None
+            wanted = self.embedder.embed([wanted], len(vector))[0]
         inner = sum(one * two for one, two in zip(vector, wanted, strict=True))
         if value.metric == "l2":
             return math.dist(vector, wanted)

@@ -15,6 +15,7 @@ from omnigraph.errors import InvalidInput, OmnigraphError
 
 _POOLED = 4
 _MEMORY_STEP = 1 << 24
+_SMALL_BYTES = 1 << 20
 
 
 class Duck:
@@ -86,7 +87,9 @@ def run(
     budget: Budget,
     lasting: Collection[str] = (),
 ) -> pa.Table:
-    """The rows of one statement. Tables named in `lasting` are expected to come again."""
+    """The rows of one statement. Tables named in `lasting` are expected to come again, and small ones cost nothing:
+    both stay until the next statement, which is cheaper than to forget them now.
+    """
     with DUCKS.borrowed() as duck:
         duck.allow(budget.left_bytes)
         duck.know(tables)
@@ -96,7 +99,7 @@ def run(
         except duckdb.Error as error:
             raise _translated(error, deadline, budget) from error
         finally:
-            duck.forget([name for name in tables if name not in lasting])
+            duck.forget([name for name, one in tables.items() if name not in lasting and one.nbytes > _SMALL_BYTES])
 
 
 def _translated(error: duckdb.Error, deadline: Deadline, budget: Budget) -> OmnigraphError:
