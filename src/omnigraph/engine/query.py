@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from omnigraph.engine import duck
 from omnigraph.engine.by_code import CodeAccess
 from omnigraph.engine.by_id import IdAccess
 from omnigraph.engine.codes import Codes
+from omnigraph.engine.direct import looked_up
 from omnigraph.engine.embed import Embedder
 from omnigraph.engine.expand import Bounds
 from omnigraph.engine.explain import Explanation, StepReport, plan_text, reads
@@ -47,6 +50,9 @@ def run_query(
 ) -> Result:
     """The rows of a reading query at this snapshot. `bound` comes from `bind_params`."""
     run = _start(snapshot, checked, bound, now, limits, backend, embedder)
+    flat = looked_up(run.prepared.plan, run.prepared.outputs, snapshot, values_of(bound, now))
+    if flat is not None:
+        return run.assembled(flat)
     return run.result(run.filled(coding))
 
 
@@ -165,7 +171,9 @@ class _Run:
         lasting = [name for name, one in rows.items() if one.whole]
         values = {name: given(value) for name, value in self.prepared.parameters.items()}
         flat = duck.run(self.prepared.sql, tables, values, filled.deadline, filled.budget, lasting)
-        warnings = tuple(dict.fromkeys(filled.access.warnings))
+        return self.assembled(flat, tuple(dict.fromkeys(filled.access.warnings)))
+
+    def assembled(self, flat: pa.Table, warnings: tuple[str, ...] = ()) -> Result:
         return assemble(
             flat, self.columns, self.prepared.outputs, self.snapshot.catalog, self.snapshot.commit_id, warnings
         )
