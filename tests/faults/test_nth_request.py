@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.errors import Unknown
 from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
 from tests.faults.ground import Process
 from tests.faults.judge import Judge, attempt
@@ -33,14 +34,20 @@ def _plans(fault: Fault, times: int | None) -> Callable[[int], FaultPlan]:
 def _strike(
     judge: Judge, operation: Operation, uri: str, plan: FaultPlan, told: str, *, happened: bool = False
 ) -> bool:
-    """One attempt under a plan: whether the operation has happened, which must be as the caller was told."""
+    """One attempt under a plan: whether the operation has happened, which must be as the caller was told.
+
+    A single answer that is lost or says "exists" never leaves it unknown: looking, or sending it again, settles it.
+    """
     process = Process(uri, **operation.config)
     try:
         prepared = operation.prepare(process)
         process.arm(plan)
         answer = attempt(process, operation, prepared)
         process.disarm()
-        return judge.check(operation, uri, answer, f"{told}, {plan.fired[:3]}", happened=happened)
+        told = f"{told}, {plan.fired[:3]}"
+        settled = not isinstance(answer.error, Unknown) or len(plan.fired) != 1
+        assert settled, f"{told}: one lost or odd answer ended as {answer.error!r}"
+        return judge.check(operation, uri, answer, told, happened=happened)
     finally:
         process.close()
 
