@@ -1,38 +1,109 @@
-"""A lookup by key needs no statement: one row of one table, found by its id, and some of its columns."""
+"""Lookups that need no statement: one row by its key, or the neighbours of one row over one hop."""
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.expand import columns_of
 from omnigraph.engine.pushdown import Given, exact_ids
 from omnigraph.lang.query import checked as c
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.plan import nodes as n
 from omnigraph.plan.facts import point_column, shown_columns
 
+Outputs = tuple[tuple[str, ...], ...]
 
-def looked_up(plan: n.Plan, outputs: tuple[tuple[str, ...], ...], snapshot: Snapshot, given: Given) -> pa.Table | None:
-    """The flat result of a plan that names one row by its id or key and returns columns of it; None for other plans."""
-    skip, take = 0, 1
-    while isinstance(plan, (n.Limit, n.Sort, n.TopK)):
-        # At most one row: its order is no question.
-        if not isinstance(plan, n.Sort):
-            skip = given(plan.offset) if plan.offset is not None else skip
-            take = given(plan.limit) if plan.limit is not None else take
-        plan = plan.input
-    if not isinstance(plan, n.Project) or not isinstance(plan.input, n.Scan):
-        return None
-    scan = plan.input
-    one = snapshot.catalog.by_id[scan.type.type_id]
-    if scan.computed or len(scan.where) != 1 or point_column(one, scan.where[0]) is None:
-        return None
-    ids = exact_ids(one, scan.where, given)
-    if ids is None or not all(isinstance(column.value, (c.Prop, c.Entity)) for column in plan.columns):
-        return None
-    rows = snapshot.view(one).find(ids, list(dict.fromkeys(("id", *scan.columns)))).slice(skip, take)
-    flat: dict[str, pa.ChunkedArray] = {}
-    for column, names in zip(plan.columns, outputs, strict=True):
-        value = column.value
-        sources = shown_columns(one) if isinstance(value, c.Entity) else (value.column,)  # type: ignore[union-attr]
-        flat |= {name: rows[source] for name, source in zip(names, sources, strict=True)}
-    return pa.table(flat)
+
+def looked_up(plan: n.Plan, outputs: Outputs, snapshot: Snapshot, given: Given) -> pa.Table | None:
+    """The flat result of a plan of one of these shapes; None for all others.
+
+    The one condition of such a plan names a row by its id or key, so that finding the row is the whole of it.
+    """
+    return _Lookup(snapshot, given).run(plan, outputs)
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    snapshot: Snapshot
+    given: Given
+
+    def run(self, plan: n.Plan, outputs: Outputs) -> pa.Table | None:
+        skip, take, ordered = 0, None, False
+        while isinstance(plan, (n.Limit, n.Sort, n.TopK)):
+            ordered = ordered or not isinstance(plan, n.Limit)
+            if not isinstance(plan, n.Sort):
+                skip = self.given(plan.offset) if plan.offset is not None else skip
+                take = self.given(plan.limit) if plan.limit is not None else take
+            plan = plan.input
+        if not isinstance(plan, n.Project):
+            return None
+        if not all(isinstance(column.value, (c.Prop, c.Entity)) for column in plan.columns):
+            return None
+        rows = self._rows(plan.input, ordered=ordered)
+        if rows is None:
+            return None
+        flat = self._flat(plan, outputs, rows)
+        return flat.slice(skip, take) if take is not None else flat.slice(skip)
+
+    def _rows(self, plan: n.Plan, *, ordered: bool) -> Mapping[str, pa.Table] | None:
+        """The rows of each variable, side by side. At most one row of a single scan: its order is no question."""
+        if isinstance(plan, n.Scan):
+            found = self._point(plan)
+            return None if found is None else {plan.var: found}
+        if ordered or not isinstance(plan, n.Join):
+            return None
+        scans = [one for one in plan.inputs if isinstance(one, n.Scan)]
+        hops = [one for one in plan.inputs if isinstance(one, n.Pairs)]
+        if len(hops) != 1 or len(scans) + 1 != len(plan.inputs) or hops[0].left == hops[0].right:
+            return None
+        start = next((one for one in scans if one.where), None)
+        far = next((one for one in scans if one is not start), None)
+        if start is None or (far is not None and (far.where or far.computed)):
+            return None
+        return self._neighbours(start, hops[0], far)
+
+    def _point(self, scan: n.Scan) -> pa.Table | None:
+        one = self.snapshot.catalog.by_id[scan.type.type_id]
+        if scan.computed or len(scan.where) != 1 or point_column(one, scan.where[0]) is None:
+            return None
+        ids = exact_ids(one, scan.where, self.given)
+        if ids is None:
+            return None
+        return self.snapshot.view(one).find(ids, list(dict.fromkeys(("id", *scan.columns))))
+
+    def _neighbours(self, start: n.Scan, hop: n.Pairs, far: n.Scan | None) -> Mapping[str, pa.Table] | None:
+        row = self._point(start)
+        if row is None:
+            return None
+        edge = self.snapshot.catalog.by_id[hop.edge]
+        view = self.snapshot.view(edge)
+        parts = []
+        for column in columns_of(hop, start.var):
+            other = "dst" if column == "src" else "src"
+            parts.append(view.find_by(column, row["id"].to_pylist(), [column, other])[other])
+        ends = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.utf8()).unique()
+        name = hop.right if hop.left == start.var else hop.left
+        if far is None:
+            found = pa.table({"id": ends})
+        else:
+            one = self.snapshot.catalog.by_id[far.type.type_id]
+            columns = list(dict.fromkeys(("id", *far.columns)))
+            found = self.snapshot.view(one).find(ends.to_pylist(), columns)
+        # One start for all neighbours; without a start there are none.
+        places = pc.multiply(pa.array(range(found.num_rows), pa.int64()), 0)
+        return {start.var: row.take(places), name: found}
+
+    def _flat(self, plan: n.Project, outputs: Outputs, rows: Mapping[str, pa.Table]) -> pa.Table:
+        flat: dict[str, pa.ChunkedArray] = {}
+        for column, names in zip(plan.columns, outputs, strict=True):
+            value = column.value
+            assert isinstance(value, (c.Prop, c.Entity))
+            sources: tuple[str, ...] = (value.column,) if isinstance(value, c.Prop) else ()
+            if isinstance(value, c.Entity):
+                sources = shown_columns(self.snapshot.catalog.by_id[value.type.type_id])
+            flat |= {name: rows[value.var][source] for name, source in zip(names, sources, strict=True)}
+        return pa.table(flat)
