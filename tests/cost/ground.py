@@ -29,7 +29,7 @@ STAGED = Config(fsync=False, fold="never", inline_share=0)
 
 #: Long enough that requests which start together overlap on a busy machine, see `Measurement.hops`.
 LOCAL_LATENCY_S = 0.02
-WIRE_LATENCY_S = 0.04
+WIRE_LATENCY_S = 0.15  # sixteen parallel requests must overlap on a busy machine too
 
 _BASE_SCHEMA = """
 node Note { text: String }
