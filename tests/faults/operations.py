@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph.graph import Graph, _catalog_of
+from omnigraph.graph import Graph, catalog_of
 from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.write.birth import init_graph
 from omnigraph.write.plan import WriteOptions
@@ -109,7 +109,7 @@ def _release(process: Process, claimed: tuple[Graph, str]) -> None:
 
 
 def _init(process: Process, _: None) -> object:
-    return init_graph(process.backend, _catalog_of(SCHEMA, process.backend))
+    return init_graph(process.backend, catalog_of(SCHEMA, process.backend))
 
 
 OPERATIONS = (

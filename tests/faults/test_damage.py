@@ -14,7 +14,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import Corruption, OmnigraphError
-from omnigraph.graph import Graph, _catalog_of
+from omnigraph.graph import Graph, catalog_of
 from omnigraph.lang.statements import InsertNode
 from omnigraph.log.record import CommitRecord
 from omnigraph.log.stream import record_key
@@ -180,7 +180,7 @@ def test_graph_stamp(damage: Damage, scene: _Scene) -> None:
     for read_only in (False, True):
         _refused(lambda read_only=read_only: scene.cold(read_only=read_only))  # type: ignore[misc]
     backend = Process(scene.uri).backend
-    _refused(lambda: init_graph(backend, _catalog_of(SCHEMA, backend)), GraphExists)
+    _refused(lambda: init_graph(backend, catalog_of(SCHEMA, backend)), GraphExists)
     assert stamp.read_bytes() == spoilt
 
 
@@ -247,7 +247,7 @@ def test_transaction_files_are_not_needed(scene: _Scene) -> None:
 def test_older_commits_when_only_main_exists(tmp_path: Path) -> None:
     """S51: a damaged head must not lock a reader out of what came before it."""
     process = Process(str(tmp_path / "graph"))
-    init_graph(process.backend, _catalog_of(SCHEMA, process.backend))
+    init_graph(process.backend, catalog_of(SCHEMA, process.backend))
     graph = process.open()
     _insert(graph, "Ada")
     commit = graph.refresh()

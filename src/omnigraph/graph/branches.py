@@ -1,0 +1,94 @@
+"""`g.branch`: create, list, merge and delete branches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import InvalidInput, PreconditionFailed
+from omnigraph.history.merge import Merge, MergeOptions, Resolution
+from omnigraph.history.report import MergeReport
+from omnigraph.log.record import CommitRecord, parse_commit_id
+from omnigraph.write.plan import WriteOptions
+from omnigraph.write.site import Branch
+
+if TYPE_CHECKING:
+    from omnigraph.graph.handle import Graph
+
+
+_STREAM_LENGTH = 26
+
+
+class Branches:
+    """`g.branch`: create, list and delete branches."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def create(
+        self, name: str, source: str | None = None, *, actor: str | None = None, message: str | None = None
+    ) -> Graph:
+        """A branch at `source` (a branch or commit id; by default this handle's branch), and a handle on it."""
+        graph = self._graph
+        graph._for_writing()
+        made = graph._site.create_branch(name, self._resolve(source), WriteOptions(actor, message))
+        return graph._on(made)
+
+    def list(self) -> list[str]:
+        return self._graph._site.branch_names()
+
+    def delete(self, name: str, *, actor: str | None = None, message: str | None = None) -> None:
+        """Delete the branch. Its commits stay readable by id; branches made from it live on."""
+        self._graph._for_writing()
+        self._graph._site.delete_branch(name, WriteOptions(actor, message))
+
+    def merge(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        cell_level: bool = False,
+        resolve: Resolution | None = None,
+        per_entity: Mapping[tuple[str, str], Resolution] | None = None,
+        dry_run: bool = False,
+        delete_branch: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+    ) -> MergeReport:
+        """Merge the newest commit of `source` into `into` (by default this handle's branch), in one commit.
+
+        Raises MergeConflict with all conflicts and writes nothing if there are any that no resolution settles.
+        """
+        site = self._graph._site
+        if not dry_run:
+            self._graph._for_writing()
+        target = self._graph._branch if into is None else site.branch(into)
+        if source == target.name:
+            raise InvalidInput(f"branch {source!r} cannot be merged into itself", code="self_merge", branch=source)
+        head = site.branch(source).publisher.refresh()
+        options = MergeOptions(cell_level, resolve, per_entity or {})
+        merge = Merge(site.backend, site.catalogs, site.records, head, options)
+        if dry_run:
+            return MergeReport.preview(target.writer.preview(merge))
+        write = WriteOptions(actor, message or f"merge {source}", client_key, if_commit)
+        receipt = target.writer.run(merge, write, self._graph._holder if into is None else None)
+        return MergeReport.of(receipt, branch_deleted=delete_branch and self._delete_merged(source, head, actor))
+
+    def _delete_merged(self, source: str, merged: CommitRecord, actor: str | None) -> bool:
+        """Delete a branch whose every commit was merged; one that has moved on since stays."""
+        try:
+            self._graph._site.delete_branch(source, WriteOptions(actor, if_commit=merged.commit_id))
+        except PreconditionFailed:
+            return False
+        return True
+
+    def _resolve(self, source: str | None) -> Branch | CommitRecord:
+        site = self._graph._site
+        if source is None:
+            return self._graph._branch
+        if "." in source and source.rpartition(".")[2].isdecimal() and len(source.partition(".")[0]) == _STREAM_LENGTH:
+            stream, seq = parse_commit_id(source)
+            return site.records(stream).record(seq)
+        return site.branch(source)

@@ -1,0 +1,148 @@
+"""How a graph is made and opened, and the parts of a process that all its handles share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
+from omnigraph.config import Config
+from omnigraph.errors import InvalidInput
+from omnigraph.graph.handle import Freshness, Graph
+from omnigraph.graph.schema import read_schema
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.lang.schema.model import Catalog
+from omnigraph.log.branches import MAIN
+from omnigraph.log.record import parse_commit_id
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.storage.address import lance_address, normalise, open_store
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.pauses import NO_PAUSES, Pauses
+from omnigraph.storage.probe import lists_in_order
+from omnigraph.storage.store import Store
+from omnigraph.storage.tables import TableStore
+from omnigraph.upkeep.findings import VerifyReport
+from omnigraph.upkeep.verify import verify_graph
+from omnigraph.views import GraphView
+from omnigraph.write.birth import init_graph
+from omnigraph.write.plan import WriteOptions
+from omnigraph.write.site import Site
+
+if TYPE_CHECKING:
+    pass
+
+
+_TOKEN = 8
+
+
+_SITES: WeakValueDictionary[tuple[object, ...], Site] = WeakValueDictionary()
+_SITES_LOCK = Lock()
+
+
+def make_backend(
+    uri: str,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+    *,
+    wrap: Callable[[Store], Store] | None = None,
+    pauses: Pauses = NO_PAUSES,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> Backend:
+    """The parts that reach one graph. `wrap` puts meters, throttles or faults around the store."""
+    config = config or Config.from_environment()
+    store = open_store(uri, storage_options, fsync=config.fsync)
+    address, options = lance_address(uri, storage_options)
+    place = normalise(uri, storage_options)
+    tables = TableStore(address, options, fsync=config.fsync, local_root=Path(address) if place.is_local else None)
+    return Backend(
+        store=wrap(store) if wrap else store,
+        tables=tables,
+        clock=clock or SystemClock(),
+        ids=ids or SystemIds(),
+        pauses=pauses,
+        config=config,
+        listed_in_order=lists_in_order(store),
+    )
+
+
+def init(
+    uri: str | os.PathLike[str],
+    schema: str | os.PathLike[str] | Catalog,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+) -> Graph:
+    """Create a graph. `schema` is a `.pg` file, the text of one, or a compiled catalog."""
+    backend = make_backend(os.fspath(uri), storage_options, config)
+    init_graph(backend, catalog_of(schema, backend))
+    backend.close()
+    return open(uri, storage_options=storage_options, config=config)
+
+
+def open(
+    uri: str | os.PathLike[str],
+    branch: str = MAIN,
+    *,
+    read_only: bool = False,
+    freshness: Freshness = "latest",
+    exclusive: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+) -> Graph:
+    """A handle on one branch of a graph. `exclusive` claims the branch for this handle alone until it is closed."""
+    if exclusive and read_only:
+        raise InvalidInput("a read-only handle cannot be exclusive", advice="Leave out one of the two")
+    site = _shared_site(os.fspath(uri), read_only, storage_options, config)
+    found = site.branch(branch)
+    return Graph(site, found, freshness=freshness, holder=site.claim(found, WriteOptions()) if exclusive else None)
+
+
+def open_at(
+    uri: str | os.PathLike[str],
+    commit_id: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+) -> GraphView:
+    """One commit, read-only, without a look at any branch: it can be read even if a newer record is damaged."""
+    stream, seq = parse_commit_id(commit_id)
+    site = _shared_site(os.fspath(uri), True, storage_options, config)
+    record = site.records(stream).record(seq)
+    return GraphView(site, Snapshot(site.backend, record, site.catalogs.get(record.schema)))
+
+
+def verify(
+    uri: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+) -> VerifyReport:
+    """Check a graph without opening a branch of it: that must be possible whatever is damaged."""
+    return verify_graph(_shared_site(os.fspath(uri), True, storage_options, config), deep=deep)
+
+
+def _shared_site(uri: str, read_only: bool, storage_options: Mapping[str, str] | None, config: Config | None) -> Site:
+    """All handles of one process on one graph share a site; a forked child gets its own."""
+    config = config or Config.from_environment()
+    place = normalise(uri, storage_options)
+    key = (os.getpid(), place.uri, tuple(sorted(place.options.items())), read_only, config)
+    with _SITES_LOCK:
+        known = _SITES.get(key)
+    if known is not None:
+        return known
+    site = Site.open(make_backend(uri, storage_options, config), read_only=read_only)
+    with _SITES_LOCK:
+        return _SITES.setdefault(key, site)
+
+
+def catalog_of(schema: str | os.PathLike[str] | Catalog, backend: Backend) -> Catalog:
+    if isinstance(schema, Catalog):
+        return schema
+    text, file = read_schema(schema)
+    return compile_schema(text, file=file, mint=lambda: backend.ids.token(_TOKEN))
