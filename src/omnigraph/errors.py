@@ -18,7 +18,9 @@
     ├── WriterFenced          another process holds this branch exclusively
     ├── Unknown               the outcome of a write could not be learned; ask again by its key
     ├── Unavailable           the store did not answer; try later
-    ├── Forbidden             the store refused the credentials; fix the permissions
+    │   └── Overloaded          a server has enough to do; nothing was begun
+    ├── Forbidden             the store or a server refused the credentials; fix the permissions
+    │   └── Unauthenticated     a server does not know who asks; give a valid token
     ├── Corruption            stored data is wrong; report it
     └── Unsupported           this version, store or door cannot do that
 
@@ -185,10 +187,22 @@ class Unavailable(OmnigraphError):
     retryable = True
 
 
+class Overloaded(Unavailable):
+    """A server has as much to do as it takes on, for everybody or for this actor. Nothing was begun."""
+
+    default_code = "overloaded"
+
+
 class Forbidden(OmnigraphError):
-    """The store refused the credentials or the permissions behind them."""
+    """The store, or a server, refused the credentials or the permissions behind them."""
 
     default_code = "forbidden"
+
+
+class Unauthenticated(Forbidden):
+    """A server needs a token and got none, or one that it does not know or that has expired."""
+
+    default_code = "unauthenticated"
 
 
 class Corruption(OmnigraphError):

@@ -5,19 +5,50 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from omnigraph.clock import Clock
 from omnigraph.errors import InvalidInput, OmnigraphError
 
 
+class Cancellation:
+    """Asked for from another thread: the query ends at its next step, an engine at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked = False
+        self._interrupts: list[Callable[[], None]] = []
+
+    @property
+    def is_asked(self) -> bool:
+        return self._asked
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._asked = True
+            for interrupt in self._interrupts:
+                interrupt()
+
+    @contextmanager
+    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        """Call `interrupt` if it is asked for inside the block, and never after: an engine is used again."""
+        with self._lock:
+            self._interrupts.append(interrupt)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._interrupts.remove(interrupt)
+
+
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """Bounds of one query; each is refused with its name, the bound and the value."""
+    """Bounds of one query; each is refused with its name, the bound and the value. `cancellation` stops it early."""
 
     memory_bytes: int = 1 << 30
     timeout_s: float = 60.0
     hop_ceiling: int = 16
+    cancellation: Cancellation | None = field(default=None, compare=False, repr=False)
 
 
 def exceeded(limit: str, bound: float, value: float | None, message: str, advice: str) -> OmnigraphError:
@@ -27,11 +58,11 @@ def exceeded(limit: str, bound: float, value: float | None, message: str, advice
 class Deadline:
     """The end of a query's time. Steps in Python ask it between batches; an engine is interrupted by a timer."""
 
-    def __init__(self, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, clock: Clock, timeout_s: float, cancellation: Cancellation | None = None) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
         self._ends = clock.monotonic() + timeout_s
-        self._cancelled = threading.Event()
+        self._cancellation = cancellation or Cancellation()
 
     @property
     def left_s(self) -> float:
@@ -39,10 +70,10 @@ class Deadline:
 
     def cancel(self) -> None:
         """Stop the query from another thread, at its next step."""
-        self._cancelled.set()
+        self._cancellation.cancel()
 
     def check(self) -> None:
-        if self._cancelled.is_set():
+        if self._cancellation.is_asked:
             raise InvalidInput("the query was cancelled", code="cancelled")
         if self.left_s <= 0:
             raise self.error()
@@ -58,13 +89,15 @@ class Deadline:
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """Call `interrupt` if the time ends inside the block."""
+        """Call `interrupt` if the time ends, or the query is cancelled, inside the block."""
         self.check()
         timer = threading.Timer(self.left_s, interrupt)
         timer.daemon = True
         timer.start()
         try:
-            yield
+            with self._cancellation.interrupting(interrupt):
+                self.check()
+                yield
         finally:
             timer.cancel()
 

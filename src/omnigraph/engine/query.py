@@ -135,7 +135,7 @@ class _Run:
             if isinstance(leaf, n.Reach):
                 Bounds.of(leaf, self.limits)
         given = values_of(self.bound, self.now)
-        deadline = Deadline(self.backend.clock, self.limits.timeout_s)
+        deadline = Deadline(self.backend.clock, self.limits.timeout_s, self.limits.cancellation)
         budget = Budget(self.limits.memory_bytes)
         images = images_of(self.backend.tables)
         searcher = Searcher(images, given, deadline, self.embedder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -42,7 +43,7 @@ class Backend:
         todo = list(items)
         if len(todo) <= 1:
             return [work(one) for one in todo]
-        futures = [self._workers.submit(work, one) for one in todo]
+        futures = [self._workers.submit(copy_context().run, work, one) for one in todo]
         errors = [future.exception() for future in futures]
         for error in errors:
             if error is not None:
@@ -50,8 +51,8 @@ class Backend:
         return [future.result() for future in futures]
 
     def later(self, work: Callable[[], B]) -> Future[B]:
-        """Start `work` now, beside what the caller does meanwhile."""
-        return self._workers.submit(work)
+        """Start `work` now, beside what the caller does meanwhile; meters see it as the caller's."""
+        return self._workers.submit(copy_context().run, work)
 
     def in_background(self, work: Callable[[], object]) -> None:
         """Work nobody waits for, such as a fold; its failure is nobody's failure. `close` waits for it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ class Measurement:
             parts.append(f"lance {self.lance_reads} reads {self.lance_writes} writes")
         return f"{self.label}: {self.requests} requests, {self.hops} hops ({', '.join(parts) or 'none'})"
 
-    def _add(self, requests: list[Request]) -> None:
+    def _add(self, requests: Sequence[Request]) -> None:
         with self._lock:
             self._requests.extend(requests)
 
@@ -121,12 +121,19 @@ def longest_chain(requests: Sequence[Request]) -> int:
 _in_context: ContextVar[tuple[tuple[int, Measurement], ...]] = ContextVar("omnigraph_measurements", default=())
 
 
-class MeteredStore:
-    """Passes every request on and records it in the open windows; with none open it costs one look."""
+Listener = Callable[[Sequence[Request]], None]
 
-    def __init__(self, inner: Store, clock: Clock | None = None) -> None:
+
+class MeteredStore:
+    """Passes every request on and records it in the open windows; with none open it costs one look.
+
+    `listener` hears of every call when it has ended, in the thread and context that made it.
+    """
+
+    def __init__(self, inner: Store, clock: Clock | None = None, listener: Listener | None = None) -> None:
         self._inner = inner
         self._clock = clock or SystemClock()
+        self._listener = listener
         self._lock = threading.Lock()
         self._windows: tuple[Measurement, ...] = ()
         self._calls = 0
@@ -218,19 +225,22 @@ class MeteredStore:
         windows = self._windows
         if here := _in_context.get():
             windows += tuple(window for meter, window in here if meter == id(self))
-        if not windows or not keys:
+        if not keys or not (windows or self._listener):
             return None
         with self._lock:
             self._calls += 1
             number = self._calls
-        return _Call(number, kind, keys, sent_bytes, windows, self._clock)
+        hearers = tuple(window._add for window in windows)
+        return _Call(
+            number, kind, keys, sent_bytes, (*hearers, self._listener) if self._listener else hearers, self._clock
+        )
 
 
 class _Call:
     """One call in flight; on leaving it becomes one request per key."""
 
     __slots__ = (
-        "_clock", "_keys", "_kind", "_number", "_sent_bytes", "_started_s", "_windows",
+        "_clock", "_hearers", "_keys", "_kind", "_number", "_sent_bytes", "_started_s",
         "outcome", "parts", "received_bytes",
     )  # fmt: skip
 
@@ -240,11 +250,11 @@ class _Call:
         kind: RequestKind,
         keys: tuple[str, ...],
         sent_bytes: int,
-        windows: tuple[Measurement, ...],
+        hearers: tuple[Listener, ...],
         clock: Clock,
     ) -> None:
         self._number, self._kind, self._keys, self._sent_bytes = number, kind, keys, sent_bytes
-        self._windows, self._clock = windows, clock
+        self._hearers, self._clock = hearers, clock
         self._started_s = 0.0
         self.outcome = "ok"
         self.received_bytes = 0
@@ -261,5 +271,5 @@ class _Call:
             Request(self._number, self._kind, key, self._sent_bytes, received, self._started_s, ended_s, result)
             for key, (result, received) in zip(self._keys, parts, strict=True)
         ]
-        for window in self._windows:
-            window._add(requests)
+        for hear in self._hearers:
+            hear(requests)
