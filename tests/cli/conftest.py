@@ -48,10 +48,11 @@ Cli = Callable[..., Outcome]
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "off")
     monkeypatch.delenv("OMNIGRAPH_GRAPH", raising=False)
     monkeypatch.delenv("OMNIGRAPH_DEBUG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
     def call(*words: str | Path) -> Outcome:
         capsys.readouterr()

@@ -21,7 +21,7 @@ COMMIT_FIELDS = ["commit_id", "seq", "parents", "kind", "actor", "created_at", "
 
 def test_init_creates_a_graph_that_python_opens(cli: Cli, tmp_path: Path, schema_file: Path) -> None:
     found = cli("init", tmp_path / "new", "--schema", schema_file, "--json").json()
-    assert list(found) == ["graph", "graph_id", "branch", "commit_id", "internal_schema", "types"]
+    assert list(found) == ["graph", "graph_id", "branch", "commit_id", "internal_schema", "types", "files"]
     g = og.open(tmp_path / "new")
     assert (g.graph_id, g.refresh(), g.schema.source) == (found["graph_id"], found["commit_id"], SCHEMA)
     assert found["types"] == ["node:Person", "edge:Knows"]

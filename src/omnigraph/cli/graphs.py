@@ -21,24 +21,48 @@ from omnigraph.cli.options import (
     open_view,
     pairs_of,
 )
-from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows
+from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows, note
+from omnigraph.cli.templates import Template, write_files
 
 _SNAPSHOT_COLUMNS = ("table_key", "rows", "overlay_entries", "fragments", "size_bytes", "changed_seq", "version")
 _INDEX_COLUMNS = ("table_key", "name", "kind", "covered_fragments", "fragments", "covered_rows", "rows", "segments")
 
 
 def init(
-    schema: Annotated[
-        Path, typer.Option("--schema", metavar="FILE", help="Schema of the graph: a .pg file.", show_default=False)
-    ],
     address: Address = None,
+    schema: Annotated[
+        Path | None, typer.Option("--schema", metavar="FILE", help="Schema of the graph: a .pg file.")
+    ] = None,
+    template: Annotated[
+        Template | None,
+        typer.Option(
+            "--template", metavar="NAME", help="Begin with a graph to try: social or docs.", show_choices=False
+        ),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", metavar="DIR", help="Folder for the template's files. Default: its name."),
+    ] = None,
     graph: GraphOption = None,
     as_json: JsonOption = False,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Create a graph. An existing graph is never replaced."""
+    """Create a graph. An existing graph is never replaced.
+
+    With --template its schema, some records and queries to try are written
+    beside it.
+    """
+    if (schema is None) == (template is None):
+        raise typer.BadParameter("give either --schema FILE or --template NAME")
+    if into is not None and template is None:
+        raise typer.BadParameter("--into belongs to --template")
     options = pairs_of(storage_option, "--storage-option")
     place = address_of(address, graph)
+    files: list[Path] = []
+    if template is not None:
+        files = write_files(template, into or Path(template.value))
+        schema = files[0]
+    assert schema is not None
     import omnigraph
 
     view = omnigraph.init(place, schema, storage_options=options).view(fresh=False)
@@ -50,11 +74,15 @@ def init(
         "commit_id": view.commit_id,
         "internal_schema": described["internal_schema"],
         "types": [one.table_key for one in view.catalog.types],
+        "files": [str(one) for one in files],
     }
     if as_json:
         emit_document(facts)
-    else:
-        emit_facts(facts)
+        return
+    emit_facts(facts)
+    if files:
+        note(f"Load the records:  omnigraph load {files[1]} --graph {place}")
+        note(f"Then look into {files[2]} for queries to try.")
 
 
 def snapshot(

@@ -13,8 +13,21 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from omnigraph.cli import branches, commits, graphs, mutations, queries, schemas, texts, unbuilt, upkeep
+from omnigraph.cli import (
+    branches,
+    commits,
+    configuration,
+    differences,
+    graphs,
+    mutations,
+    queries,
+    schemas,
+    texts,
+    unbuilt,
+    upkeep,
+)
 from omnigraph.cli.failure import ExitCode, report_defect, report_error, report_usage
+from omnigraph.cli.settings import applied
 from omnigraph.errors import OmnigraphError
 
 
@@ -26,8 +39,8 @@ class _InOrder(TyperGroup):
 
 
 _VERBS = (
-    "init", "schema", "mutate", "query", "snapshot", "commit", "branch", "tag",
-    "optimize", "cleanup", "verify", "repair", "lint", "fmt", "version",
+    "init", "schema", "mutate", "query", "snapshot", "commit", "diff", "changes", "branch", "tag",
+    "optimize", "cleanup", "verify", "repair", "lint", "fmt", "config", "version",
 )  # fmt: skip
 
 
@@ -56,6 +69,10 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the versions and exit.")
     ] = False,
+    _profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="Profile of the configuration file; see `config show`."),
+    ] = None,
 ) -> None:
     """A typed, versioned property graph on plain object storage.
 
@@ -69,6 +86,8 @@ app.command("mutate")(mutations.mutate)
 app.command("query")(queries.query)
 app.add_typer(commits.app, name="commit")
 app.add_typer(branches.app, name="branch")
+app.command("diff")(differences.diff)
+app.command("changes")(differences.changes)
 app.command("snapshot")(graphs.snapshot)
 app.add_typer(schemas.app, name="schema")
 app.add_typer(upkeep.tags, name="tag")
@@ -78,10 +97,9 @@ app.command("verify")(upkeep.verify)
 app.command("repair")(upkeep.repair)
 app.command("lint")(texts.lint)
 app.command("fmt")(texts.fmt)
+app.add_typer(configuration.app, name="config")
 app.command("version")(graphs.version)
 unbuilt.refuse_all(app, None)
-unbuilt.refuse_all(branches.app, "branch")
-unbuilt.refuse_all(commits.app, "commit")
 
 
 def main() -> None:
@@ -102,7 +120,8 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        result = get_command(app).main(args=list(arguments), prog_name="omnigraph", standalone_mode=False)
+        with applied(arguments):
+            result = get_command(app).main(args=list(arguments), prog_name="omnigraph", standalone_mode=False)
     except OmnigraphError as error:
         return report_error(error, as_json=as_json)
     except typer.TyperException as error:

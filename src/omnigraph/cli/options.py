@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from omnigraph.views import GraphView
 
 GRAPH_VARIABLE = "OMNIGRAPH_GRAPH"
+ACTOR_VARIABLE = "OMNIGRAPH_ACTOR"
 
 Address = Annotated[
     str | None,
@@ -35,7 +36,16 @@ BranchOption = Annotated[str | None, typer.Option("--branch", metavar="NAME", he
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="COMMIT", help="Read this commit, of any branch, not the newest one.")
 ]
-ActorOption = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Who to record as the author.")]
+ActorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--actor",
+        metavar="NAME",
+        envvar=ACTOR_VARIABLE,
+        show_envvar=False,
+        help=f"Who to record as the author. Or ${ACTOR_VARIABLE}.",
+    ),
+]
 MessageOption = Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="Why, for the history.")]
 IfCommitOption = Annotated[
     str | None, typer.Option("--if-commit", metavar="COMMIT", help="Only if this is still the newest commit.")
@@ -53,7 +63,9 @@ def address_of(address: str | None, graph: str | None) -> str:
         raise typer.BadParameter(f"two graphs are named: {address!r} and --graph {graph!r}")
     found = address or graph or os.environ.get(GRAPH_VARIABLE)
     if not found:
-        raise typer.BadParameter(f"no graph is named: give its address, or --graph, or set {GRAPH_VARIABLE}")
+        raise typer.BadParameter(
+            f"no graph is named: give its address, or --graph, or set {GRAPH_VARIABLE}, or name one in a profile"
+        )
     return found
 
 

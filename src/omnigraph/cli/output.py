@@ -14,6 +14,9 @@ import typer
 
 Row = Mapping[str, Any]
 
+PAGER_VARIABLE = "OMNIGRAPH_PAGER"
+_TABLE_FRAME_LINES = 4
+
 
 class RowFormat(StrEnum):
     """How rows are written."""
@@ -112,4 +115,9 @@ def _emit_rich_table(lines: Sequence[Sequence[str]], columns: Sequence[str], num
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for line in lines:
         table.add_row(*(Text(text, style="cyan" if at == 0 else "") for at, text in enumerate(line)))
-    Console(no_color=bool(os.environ.get("NO_COLOR")) or None).print(table)
+    console = Console(no_color=bool(os.environ.get("NO_COLOR")) or None)
+    if len(lines) + _TABLE_FRAME_LINES <= console.height or os.environ.get(PAGER_VARIABLE) == "off":
+        console.print(table)
+        return
+    with console.pager(styles=True):
+        console.print(table)

@@ -9,11 +9,9 @@ from omnigraph.errors import Unsupported
 #: By group; None holds the verbs without one. A verb leaves this list when its capability lands.
 UNBUILT: dict[str | None, tuple[str, ...]] = {
     None: (
-        "load", "export", "diff", "changes",
-        "recover", "config", "serve", "embed", "mcp", "studio",
+        "load", "export",
+        "recover", "serve", "embed", "mcp", "studio",
     ),
-    "branch": ("merge",),
-    "commit": ("changes",),
 }  # fmt: skip
 
 
