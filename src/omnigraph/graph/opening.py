@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from threading import Lock
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput
 from omnigraph.graph.handle import Freshness, Graph
@@ -19,12 +16,9 @@ from omnigraph.lang.schema.model import Catalog
 from omnigraph.log.branches import MAIN
 from omnigraph.log.record import parse_commit_id
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.storage.address import lance_address, normalise, open_store
+from omnigraph.storage.address import normalise
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.pauses import NO_PAUSES, Pauses
-from omnigraph.storage.probe import lists_in_order
-from omnigraph.storage.store import Store
-from omnigraph.storage.tables import TableStore
+from omnigraph.storage.opening import make_backend
 from omnigraph.upkeep.findings import VerifyReport
 from omnigraph.upkeep.verify import verify_graph
 from omnigraph.views import GraphView
@@ -32,42 +26,11 @@ from omnigraph.write.birth import init_graph
 from omnigraph.write.plan import WriteOptions
 from omnigraph.write.site import Site
 
-if TYPE_CHECKING:
-    pass
-
-
 _TOKEN = 8
 
 
 _SITES: WeakValueDictionary[tuple[object, ...], Site] = WeakValueDictionary()
 _SITES_LOCK = Lock()
-
-
-def make_backend(
-    uri: str,
-    storage_options: Mapping[str, str] | None = None,
-    config: Config | None = None,
-    *,
-    wrap: Callable[[Store], Store] | None = None,
-    pauses: Pauses = NO_PAUSES,
-    clock: Clock | None = None,
-    ids: IdSource | None = None,
-) -> Backend:
-    """The parts that reach one graph. `wrap` puts meters, throttles or faults around the store."""
-    config = config or Config.from_environment()
-    store = open_store(uri, storage_options, fsync=config.fsync)
-    address, options = lance_address(uri, storage_options)
-    place = normalise(uri, storage_options)
-    tables = TableStore(address, options, fsync=config.fsync, local_root=Path(address) if place.is_local else None)
-    return Backend(
-        store=wrap(store) if wrap else store,
-        tables=tables,
-        clock=clock or SystemClock(),
-        ids=ids or SystemIds(),
-        pauses=pauses,
-        config=config,
-        listed_in_order=lists_in_order(store),
-    )
 
 
 def init(

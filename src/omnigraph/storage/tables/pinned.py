@@ -196,6 +196,11 @@ class PinnedTable:
         for batch in self._batches_of(self._scanner(["id"], None, fragment_ids)):
             yield from batch.column("id").to_pylist()
 
+    def id_batches(self, fragment_ids: Collection[int], columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """`id`, these columns and `_rowaddr` of every row in these fragments."""
+        names = list(dict.fromkeys(["id", *columns]))
+        return self._batches_of(self._scanner(names, None, fragment_ids, address=True))
+
     def offsets_of(self, fragment_id: int) -> npt.NDArray[np.uint64]:
         """The places of a fragment that hold a row; costs its deletion file and no data."""
         found = [
@@ -243,9 +248,10 @@ class PinnedTable:
         hidden_ids: Collection[str] = (),
         *,
         schema: pa.Schema | None = None,
+        fragment_ids: Collection[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Like `scan`, in bounded memory."""
-        return self._stream(self._shape(columns, schema), where, hidden_ids, None)
+        """Like `scan`, in bounded memory, optionally of some fragments only."""
+        return self._stream(self._shape(columns, schema), where, hidden_ids, None, fragment_ids)
 
     def count(self, where: pc.Expression | None = None, *, schema: pa.Schema | None = None) -> int:
         if where is None:
@@ -322,29 +328,40 @@ class PinnedTable:
         return values > _FEW_VALUES and values * _SCAN_INSTEAD_RATIO > self.rows
 
     def _stream(
-        self, shape: Shape, where: pc.Expression | None, hidden_ids: Collection[str], limit: int | None
+        self,
+        shape: Shape,
+        where: pc.Expression | None,
+        hidden_ids: Collection[str],
+        limit: int | None,
+        fragment_ids: Collection[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         if not self.rows:
             return
         shown = ~pc.field("id").isin(pa.array(hidden_ids, pa.utf8())) if hidden_ids else None
-        scanner = self._pushed(shape, both(where, shown), limit)
+        scanner = self._pushed(shape, both(where, shown), limit, fragment_ids)
         if scanner is not None:
             for batch in self._batches_of(scanner):
                 yield shape.fit_batch(batch)
             return
         # Only Arrow can be told that a column is null in all these rows, or evaluate what Lance cannot.
         wider = self._shape(with_columns(shape.out.names, "id", *referred(where, shape.known)), shape.known)
-        for batch in self._batches_of(self._scanner(wider.physical, shown)):
+        for batch in self._batches_of(self._scanner(wider.physical, shown, fragment_ids)):
             with lance_call(f"filter table {self.table}"):
                 kept = pa.Table.from_batches([wider.fit_batch(batch)]).filter(where)
             yield from shape.fit(kept).to_batches()
 
-    def _pushed(self, shape: Shape, where: pc.Expression | None, limit: int | None) -> LanceScanner | None:
+    def _pushed(
+        self,
+        shape: Shape,
+        where: pc.Expression | None,
+        limit: int | None,
+        fragment_ids: Collection[int] | None = None,
+    ) -> LanceScanner | None:
         """A scanner that evaluates the filter itself, or None if Lance cannot."""
         if where is not None and not lance_evaluates(where, shape.known, self.schema):
             return None
         try:
-            return self._scanner(shape.physical, where, limit=limit)
+            return self._scanner(shape.physical, where, fragment_ids, limit=limit)
         except Unsupported:
             return None
 
