@@ -65,7 +65,16 @@ class Bed:
     ) -> Result:
         checked = self.checked(source)
         bound = bind_params(checked, params or {})
-        return run_query(self.snapshot, checked, bound, now=NOW, limits=limits, backend=self.backend, embedder=embedder)
+        return run_query(
+            self.snapshot,
+            checked,
+            bound,
+            now=NOW,
+            limits=limits,
+            backend=self.backend,
+            embedder=embedder,
+            coding=self.coding,
+        )
 
     def rows(self, source: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         return self.run(source, params).rows
