@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.lang.statements import Compare, Update
 from tests.cli.conftest import SCHEMA, Cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -64,7 +65,7 @@ def test_every_call_is_documented_and_every_documented_verb_is_called() -> None:
 @pytest.mark.parametrize("verb", CALLS)
 def test_the_example_has_the_shape_of_the_output(cli: Cli, place: Path, tmp_path: Path, verb: str) -> None:
     g = og.open(place)
-    g.branch.create("x")
+    g.branch.create("x").apply([Update("Person", {"age": 3}, Compare("name", "=", "Ada"))])
     (tmp_path / "more.pg").write_text(SCHEMA.replace("age: I32?", "age: I32?\n    born: Date?"))
     (tmp_path / "bad.pg").write_text("node Person { name: Strin }\n" if verb == "lint" else "node Person{}")
     newest = g.commits(limit=1)[0].commit_id

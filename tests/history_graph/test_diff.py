@@ -84,11 +84,11 @@ def test_filters_and_counts(bed: Bed) -> None:
     assert ids(types=["Person"]) == ["Alice", "Bob", "Eve"]
     assert ids(ops=["delete"]) == ["b-c", "Bob"]
     assert ids(kinds=["node"], ops=["insert"], types=["Firm"]) == ["Acme"]
-    assert diff_stat(bed.main.diff(start)) == {
-        "edge:Knows": {"insert": 1, "update": 0, "delete": 1},
-        "node:Firm": {"insert": 1, "update": 0, "delete": 0},
-        "node:Person": {"insert": 1, "update": 1, "delete": 1},
-    }
+    assert diff_stat(bed.main.diff(start)) == [
+        {"table_key": "edge:Knows", "inserted": 1, "updated": 0, "deleted": 1},
+        {"table_key": "node:Firm", "inserted": 1, "updated": 0, "deleted": 0},
+        {"table_key": "node:Person", "inserted": 1, "updated": 1, "deleted": 1},
+    ]
 
 
 def test_the_same_row_folded_on_both_branches_is_no_change(bed: Bed) -> None:

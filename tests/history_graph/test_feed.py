@@ -188,7 +188,9 @@ def test_the_feed_rebuilds_the_graph(bed: Bed) -> None:
 def test_the_page_as_json(bed: Bed) -> None:
     document = page_json(bed.main.changes())
     assert list(document) == ["commits", "cursor", "more"]
-    assert list(document["commits"][0]) == ["commit_id", "kind", "actor", "changes"]
+    assert list(document["commits"][0]) == [
+        "commit_id", "parents", "kind", "actor", "created_at", "message", "changes",
+    ]  # fmt: skip
     assert rows(bed.main, "Person")
 
 

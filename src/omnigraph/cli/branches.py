@@ -1,16 +1,21 @@
-"""`omnigraph branch`: create, list and delete branches."""
+"""`omnigraph branch`: create, list, merge and delete branches."""
 
 from __future__ import annotations
 
+import json
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from omnigraph.cli.inputs import read_text
 from omnigraph.cli.options import (
     ActorOption,
     Address,
     FormatOption,
     GraphOption,
+    IfCommitOption,
     JsonOption,
     MessageOption,
     StorageOptions,
@@ -22,8 +27,17 @@ from omnigraph.cli.output import choose, emit_document, emit_facts, emit_rows, n
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
+    from omnigraph.history.merge import Resolution
 
-app = typer.Typer(no_args_is_help=True, help="Create, list and delete branches.")
+
+class Side(StrEnum):
+    """Whose row is taken where both branches changed it."""
+
+    OURS = "ours"
+    THEIRS = "theirs"
+
+
+app = typer.Typer(no_args_is_help=True, help="Create, list, merge and delete branches.")
 
 BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
 
@@ -64,6 +78,83 @@ def list_(
     chosen = choose(as_json, row_format)
     names = open_graph(address_of(address, graph), storage_option).branch.list()
     emit_rows({"branches": names}, [{"branch": name} for name in names], ("branch",), chosen)
+
+
+@app.command()
+def merge(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Branch whose changes are taken over.", show_default=False)
+    ],
+    address: Address = None,
+    graph: GraphOption = None,
+    into: Annotated[str, typer.Option("--into", metavar="BRANCH", help="Branch that receives them.")] = "main",
+    cell_level: Annotated[
+        bool, typer.Option("--cell-level", help="Changes of different properties of one row are no conflict.")
+    ] = False,
+    resolve: Annotated[
+        Side | None,
+        typer.Option(
+            "--resolve", metavar="SIDE", help="Settle conflicts: ours (--into) or theirs (SOURCE).", show_default=False
+        ),
+    ] = None,
+    resolve_file: Annotated[
+        Path | None,
+        typer.Option("--resolve-file", metavar="FILE", help="Settle single conflicts, as the JSON file says."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
+    delete_branch: Annotated[
+        bool, typer.Option("--delete-branch", help="Delete SOURCE afterwards, unless it has moved on.")
+    ] = False,
+    actor: ActorOption = None,
+    message: MessageOption = None,
+    client_key: Annotated[
+        str | None, typer.Option("--client-key", metavar="KEY", help="Makes it safe to repeat.")
+    ] = None,
+    if_commit: IfCommitOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Merge one branch into another, in one commit.
+
+    Exit code 3 if both changed the same thing in different ways, or if the
+    result would break a rule of the schema: then all conflicts are listed and
+    nothing is written.
+    """
+    if dry_run and delete_branch:
+        raise typer.BadParameter("--dry-run and --delete-branch contradict each other")
+    settled = _settled(resolve_file)
+    opened = open_graph(address_of(address, graph), storage_option, into, read_only=dry_run)
+    report = opened.branch.merge(
+        source,
+        cell_level=cell_level,
+        resolve=resolve.value if resolve is not None else None,
+        per_entity=settled,
+        dry_run=dry_run,
+        delete_branch=delete_branch,
+        actor=actor,
+        message=message,
+        client_key=client_key,
+        if_commit=if_commit,
+    )
+    facts = {"source": source, "into": into, **report.to_json()}
+    if as_json:
+        emit_document(facts)
+    else:
+        emit_facts({**facts, "counts": ", ".join(f"{count} {name}" for name, count in report.counts.items())})
+    if delete_branch and not report.branch_deleted:
+        note(f"Branch {source} was not deleted: it has commits that were not merged.")
+
+
+def _settled(file: Path | None) -> dict[tuple[str, str], Resolution]:
+    if file is None:
+        return {}
+    from omnigraph.errors import InvalidInput
+    from omnigraph.history.resolutions import resolutions_of
+
+    try:
+        return resolutions_of(json.loads(read_text(str(file))), str(file))
+    except ValueError as error:
+        raise InvalidInput(f"{file} is not JSON: {error}", code="bad_resolutions", file=str(file)) from error
 
 
 @app.command()

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.cli.differences import commit_changes
 from omnigraph.cli.options import (
     Address,
     AtOption,
@@ -76,3 +77,6 @@ def show(
     if document["touched"]:
         typer.echo()
         emit_rows({}, document["touched"], tuple(document["touched"][0]), RowFormat.TABLE)
+
+
+app.command("changes")(commit_changes)

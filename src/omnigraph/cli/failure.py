@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from omnigraph.errors import Conflict, InvalidInput, OmnigraphError, PreconditionFailed
+from omnigraph.errors import Conflict, InvalidInput, MergeConflict, OmnigraphError, PreconditionFailed
 
 DEBUG_VARIABLE = "OMNIGRAPH_DEBUG"
 _SHOWN_VIOLATIONS = 20
@@ -78,7 +78,9 @@ def report_defect(error: Exception, *, as_json: bool) -> ExitCode:
 
 
 def _violations(error: OmnigraphError) -> list[str]:
-    """The messages of all violations when there are several: the error's own message names the first only."""
+    """Every conflict of a merge; violations when there are several: the error's own message names the first only."""
+    if isinstance(error, MergeConflict):
+        return [f"{one['kind']}: {one['message']}" for one in error.conflicts]
     found: Sequence[Mapping[str, Any]] = error.details.get("violations", ())
     if len(found) < 2:
         return []

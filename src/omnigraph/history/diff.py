@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any, Literal
 
 from omnigraph.history.delta import changed_rows, columns_of, tables_that_differ
 from omnigraph.lang.schema.model import EntityKind, TypeDef
 from omnigraph.lang.schema.values import to_output
-from omnigraph.log.snapshot import Snapshot
+from omnigraph.log.snapshot import Snapshot, no_such_type
 from omnigraph.write.table_state import Row, RowChange
 
 Op = Literal["insert", "update", "delete"]
@@ -26,9 +27,17 @@ class Change:
     id: str
     before: dict[str, Any] | None
     after: dict[str, Any] | None
+    type_id: str = ""  # a name may have had several lives; not shown
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "op": self.op,
+            "kind": self.kind,
+            "type": self.type,
+            "id": self.id,
+            "before": self.before,
+            "after": self.after,
+        }
 
 
 def diff(
@@ -38,28 +47,55 @@ def diff(
     kinds: Collection[str] = (),
     types: Collection[str] = (),
     ops: Collection[str] = (),
+    after: tuple[str, str] | None = None,
 ) -> Iterator[Change]:
     """Changes from `old` to `new` by kind, type and id. Compaction, folds and new indexes never appear.
 
     Rows are compared by the properties that `new` has: a property that was dropped since is no change of every row.
+    `after` (type id, row id) leaves out everything up to that row. A type that neither side has is NotFound.
     """
+    wanted = _type_ids(old, new, types)
     found = (new.catalog.by_id.get(table) or old.catalog.by_id.get(table) for table in tables_that_differ(old, new))
-    for one in sorted((one for one in found if one is not None), key=lambda one: (one.kind, one.name, one.id)):
-        if (kinds and one.kind not in kinds) or (types and one.name not in types):
-            continue
-        for change in changed_rows(old, new, one.id, columns_of(new.catalog.by_id.get(one.id))).values():
-            op = op_of(change)
-            if not ops or op in ops:
-                before, after = shown(old, one.id, change.before), shown(new, one.id, change.after)
-                yield Change(op, one.kind, one.name, change.id, before, after)
+    ordered = sorted(
+        (
+            one
+            for one in found
+            if one is not None and (not kinds or one.kind in kinds) and (not types or one.id in wanted)
+        ),
+        key=lambda one: (one.kind, one.name, one.id),
+    )
+    if after is not None:
+        ordered = list(dropwhile(lambda one: one.id != after[0], ordered))
+    return (change for one in ordered for change in _changes_of(old, new, one, after) if not ops or change.op in ops)
 
 
-def diff_stat(changes: Iterator[Change]) -> dict[str, dict[str, int]]:
-    """Counts per `kind:Type` and operation."""
+def _changes_of(old: Snapshot, new: Snapshot, one: TypeDef, after: tuple[str, str] | None) -> Iterator[Change]:
+    for change in changed_rows(old, new, one.id, columns_of(new.catalog.by_id.get(one.id))).values():
+        if after is None or one.id != after[0] or change.id > after[1]:
+            images = shown(old, one.id, change.before), shown(new, one.id, change.after)
+            yield Change(op_of(change), one.kind, one.name, change.id, *images, one.id)
+
+
+def _type_ids(old: Snapshot, new: Snapshot, names: Collection[str]) -> set[str]:
+    found: set[str] = set()
+    for name in names:
+        asked = (lookup(name) for side in (old, new) for lookup in (side.catalog.node, side.catalog.edge))
+        ids = {one.id for one in asked if one is not None}
+        if not ids:
+            raise no_such_type(name, new.catalog)
+        found |= ids
+    return found
+
+
+def diff_stat(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """Counts per table and operation, in the words that commits use for what they touched."""
     counts: dict[str, Counter[str]] = {}
     for one in changes:
         counts.setdefault(f"{one.kind}:{one.type}", Counter())[one.op] += 1
-    return {table: {op: found[op] for op in ("insert", "update", "delete")} for table, found in sorted(counts.items())}
+    return [
+        {"table_key": table, "inserted": found["insert"], "updated": found["update"], "deleted": found["delete"]}
+        for table, found in counts.items()
+    ]
 
 
 def op_of(change: RowChange) -> Op:

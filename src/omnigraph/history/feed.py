@@ -158,8 +158,11 @@ def page_json(page: Page) -> dict[str, Any]:
         "commits": [
             {
                 "commit_id": one.commit.commit_id,
+                "parents": [parent.commit_id for parent in one.commit.parents],
                 "kind": one.commit.kind,
                 "actor": one.commit.actor,
+                "created_at": one.commit.created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "message": one.commit.message,
                 "changes": [change.to_json() for change in one.changes],
             }
             for one in page.commits

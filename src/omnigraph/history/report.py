@@ -8,6 +8,8 @@ from typing import Any
 
 from omnigraph.write.plan import PublishPlan, Receipt
 
+_NOTHING = {"inserted": 0, "updated": 0, "deleted": 0}
+
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
@@ -24,8 +26,9 @@ class MergeReport:
 
     @classmethod
     def of(cls, receipt: Receipt, *, branch_deleted: bool = False) -> MergeReport:
-        return cls(receipt.result["outcome"], receipt.commit_id, receipt.counts, branch_deleted=branch_deleted)
+        counts = {**_NOTHING, **receipt.counts}
+        return cls(receipt.result["outcome"], receipt.commit_id, counts, branch_deleted=branch_deleted)
 
     @classmethod
     def preview(cls, found: PublishPlan | Receipt) -> MergeReport:
-        return cls(found.result["outcome"], None, found.counts, dry_run=True)
+        return cls(found.result["outcome"], None, {**_NOTHING, **found.counts}, dry_run=True)

@@ -1,0 +1,190 @@
+"""`omnigraph diff`, `changes` and `commit changes`: what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from omnigraph.cli.options import (
+    Address,
+    BranchOption,
+    FormatOption,
+    GraphOption,
+    JsonOption,
+    StorageOptions,
+    address_of,
+    open_graph,
+)
+from omnigraph.cli.output import RowFormat, choose, emit_document, emit_rows, note
+
+if TYPE_CHECKING:
+    from omnigraph.history.diff_pages import DiffPage
+
+
+class EntityKind(StrEnum):
+    """What changed."""
+
+    NODE = "node"
+    EDGE = "edge"
+
+
+class Op(StrEnum):
+    """How it changed."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+KindOption = Annotated[
+    list[EntityKind] | None, typer.Option("--kind", metavar="KIND", help="Only node or edge.", show_default=False)
+]
+TypeOption = Annotated[
+    list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; may be repeated.")
+]
+OpOption = Annotated[
+    list[Op] | None,
+    typer.Option("--op", metavar="OP", help="Only insert, update or delete; may be repeated.", show_default=False),
+]
+StatOption = Annotated[bool, typer.Option("--stat", help="Only count the changes of each type.")]
+LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="How many changes at most; 0 for all.")]
+CursorOption = Annotated[
+    str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where the page that gave it ended.")
+]
+
+_FIELDS = ("op", "kind", "type", "id", "before", "after")
+_COLUMNS = ("op", "table_key", "id", "what")
+_COUNTS = ("table_key", "inserted", "updated", "deleted")
+_FEED_FIELDS = ("commit_id", "parents", "kind", "actor", "created_at", "message", "changes")
+_FEED_COLUMNS = ("commit_id", "actor", "op", "table_key", "id", "what")
+
+
+def diff(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A branch or a commit.", show_default=False)],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="A branch or a commit.", show_default=False)],
+    address: Address = None,
+    graph: GraphOption = None,
+    kinds: KindOption = None,
+    types: TypeOption = None,
+    ops: OpOption = None,
+    stat: StatOption = False,
+    limit: LimitOption = 1000,
+    cursor: CursorOption = None,
+    row_format: FormatOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Show what changed from one commit or branch to another.
+
+    Folds, compaction and indexes are no changes.
+    """
+    chosen = choose(as_json, row_format)
+    opened = open_graph(address_of(address, graph), storage_option)
+    bound = None if stat else limit or None
+    page = opened.diff_page(old, new, kinds=kinds or (), types=types or (), ops=ops or (), limit=bound, cursor=cursor)
+    _emit_page(page, chosen, stat=stat)
+
+
+def commit_changes(
+    commit_id: Annotated[str, typer.Argument(metavar="COMMIT", help="Id of the commit, as `commit list` shows it.")],
+    address: Address = None,
+    graph: GraphOption = None,
+    kinds: KindOption = None,
+    types: TypeOption = None,
+    ops: OpOption = None,
+    stat: StatOption = False,
+    limit: LimitOption = 1000,
+    cursor: CursorOption = None,
+    row_format: FormatOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Show what one commit changed, against its first parent."""
+    chosen = choose(as_json, row_format)
+    opened = open_graph(address_of(address, graph), storage_option)
+    bound = None if stat else limit or None
+    page = opened.commit_changes(
+        commit_id, kinds=kinds or (), types=types or (), ops=ops or (), limit=bound, cursor=cursor
+    )
+    _emit_page(page, chosen, stat=stat)
+
+
+def changes(
+    address: Address = None,
+    graph: GraphOption = None,
+    branch: BranchOption = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="CURSOR", help="A cursor, or a commit of the branch. Default: its birth."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many changes a page may hold.")] = 1000,
+    row_format: FormatOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Show the commits of a branch with their changes, oldest first.
+
+    One page, and the cursor to go on from. A commit is never cut in two: one
+    with more changes than the limit is alone in its page.
+    """
+    chosen = choose(as_json, row_format)
+    opened = open_graph(address_of(address, graph), storage_option, branch)
+    from omnigraph.history.feed import FeedLimits, page_json
+
+    document = page_json(opened.changes(since, limits=FeedLimits(changes=limit)))
+    rows = document["commits"] if chosen is not RowFormat.TABLE else list(_feed_lines(document["commits"]))
+    emit_rows(document, rows, _FEED_FIELDS if chosen is not RowFormat.TABLE else _FEED_COLUMNS, chosen)
+    if chosen is not RowFormat.JSON:
+        note(f"{'More to read' if document['more'] else 'Caught up'}: go on with --since {document['cursor']}")
+
+
+def _emit_page(page: DiffPage, chosen: RowFormat, *, stat: bool) -> None:
+    if stat:
+        from omnigraph.history.diff import diff_stat
+
+        tables = diff_stat(page.changes)
+        emit_rows({"old": page.old, "new": page.new, "tables": tables}, tables, _COUNTS, chosen)
+        return
+    document = page.to_json()
+    if chosen is RowFormat.JSON:
+        emit_document(document)
+        return
+    is_table = chosen is RowFormat.TABLE
+    rows = [_line(one) for one in document["changes"]] if is_table else document["changes"]
+    emit_rows(document, rows, _COLUMNS if is_table else _FIELDS, chosen)
+    if page.cursor is not None:
+        note(f"There is more: go on with --cursor {page.cursor}")
+
+
+def _feed_lines(commits: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
+    """One line per change; a commit without any has one too."""
+    nothing = dict.fromkeys(_COLUMNS)
+    for one in commits:
+        for line in [_line(change) for change in one["changes"]] or [nothing]:
+            yield {"commit_id": one["commit_id"], "actor": one["actor"], **line}
+
+
+def _line(change: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "op": change["op"],
+        "table_key": f"{change['kind']}:{change['type']}",
+        "id": change["id"],
+        "what": _what(change["before"], change["after"]),
+    }
+
+
+def _what(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    """An update by the properties that differ, an insert or delete by those that have a value."""
+    if before is not None and after is not None:
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        return ", ".join(f"{name}: {_short(before.get(name))} → {_short(after.get(name))}" for name in names)
+    image = after or before or {}
+    return ", ".join(f"{name}: {_short(value)}" for name, value in image.items() if name != "id" and value is not None)
+
+
+def _short(value: object) -> str:
+    text = "null" if value is None else repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
