@@ -43,6 +43,8 @@ class Config:
     """The provider that turns text into vectors for `nearest`, by name; empty refuses such queries."""
 
     idempotency_days: int = 7
+    recovery_grace: float = 900.0
+    """Seconds without a sign of life after which others may end a bulk operation. Never less than ten heartbeats."""
 
     @property
     def overlay_hard_bytes(self) -> int:

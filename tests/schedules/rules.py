@@ -265,12 +265,12 @@ def _vanished_rows_unread(patch: Patch) -> None:
 @_rule("if-commit-at-publish")
 def _precondition_once(patch: Patch) -> None:
     """H18: `if_commit` is compared when the change is prepared and not where it lands."""
-    real = publish_module._invalidates
+    real = publish_module.invalidates
 
     def invalidates(plan: PublishPlan, one: Any) -> Any:
         return real(replace(plan, options=replace(plan.options, if_commit=None)), one)
 
-    patch(publish_module, "_invalidates", invalidates)
+    patch(publish_module, "invalidates", invalidates)
 
 
 @_rule("negative-is-fresh")
@@ -370,13 +370,13 @@ def _exists_is_theirs(patch: Patch) -> None:
         return outcome_module.Refused(tuple(found)) if found else None
 
     patch(outcome_module, "_look", look)
-    patch(publish_module, "_holds", lambda *_: False)
+    patch(publish_module, "publishes", lambda *_: False)
 
 
 @_rule("op-id-once")
 def _op_ids_unread(patch: Patch) -> None:
     """H39: records in between are not asked whether they hold our operation already."""
-    patch(publish_module, "_holds", lambda *_: False)
+    patch(publish_module, "publishes", lambda *_: False)
 
 
 @_rule("key-claim")
@@ -514,7 +514,7 @@ def _gc_is_nothing(patch: Patch) -> None:
     """H35: a cleanup in between is no reason to stage again."""
     patch(
         publish_module,
-        "_invalidates",
+        "invalidates",
         lambda plan, one: footprint_module.conflict(plan.footprint, plan.base.schema, one),
     )
 
@@ -522,12 +522,12 @@ def _gc_is_nothing(patch: Patch) -> None:
 @_rule("gc-honours")
 def _gc_honours_nobody(patch: Patch) -> None:
     """H35: a cleanup's list of honoured operations is not read."""
-    real = publish_module._invalidates
+    real = publish_module.invalidates
 
     def invalidates(plan: PublishPlan, one: Any) -> Any:
         return real(plan, replace(one, gc={}) if isinstance(one, CommitRecord) and one.kind == "gc" else one)
 
-    patch(publish_module, "_invalidates", invalidates)
+    patch(publish_module, "invalidates", invalidates)
 
 
 @_rule("write-set")

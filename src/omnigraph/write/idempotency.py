@@ -61,6 +61,21 @@ def ops_row_id(stream: str, client_key: str) -> str:
     return f"{stream}:{client_key}"
 
 
+def intent_row_id(stream: str, op_id: str) -> str:
+    """Where `_ops` tells what became of a bulk operation. No client key leads here: those follow a colon."""
+    return f"{stream}/{op_id}"
+
+
+def intent_answer(snapshot: Snapshot, op_id: str) -> tuple[str, str] | None:
+    """What the log says of a bulk operation, by one point read: (op id that wrote it, commit id).
+
+    The operation's own id means that it was published; that of an audit, that it was rolled back.
+    """
+    row_id = intent_row_id(snapshot.record.stream, op_id)
+    found = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA).find([row_id], ["id", "op_id", "seq"]).to_pylist()
+    return (found[0]["op_id"], f"{snapshot.record.stream}.{found[0]['seq']}") if found else None
+
+
 def earlier_answer(snapshot: Snapshot, client_key: str) -> Mapping[str, Any] | None:
     """What this key led to, by one point read: `{commit_id, counts, result}`."""
     row_id = ops_row_id(snapshot.record.stream, client_key)
@@ -72,28 +87,42 @@ def earlier_answer(snapshot: Snapshot, client_key: str) -> Mapping[str, Any] | N
 
 
 def ops_entry(plan: PublishPlan, stream: str, seq: int, now: datetime) -> TableAction:
-    """The row that makes `plan`'s client key answerable, as part of the record at `seq`."""
-    assert plan.options.client_key is not None
+    """The rows that make `plan` answerable, by its client key and its intent, as part of the record at `seq`."""
+    key = plan.options.client_key
+    ids = [*([ops_row_id(stream, key)] if key is not None else []), *plan.answers]
     answer = json.dumps({"counts": plan.counts, "result": dict(plan.result)}, sort_keys=True)
-    row = {
-        "id": ops_row_id(stream, plan.options.client_key),
-        "op_id": plan.op_id,
-        "seq": seq,
-        "result": answer,
-        "created_at": now,
-    }
-    return TableAction(OPS_TYPE.id, OPS_SCHEMA, pa.Table.from_pylist([row], OPS_SCHEMA), inserted=1)
+    row = {"op_id": plan.op_id, "seq": seq, "result": answer, "created_at": now}
+    rows = pa.Table.from_pylist([{"id": one, **row} for one in ids], OPS_SCHEMA)
+    return TableAction(OPS_TYPE.id, OPS_SCHEMA, rows, inserted=len(ids))
 
 
 def with_key_claim(footprint: Footprint, stream: str, client_key: str) -> Footprint:
+    return with_claim(footprint, ops_row_id(stream, client_key))
+
+
+def with_intent_claim(plan: PublishPlan, op_id: str) -> PublishPlan:
+    """The plan, speaking for a bulk operation: of all plans that do, on this stream, one record is made."""
+    row_id = intent_row_id(plan.base.stream, op_id)
+    if row_id in plan.answers:
+        return plan
+    return replace(plan, footprint=with_claim(plan.footprint, row_id), answers=(*plan.answers, row_id))
+
+
+def with_claim(footprint: Footprint, row_id: str) -> Footprint:
+    """The footprint of a plan that writes this row of `_ops`, and only if nobody else has."""
     claims = FootprintBuilder()
-    claims.read_write(OPS_TYPE.id, "row", ops_row_id(stream, client_key))
+    claims.read_write(OPS_TYPE.id, "row", row_id)
     built = claims.build()
     return replace(
         footprint,
-        reads={**footprint.reads, **built.reads},
+        reads={**footprint.reads, **_joined(footprint, built)},
         writes=merge_writes([footprint.writes, built.writes]),
     )
+
+
+def _joined(one: Footprint, other: Footprint) -> dict[str, frozenset[int]]:
+    """Reads of the scopes of `other`, by either: a plan may hold several claims on `_ops`."""
+    return {scope: keys | one.reads.get(scope, frozenset()) for scope, keys in other.reads.items()}
 
 
 def _ulid_time(key: str) -> datetime | None:

@@ -57,7 +57,7 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
         for fold in plan.folds:
             _fold(draft, fold)
         _reshape(draft, plan, rid)
-        if plan.options.client_key is not None:
+        if plan.options.client_key is not None or plan.answers:
             _apply(draft, ops_entry(plan, previous.stream, seq, now), rid, seq)
     came_from = [previous.header, first.merged] if first.merged else [previous.header]
     header = Header(

@@ -144,6 +144,7 @@ class PublishPlan:
     gc: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] | None = None
     result: Mapping[str, Any] = field(default_factory=dict)
+    answers: tuple[str, ...] = ()  # rows of `_ops` that tell of this plan, besides that of its client key
 
     @property
     def counts(self) -> dict[str, int]:

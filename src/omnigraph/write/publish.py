@@ -223,7 +223,7 @@ class Publisher:
         """Why the plan cannot be published on `head`; None if it can."""
         plan, config = ticket.plan, self._backend.config
         since = _since(plan.base, head, recent, config.walk_limit)
-        landed = next((one for one in since or () if _holds(one, plan.op_id)), None)
+        landed = next((one for one in since or () if publishes(one, plan.op_id)), None)
         if landed is not None:
             return Published(landed)
         fence = fence_of(plan, head) or next((fence for one in since or () if (fence := fence_of(plan, one))), None)
@@ -233,7 +233,7 @@ class Publisher:
             return Failed(_contention(ticket.rounds))
         if since is None:
             return Stale(Hit(None, "too many commits landed in between"))
-        hit = next((hit for one in since if (hit := _invalidates(plan, one))), None)
+        hit = next((hit for one in since if (hit := invalidates(plan, one))), None)
         if hit is not None:
             return Stale(hit)
         if plan.folds and not live_folds(head, plan.folds):
@@ -290,7 +290,8 @@ def fence_of(plan: PublishPlan, record: Entry) -> OmnigraphError | None:
     return None
 
 
-def _invalidates(plan: PublishPlan, record: Entry) -> Hit | None:
+def invalidates(plan: PublishPlan, record: Entry) -> Hit | None:
+    """Why `plan`, made before `record`, does not hold after it; None if it does."""
     if isinstance(record, CommitRecord) and record.kind == "gc":
         honoured = plan.op_id in (record.gc or {}).get("honours", ())
         # What was staged before the fence may have been swept by now; inline changes name no file.
@@ -324,7 +325,8 @@ def _trimmed(plan: PublishPlan, head: CommitRecord) -> PublishPlan:
     return replace(plan, folds=live_folds(head, plan.folds)) if plan.folds else plan
 
 
-def _holds(record: Entry, op_id: str) -> bool:
+def publishes(record: Entry, op_id: str) -> bool:
+    """Whether the operation is part of the record."""
     return any(member.op_id == op_id for member in record.header.members)
 
 

@@ -23,8 +23,8 @@ def rides_inline(actions: Sequence[TableAction], config: Config) -> bool:
 
 
 def stage_actions(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
-    """The same actions with a table version each, all tables at once."""
-    return tuple(backend.in_parallel(lambda one: _stage(backend, on, one), actions))
+    """The same actions with a table version each, all tables at once; those that were staged elsewhere have one."""
+    return tuple(backend.in_parallel(lambda one: one if one.move else _stage(backend, on, one), actions))
 
 
 def restage_moved(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:

@@ -8,7 +8,7 @@ after the store has said that no newer record exists.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from omnigraph.errors import (
     Conflict,
@@ -44,6 +44,14 @@ class Operation(Protocol):
 
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
         """The plan, or a receipt without commit if there is nothing to do. Raises typed errors. No effects."""
+
+
+@runtime_checkable
+class Confirming(Protocol):
+    """An operation that leaves its staged plan behind before it is published, so that its work outlives it."""
+
+    def confirm(self, plan: PublishPlan) -> PublishPlan:
+        """The plan to publish. Raises if somebody has ended the operation meanwhile."""
 
 
 class Prepared:
@@ -129,7 +137,9 @@ class Writer:
             return prepared if prepared.replayed or self._holds_now(head, attempts) else None
         attempts.confirmed = None
         plan = self._staged(prepared, attempts)
-        outcome = self._published(plan, attempts)
+        if isinstance(operation, Confirming):
+            plan = operation.confirm(plan)
+        outcome = _publish(self._backend, self._publisher, plan, attempts)
         if isinstance(outcome, Failed):
             raise outcome.error
         if isinstance(outcome, Published):
@@ -178,25 +188,13 @@ class Writer:
         if plan.catalog is not None:
             create_object(self._backend, schema_key(plan.catalog.hash), plan.catalog.encode())
             self._catalogs.remember(plan.catalog)
-        if not plan.actions or rides_inline(plan.actions, self._backend.config):
+        elsewhere = any(one.move is not None for one in plan.actions)
+        if not plan.actions or (not elsewhere and rides_inline(plan.actions, self._backend.config)):
             return plan
         attempts.staged = True
         plan = replace(plan, actions=stage_actions(self._backend, plan.base, plan.actions))
         self._backend.pauses.reach("write.staged")
         return plan
-
-    def _published(self, plan: PublishPlan, attempts: _Attempts) -> Outcome:
-        """Publish, re-committing staged files as long as only pins moved."""
-        while True:
-            outcome = self._publisher.publish(plan, attempts.deadline_to_publish())
-            if not isinstance(outcome, Moved):
-                return outcome
-            if any(one.rewrites_columns for one in plan.actions):
-                return Stale(Hit(outcome.table, "a fold or compaction moved the table"))
-            attempts.count(table_work=True)
-            actions = restage_moved(self._backend, outcome.tested, plan.actions)
-            plan = replace(plan, base=outcome.tested, actions=actions)
-            self._backend.pauses.reach("write.restaged")
 
     def _decide_stale(self, hit: Hit, options: WriteOptions, base: CommitRecord) -> None:
         """Raise if the caller wanted to decide; return to run the operation again.
@@ -228,6 +226,27 @@ class Writer:
             self._folder.fold(holder)
         except OmnigraphError:
             return
+
+
+def publish_staged(backend: Backend, publisher: Publisher, plan: PublishPlan) -> Outcome:
+    """Publish a plan that was prepared and staged before, perhaps by another process. Raises Contention."""
+    attempts = _Attempts(backend)
+    attempts.staged = True
+    return _publish(backend, publisher, plan, attempts)
+
+
+def _publish(backend: Backend, publisher: Publisher, plan: PublishPlan, attempts: _Attempts) -> Outcome:
+    """Publish, re-committing staged files as long as only pins moved."""
+    while True:
+        outcome = publisher.publish(plan, attempts.deadline_to_publish())
+        if not isinstance(outcome, Moved):
+            return outcome
+        if any(one.rewrites_columns for one in plan.actions):
+            return Stale(Hit(outcome.table, "a fold or compaction moved the table"))
+        attempts.count(table_work=True)
+        actions = restage_moved(backend, outcome.tested, plan.actions)
+        plan = replace(plan, base=outcome.tested, actions=actions)
+        backend.pauses.reach("write.restaged")
 
 
 class _Attempts:
