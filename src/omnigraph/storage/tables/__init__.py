@@ -5,6 +5,7 @@ record does. Lance checks nothing when it makes one (no conflict, no key), so ex
 (`TableStore.commit`), it takes a pinned handle, and everything it applies was computed against that very pin.
 """
 
+from omnigraph.storage.tables.bulk import BulkTables, Removal, TablePlace, aligned, delete_at, split_addresses
 from omnigraph.storage.tables.difference import candidate_ids
 from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, plan_index
 from omnigraph.storage.tables.io_stats import IoStats
@@ -14,19 +15,25 @@ from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDel
 from omnigraph.storage.tables.store import TableStore
 
 __all__ = [
+    "BulkTables",
     "IndexInfo",
     "IndexPlan",
     "IndexSpec",
     "IoStats",
     "PinnedTable",
+    "Removal",
     "RewriteOptions",
     "StagedTable",
     "StagedVersion",
     "TableDelta",
+    "TablePlace",
     "TableStore",
+    "aligned",
     "candidate_ids",
+    "delete_at",
     "plan_index",
     "plan_rewrite",
     "rewrite_groups",
     "run_rewrite",
+    "split_addresses",
 ]

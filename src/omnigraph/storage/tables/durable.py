@@ -12,7 +12,7 @@ class Durable:
     """fsync of files below one directory, and of every directory whose entries they need."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._anchored: set[Path] = set()
         self._lock = threading.Lock()
 
@@ -31,7 +31,7 @@ class Durable:
             self._sync_folder(folder)
 
     def _expand(self, name: str) -> Iterable[Path]:
-        path = self._root / name
+        path = self.root / name
         if not name.endswith("/"):
             return [path]
         return [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else []
@@ -40,7 +40,7 @@ class Durable:
         _fsync(folder)
         with self._lock:
             known = folder in self._anchored
-        if known or folder == self._root:
+        if known or folder == self.root:
             return
         self._sync_folder(folder.parent)
         with self._lock:

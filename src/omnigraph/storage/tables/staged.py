@@ -37,6 +37,7 @@ class StagedTable:
 
     `fragments` carry field ids counted from zero over `schema`; the commit gives them those of its base.
     `touched` are fragments of the base with a grown deletion file, `emptied` those that lose their last row.
+    `version` is set if the change is a detached version already (`bulk.py`), which then says what is removed.
     """
 
     table: str
@@ -51,6 +52,7 @@ class StagedTable:
     bytes_written: int
     rows_removed: int
     adds_columns: bool
+    version: str | None = None
     written_ids: pa.Array | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -77,6 +79,7 @@ class StagedTable:
             "bytes_written": self.bytes_written,
             "rows_removed": self.rows_removed,
             "adds_columns": self.adds_columns,
+            "version": self.version,
         }
 
     @classmethod
@@ -94,6 +97,7 @@ class StagedTable:
             bytes_written=raw["bytes_written"],
             rows_removed=raw["rows_removed"],
             adds_columns=raw["adds_columns"],
+            version=raw.get("version"),
         )
 
 

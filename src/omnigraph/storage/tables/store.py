@@ -24,6 +24,7 @@ from omnigraph.storage.tables.building import (
     operations_of,
     unchanged_fragments,
 )
+from omnigraph.storage.tables.bulk import BulkTables, TablePlace, aligned
 from omnigraph.storage.tables.columns import reshaped
 from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
@@ -115,6 +116,24 @@ class TableStore:
             )
         return self._keep(PinnedTable(table, dataset, self._ids))
 
+    @property
+    def place(self) -> TablePlace:
+        """What another process needs to work on the same tables."""
+        root = str(self._durable.root) if self._durable is not None else None
+        return TablePlace(self._address, tuple(sorted((self._options or {}).items())), root)
+
+    @property
+    def bulk(self) -> BulkTables:
+        """Changes that other processes have written."""
+        return BulkTables(self)
+
+    def write_rows(self, table: str, rows: pa.Table, *, max_rows_per_file: int = _ROWS_PER_FILE) -> list[str]:
+        """Data files of a table that was born, durable and named by nobody; their descriptions."""
+        written = self._fragments(table, self._uri(table), aligned(rows), max_rows_per_file)
+        if self._durable is not None:
+            self._durable.sync(f"tables/{table}/{name}" for one in written for name in fragment_files(one))
+        return [dumped(one) for one in written]
+
     def fresh(self) -> TableStore:
         """The same tables with nothing in memory, for reading: what it answers, the store has just said."""
         return TableStore(self._address, self._options, fsync=False)
@@ -159,6 +178,8 @@ class TableStore:
         Deletion files are written anew for every fragment that differs from the old base, so that no other
         writer's removals are lost. `present_ids` is the hint of `TableDelta`, about the new base.
         """
+        if staged.version is not None:
+            return BulkTables(self).restage(staged, base)
         if staged.overwrite:
             return replace(staged, base_version=base.version, rows_removed=base.rows)
         old = self._cached(staged.table, staged.base_version)
@@ -254,8 +275,9 @@ class TableStore:
             raise AssertionError(f"staged for {staged.table}@{staged.base_version}, committed on {base}")
         if staged.is_empty:
             return base
-        if isinstance(staged, StagedVersion):
+        if staged.version is not None:
             return self.open(staged.table, staged.version)
+        assert isinstance(staged, StagedTable)
         made = base
         for operation in operations_of(base, staged):
             made = self._commit(base.table, made, operation, staged.files(), built_on=base.version)
@@ -355,17 +377,24 @@ class TableStore:
         )
 
     def _write(self, base: PinnedTable, rows: pa.Table | pa.RecordBatchReader | None) -> list[FragmentMetadata]:
+        return self._fragments(base.table, base.lance(), rows) if rows is not None else []
+
+    def _fragments(
+        self,
+        table: str,
+        target: lance.LanceDataset | str,
+        rows: pa.Table | pa.RecordBatchReader,
+        max_rows: int = _ROWS_PER_FILE,
+    ) -> list[FragmentMetadata]:
         """Data files with field ids of their own, so that they fit any base; mode 'overwrite' means just that."""
-        if rows is None:
-            return []
         from lance.fragment import write_fragments
 
-        with lance_call(f"stage rows of table {base.table}"):
+        with lance_call(f"stage rows of table {table}"):
             written: list[FragmentMetadata] = write_fragments(
                 rows,
-                base.lance(),
+                target,
                 mode="overwrite",
-                max_rows_per_file=_ROWS_PER_FILE,
+                max_rows_per_file=max_rows,
                 max_bytes_per_file=_BYTES_PER_FILE,
                 data_storage_version=_FILE_FORMAT,
                 storage_options=self._options,
