@@ -209,8 +209,10 @@ class Site:
         except BranchExists:
             self._bury_if_closed(name)
             entry = self.registry.create(name, stream)
-        try:
+        with suppress(Unavailable, Forbidden):
             return entry, looked.result()
+        try:  # The branch is there already, so one answer that failed is worth a second look.
+            return entry, self.records(source.stream).get(source.seq)
         except (Unavailable, Forbidden) as error:
             raise Unknown(
                 f"branch {name!r} was created, but whether its source is still retained could not be read",
