@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.lang.query.bind import bind_params
-from omnigraph.lang.schema.model import Catalog, TypeDef
-from omnigraph.lang.statements import Condition
+from omnigraph.lang.schema.model import Catalog, Scalar, TypeDef
+from omnigraph.lang.statements import Compare, Condition
 from omnigraph.log.history import first_parents
 from omnigraph.log.record import Header
 from omnigraph.log.snapshot import Snapshot, no_such_type
@@ -74,6 +75,16 @@ class Table:
 
     def count(self) -> int:
         return self._snapshot.view(self._type).count()
+
+    def _blob(self, row_id: str, name: str) -> pa.Table:
+        prop = column_of(self._named, name)
+        if prop.type.scalar is not Scalar.BLOB:
+            raise InvalidInput(
+                f"`{name}` of {self._type.name} is a {prop.type}, not a Blob",
+                code="not_a_blob",
+                advice="Ask for it by a query",
+            )
+        return self.to_arrow([name], Compare("id", "=", row_id))
 
 
 class GraphView:
@@ -158,6 +169,20 @@ class GraphView:
                 found = table_coverage(self._snapshot, self.catalog.by_id[table["table_id"]])
                 table["indexes"] = [asdict(one) for one in found]
         return {"graph_id": self._site.stamp.graph_id, "internal_schema": INTERNAL_SCHEMA, **described}
+
+    def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
+        """The bytes of one Blob property of one entity; None if it has none."""
+        found = self.table(type_name)._blob(row_id, name)
+        if found.num_rows == 0:
+            raise NotFound(
+                f"{type_name} has no row with id {row_id!r}",
+                code="no_such_entity",
+                advice="Name an entity of this commit",
+                type=type_name,
+                id=row_id,
+            )
+        value: bytes | None = found.column(0)[0].as_py()
+        return value
 
     def commits(
         self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None

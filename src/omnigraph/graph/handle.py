@@ -107,6 +107,10 @@ class Graph:
         """Run a reading query on the branch as it is now; the result names the commit it was read from."""
         return self.view().query(source, params, name=name, limits=limits)
 
+    def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
+        """The bytes of one Blob property of one entity, on the branch as it is now."""
+        return self.view().blob(type_name, row_id, name)
+
     def apply(
         self,
         statements: Sequence[Statement],
