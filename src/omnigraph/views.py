@@ -22,6 +22,8 @@ from omnigraph.upkeep.indexes import table_coverage
 from omnigraph.write.site import Site
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from omnigraph.engine.explain import Explanation
     from omnigraph.engine.limits import QueryLimits
     from omnigraph.engine.result import Result
@@ -76,6 +78,30 @@ class Table:
     def count(self) -> int:
         return self._snapshot.view(self._type).count()
 
+    def spark(
+        self,
+        session: SparkSession | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Condition | str | None = None,
+    ) -> DataFrame:
+        """The same rows as a pinned Spark frame; `where` may be text such as `age > 30`."""
+        from omnigraph.spark.source import read_frame
+        from omnigraph.spark.where import parse_where, renamed
+
+        names = list(columns) if columns is not None else [*_system_names(self._type), *self._type.by_name]
+        own = [self._own_name(name) for name in names]
+        condition = parse_where(where) if isinstance(where, str) else where
+        if condition is not None:
+            condition = renamed(condition, self._own_name)
+        frame = read_frame(self._snapshot, self._type, session, columns=own, where=condition)
+        return frame if own == names else frame.toDF(*names)
+
+    def _own_name(self, name: str) -> str:
+        """The name that this commit has for a column."""
+        found = self._type.by_id.get(column_of(self._named, name).id)
+        return found.name if found is not None else name
+
     def _blob(self, row_id: str, name: str) -> pa.Table:
         prop = column_of(self._named, name)
         if prop.type.scalar is not Scalar.BLOB:
@@ -118,6 +144,23 @@ class GraphView:
         if known is None:
             raise no_such_type(name, self._snapshot.catalog)
         return Table(self._snapshot, known, self._names.by_id.get(known.id))
+
+    def spark(
+        self,
+        name: str,
+        spark: SparkSession | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Condition | str | None = None,
+    ) -> DataFrame:
+        """A type as a Spark frame, pinned to this commit; columns and rows are chosen before Spark sees them."""
+        return self.table(name).spark(spark, columns=columns, where=where)
+
+    def spark_views(self, spark: SparkSession | None = None) -> dict[str, str]:
+        """Temporary views of all types for Spark SQL, all of this commit: view name → table key."""
+        from omnigraph.spark.source import create_views
+
+        return create_views(self._snapshot, spark)
 
     def query(
         self,

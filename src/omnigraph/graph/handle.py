@@ -14,7 +14,7 @@ from omnigraph.history.diff_pages import PAGE_LIMIT, DiffCursor, DiffPage, page_
 from omnigraph.history.feed import Feed, FeedLimits, Page
 from omnigraph.lang.query.script import MutationScript, pick_query
 from omnigraph.lang.schema.model import Catalog
-from omnigraph.lang.statements import Overwrite, Statement
+from omnigraph.lang.statements import Condition, Overwrite, Statement
 from omnigraph.log.record import CommitRecord, parse_commit_id
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.transactions import GraphTransaction
@@ -32,6 +32,8 @@ from omnigraph.write.plan import Receipt, WriteOptions
 from omnigraph.write.site import Branch, Site
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from omnigraph.engine.limits import QueryLimits
     from omnigraph.engine.result import Result
 
@@ -95,6 +97,21 @@ class Graph:
 
     def table(self, name: str) -> Table:
         return self.view().table(name)
+
+    def spark(
+        self,
+        name: str,
+        spark: SparkSession | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Condition | str | None = None,
+    ) -> DataFrame:
+        """A type as a Spark frame, pinned to the branch as it is now."""
+        return self.view().spark(name, spark, columns=columns, where=where)
+
+    def spark_views(self, spark: SparkSession | None = None) -> dict[str, str]:
+        """Temporary views of all types for Spark SQL, all of one commit: view name → table key."""
+        return self.view().spark_views(spark)
 
     def query(
         self,
