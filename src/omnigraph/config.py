@@ -39,6 +39,12 @@ class Config:
     """A plan further behind than this is prepared anew instead of being tested record by record."""
 
     group_max_members: int = 256
+    pressure_wait_fragments: int = 200
+    """Small fragments of one table from which on small writers have to wait."""
+
+    pressure_stop_fragments: int = 1000
+    """Small fragments of one table from which on small writers are refused until optimize has run."""
+
     embedding: str = ""
     """The provider that turns text into vectors for `nearest`, by name; empty refuses such queries."""
 

@@ -28,7 +28,7 @@ def _ages(place: Path) -> dict[str, int | None]:
 def test_from_the_command_line(cli: Cli, place: Path) -> None:
     words = ("-e", ADD, "-p", "n=Eve", "-p", "age=36", "--actor", "eve", "-m", "why not", "--json")
     found = cli("mutate", place, *words).json()
-    assert list(found) == ["branch", "commit_id", "counts", "replayed", "attempts"]
+    assert list(found) == ["branch", "commit_id", "counts", "replayed", "attempts", "waited_s"]
     newest = og.open(place).commits(limit=1)[0]
     assert (newest.commit_id, newest.actor, newest.message) == (found["commit_id"], "eve", "why not")
     assert (found["branch"], found["counts"]) == ("main", {"inserted": 1, "updated": 0, "deleted": 0})

@@ -29,7 +29,7 @@ from omnigraph.cli.options import (
     address_of,
     open_graph,
 )
-from omnigraph.cli.output import emit_document, emit_facts
+from omnigraph.cli.output import emit_document, emit_facts, note
 
 if TYPE_CHECKING:
     from omnigraph.write.plan import Receipt
@@ -111,8 +111,13 @@ def _emit(receipt: Receipt, branch: str, as_json: bool) -> None:
                 "counts": dict(receipt.counts),
                 "replayed": receipt.replayed,
                 "attempts": receipt.attempts,
+                "waited_s": receipt.waited_s,
             }
         )
         return
+    if receipt.waited_s:
+        note(
+            f"The write waited {receipt.waited_s:.1f} s: there are many small fragments. Run `omnigraph optimize`."
+        )
     place = receipt.commit_id or "none, nothing matched"
     emit_facts({"commit_id": f"{place} (done before)" if receipt.replayed else place, **receipt.counts})

@@ -80,11 +80,17 @@ class TableAction:
     present_ids: tuple[str, ...] | None = None  # ids of this action that the pin is known to hold; None: look
     never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
     move: StagedMove | None = None  # set once staged; None rides inline
+    adopted: OverlayTable | None = None  # by a merge: `move` is the source's own version, and these its entries
 
     @property
     def rewrites_columns(self) -> bool:
         """Staged column by column on one very version; it cannot be carried over to another."""
         return bool(self.fills or self.casts)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it fits one very version only: if that moves, the change must be prepared again."""
+        return self.rewrites_columns or self.adopted is not None
 
     @property
     def kind(self) -> EntityKind:
@@ -174,3 +180,4 @@ class Receipt:
     result: Mapping[str, Any] = field(default_factory=dict)
     replayed: bool = False
     attempts: int = 1
+    waited_s: float = 0.0  # spent waiting because the graph needs to be optimized

@@ -27,8 +27,10 @@ from omnigraph.storage.backend import Backend
 from omnigraph.write.birth import create_object
 from omnigraph.write.fold import Folder, must_fold_first
 from omnigraph.write.footprint import Hit
-from omnigraph.write.idempotency import check_client_key, earlier_answer, with_key_claim
+from omnigraph.write.idempotency import check_client_key, earlier_answer, intent_answer, with_key_claim
+from omnigraph.write.intents import IntentEnded
 from omnigraph.write.plan import PublishPlan, Receipt, WriteOptions, WriteTxn
+from omnigraph.write.pressure import pressure_wait_s
 from omnigraph.write.publish import Failed, Moved, Outcome, Published, Publisher, Stale, fence_of
 from omnigraph.write.stage import restage_moved, rides_inline, stage_actions
 
@@ -136,9 +138,13 @@ class Writer:
         if isinstance(prepared, Receipt):
             return prepared if prepared.replayed or self._holds_now(head, attempts) else None
         attempts.confirmed = None
+        self._wait_under_pressure(prepared, head, attempts)
         plan = self._staged(prepared, attempts)
         if isinstance(operation, Confirming):
             plan = operation.confirm(plan)
+            known = intent_answer(self._snapshot(plan.base), plan.op_id) if plan.answers else None
+            if known is not None:
+                return _ended_elsewhere(plan, *known)
         outcome = _publish(self._backend, self._publisher, plan, attempts)
         if isinstance(outcome, Failed):
             raise outcome.error
@@ -147,6 +153,14 @@ class Writer:
             return _receipt(plan, outcome.record, attempts)
         assert isinstance(outcome, Stale)
         return outcome
+
+    def _wait_under_pressure(self, plan: PublishPlan, head: CommitRecord, attempts: _Attempts) -> None:
+        """Small writes wait, once, on tables that optimize should look after; bulk work makes no small fragments."""
+        if plan.kind != "mutate" or attempts.waited_s:
+            return
+        attempts.waited_s = pressure_wait_s(head, (one.table for one in plan.actions), self._backend.config)
+        if attempts.waited_s:
+            self._backend.clock.sleep(attempts.waited_s)
 
     def _holds_now(self, head: CommitRecord, attempts: _Attempts) -> bool:
         """Whether `head` was the newest record at some moment since the call began.
@@ -188,8 +202,9 @@ class Writer:
         if plan.catalog is not None:
             create_object(self._backend, schema_key(plan.catalog.hash), plan.catalog.encode())
             self._catalogs.remember(plan.catalog)
-        elsewhere = any(one.move is not None for one in plan.actions)
-        if not plan.actions or (not elsewhere and rides_inline(plan.actions, self._backend.config)):
+        elsewhere = any(one.move is not None and one.adopted is None for one in plan.actions)
+        own = [one for one in plan.actions if one.adopted is None]
+        if not own or (not elsewhere and rides_inline(own, self._backend.config)):
             return plan
         attempts.staged = True
         plan = replace(plan, actions=stage_actions(self._backend, plan.base, plan.actions))
@@ -241,7 +256,7 @@ def _publish(backend: Backend, publisher: Publisher, plan: PublishPlan, attempts
         outcome = publisher.publish(plan, attempts.deadline_to_publish())
         if not isinstance(outcome, Moved):
             return outcome
-        if any(one.rewrites_columns for one in plan.actions):
+        if any(one.is_bound for one in plan.actions):
             return Stale(Hit(outcome.table, "a fold or compaction moved the table"))
         attempts.count(table_work=True)
         actions = restage_moved(backend, outcome.tested, plan.actions)
@@ -259,6 +274,7 @@ class _Attempts:
         self.made = 1
         self.with_tables = 0
         self.staged = False
+        self.waited_s = 0.0
         self.confirmed: CommitRecord | None = None  # known to have been the newest record since the call began
 
     def deadline_to_publish(self) -> float:
@@ -302,4 +318,16 @@ def _read_set_changed(hit: Hit, catalogs: Catalogs, base: CommitRecord, head: Co
 
 
 def _receipt(plan: PublishPlan, record: Entry, attempts: _Attempts) -> Receipt:
-    return Receipt(record.commit_id, plan.counts, plan.result, attempts=attempts.made)
+    return Receipt(record.commit_id, plan.counts, plan.result, attempts=attempts.made, waited_s=attempts.waited_s)
+
+
+def _ended_elsewhere(plan: PublishPlan, writer: str, commit_id: str) -> Receipt:
+    """The answer for an operation that others have ended: published in its name, or rolled back."""
+    if writer == plan.op_id:
+        return Receipt(commit_id, plan.counts, plan.result, replayed=True)
+    raise IntentEnded(
+        f"the operation was rolled back by recovery in commit {commit_id}; nothing of it is visible",
+        advice="Run it again; if it was merely slow, raise OMNIGRAPH_RECOVERY_GRACE",
+        op_id=plan.op_id,
+        commit_id=commit_id,
+    )
