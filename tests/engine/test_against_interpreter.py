@@ -20,7 +20,7 @@ from tests.engine.bed import Bed, make_bed, with_overlay_folded
 from tests.engine.generate import World, queries, worlds
 
 QUERIES_PER_GRAPH = 6
-CODINGS: tuple[Coding, ...] = ("ids", "codes")
+CODINGS: tuple[Coding, ...] = ("ids", "codes", "arrays")
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 

@@ -31,7 +31,7 @@ from tests.engine.graphs import GOLDEN, GRAPHS
 UPDATING = os.environ.get("OMNIGRAPH_GOLDEN") == "update"
 _SEPARATOR = "\n=====\n"
 _PART = "\n-----\n"
-CODINGS: tuple[Coding, ...] = ("ids", "codes")
+CODINGS: tuple[Coding, ...] = ("ids", "codes", "arrays")
 
 
 class Embedder(HashEmbedder):

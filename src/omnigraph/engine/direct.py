@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.expand import columns_of
+from omnigraph.engine.leaves import Step
 from omnigraph.engine.pushdown import Given, exact_ids
 from omnigraph.lang.query import checked as c
 from omnigraph.log.snapshot import Snapshot
@@ -18,7 +19,15 @@ from omnigraph.plan.facts import point_column, shown_columns
 Outputs = tuple[tuple[str, ...], ...]
 
 
-def looked_up(plan: n.Plan, outputs: Outputs, snapshot: Snapshot, given: Given) -> pa.Table | None:
+@dataclass(frozen=True)
+class LookedUp:
+    """A flat result, and how its rows were found."""
+
+    flat: pa.Table
+    steps: tuple[Step, ...]
+
+
+def looked_up(plan: n.Plan, outputs: Outputs, snapshot: Snapshot, given: Given) -> LookedUp | None:
     """The flat result of a plan of one of these shapes; None for all others.
 
     The one condition of such a plan names a row by its id or key, so that finding the row is the whole of it.
@@ -30,8 +39,9 @@ def looked_up(plan: n.Plan, outputs: Outputs, snapshot: Snapshot, given: Given) 
 class _Lookup:
     snapshot: Snapshot
     given: Given
+    steps: list[Step] = field(default_factory=list)
 
-    def run(self, plan: n.Plan, outputs: Outputs) -> pa.Table | None:
+    def run(self, plan: n.Plan, outputs: Outputs) -> LookedUp | None:
         skip, take, ordered = 0, None, False
         while isinstance(plan, (n.Limit, n.Sort, n.TopK)):
             ordered = ordered or not isinstance(plan, n.Limit)
@@ -47,7 +57,8 @@ class _Lookup:
         if rows is None:
             return None
         flat = self._flat(plan, outputs, rows)
-        return flat.slice(skip, take) if take is not None else flat.slice(skip)
+        flat = flat.slice(skip, take) if take is not None else flat.slice(skip)
+        return LookedUp(flat, tuple(self.steps))
 
     def _rows(self, plan: n.Plan, *, ordered: bool) -> Mapping[str, pa.Table] | None:
         """The rows of each variable, side by side. At most one row of a single scan: its order is no question."""
@@ -73,7 +84,9 @@ class _Lookup:
         ids = exact_ids(one, scan.where, self.given)
         if ids is None:
             return None
-        return self.snapshot.view(one).find(ids, list(dict.fromkeys(("id", *scan.columns))))
+        found = self.snapshot.view(one).find(ids, list(dict.fromkeys(("id", *scan.columns))))
+        self.steps.append(Step(scan, "lookup by id", found.num_rows))
+        return found
 
     def _neighbours(self, start: n.Scan, hop: n.Pairs, far: n.Scan | None) -> Mapping[str, pa.Table] | None:
         row = self._point(start)
@@ -87,12 +100,14 @@ class _Lookup:
             parts.append(view.find_by(column, row["id"].to_pylist(), [column, other])[other])
         ends = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.utf8()).unique()
         name = hop.right if hop.left == start.var else hop.left
+        self.steps.append(Step(hop, f"lookup by {' and '.join(columns_of(hop, start.var))}", len(ends)))
         if far is None:
             found = pa.table({"id": ends})
         else:
             one = self.snapshot.catalog.by_id[far.type.type_id]
             columns = list(dict.fromkeys(("id", *far.columns)))
             found = self.snapshot.view(one).find(ends.to_pylist(), columns)
+            self.steps.append(Step(far, f"lookup of {len(ends)} known ids", found.num_rows))
         # One start for all neighbours; without a start there are none.
         places = pc.multiply(pa.array(range(found.num_rows), pa.int64()), 0)
         return {start.var: row.take(places), name: found}

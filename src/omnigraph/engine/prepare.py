@@ -17,6 +17,7 @@ from omnigraph.plan.build import build
 from omnigraph.plan.facts import Facts
 from omnigraph.plan.rules import optimise
 from omnigraph.plan.sql import Statement, to_sql
+from omnigraph.plan.tree import JoinTree, join_tree
 
 _KEPT = 256
 
@@ -28,6 +29,7 @@ class Prepared:
     plan: n.Plan
     statement: Statement
     sql: str
+    tree: JoinTree | None
 
     @property
     def leaves(self) -> tuple[n.Leaf, ...]:
@@ -76,7 +78,7 @@ def prepare(checked: c.CheckedQuery, facts: Facts) -> Prepared:
             return found[0]
     plan = optimise(build(checked.body), facts)
     statement = to_sql(plan, facts.catalog)
-    made = Prepared(plan, statement, statement.text())
+    made = Prepared(plan, statement, statement.text(), join_tree(plan, facts.catalog))
     with _LOCK:
         _CACHE[key] = (made, checked)
         while len(_CACHE) > _KEPT:

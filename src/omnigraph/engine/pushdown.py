@@ -7,6 +7,7 @@ Floats are left out, because Lance, Arrow and DuckDB disagree on NaN and -0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import reduce
 from operator import and_, or_
 from typing import Any
@@ -47,10 +48,10 @@ def _filter(condition: Condition, given: Given) -> pc.Expression | None:
 
 
 def _comparison(one: c.Compare, given: Given) -> pc.Expression | None:
-    sides = _sides(one)
-    if sides is None:
+    named = sides(one)
+    if named is None:
         return None
-    prop, op, value = sides
+    prop, op, value = named
     kind = prop.type
     if kind.is_list or kind.vector_size is not None or kind.scalar in FLOATS or kind.scalar is Scalar.BLOB:
         return None
@@ -58,9 +59,9 @@ def _comparison(one: c.Compare, given: Given) -> pc.Expression | None:
     if meant is None:
         return None
     if op == "in":
-        fitting = [item for item in meant if _fits(kind, item)]
+        fitting = [item for item in meant if fits(kind, item)]
         return field.isin(pa.array(fitting, arrow_type(kind)))
-    if op not in _MIRRORED or not _fits(kind, meant):
+    if op not in _MIRRORED or not fits(kind, meant):
         return None
     literal = pc.scalar(pa.scalar(meant, arrow_type(kind)))
     compared: dict[str, Callable[[], pc.Expression]] = {
@@ -74,7 +75,7 @@ def _comparison(one: c.Compare, given: Given) -> pc.Expression | None:
     return compared[op]()
 
 
-def _sides(one: c.Compare) -> tuple[c.Prop, str, c.Value] | None:
+def sides(one: c.Compare) -> tuple[c.Prop, str, c.Value] | None:
     """A column on the left and a value on the right."""
     values = (c.Const, c.Param, c.Now)
     if isinstance(one.left, c.Prop) and isinstance(one.right, values):
@@ -84,7 +85,7 @@ def _sides(one: c.Compare) -> tuple[c.Prop, str, c.Value] | None:
     return None
 
 
-def _fits(kind: PropType, value: Any) -> bool:
+def fits(kind: PropType, value: Any) -> bool:
     """Whether the column could hold the value; a number out of its range is compared by the engine."""
     if kind.scalar in INTEGER_BOUNDS:
         low, high = INTEGER_BOUNDS[kind.scalar]
@@ -99,16 +100,16 @@ def exact_ids(one: TypeDef, conditions: Iterable[Condition], given: Given) -> li
     """The only ids that can match, if the conditions name them by `id` or by the whole key; None if they do not."""
     named: dict[str, Any] = {}
     for condition in conditions:
-        sides = _sides(condition) if isinstance(condition, c.Compare) else None
-        if sides is None or sides[1] not in ("=", "in"):
+        found = sides(condition) if isinstance(condition, c.Compare) else None
+        if found is None or found[1] not in ("=", "in"):
             continue
-        prop, op, value = sides
+        prop, op, value = found
         meant = given(value)
         if prop.column == "id" or one.key == (prop.column,):
             items = [] if meant is None else meant if op == "in" else [meant]
             ids = [_id_text(one, prop.column, item) for item in items]
             if None not in ids:
-                return [found for found in ids if found is not None]
+                return [text for text in ids if text is not None]
         if op == "=" and prop.column in one.key and _id_text(one, prop.column, meant) is not None:
             named[prop.column] = meant
     if len(one.key) > 1 and set(one.key) <= set(named):
@@ -121,13 +122,15 @@ def _id_text(one: TypeDef, column: str, value: Any) -> str | None:
     if column == "id":
         return value if isinstance(value, str) else None
     prop = one.by_id[column]
-    if value is None or prop.type.scalar in FLOATS or not _fits(prop.type, value):
+    if value is None or prop.type.scalar in FLOATS or not fits(prop.type, value):
         return None
     return canonical_text(prop, value)
 
 
-def values_of(bound: Mapping[str, Any], now: Any) -> Given:
+def values_of(bound: Mapping[str, Any], now: datetime) -> Given:
     """How the literals, parameters and now() of one run are read."""
+    # Moments are stored in milliseconds: storage would cut `now` where the statement does not.
+    instant = now.replace(microsecond=now.microsecond // 1000 * 1000)
 
     def given(value: c.Value) -> Any:
         match value:
@@ -136,7 +139,7 @@ def values_of(bound: Mapping[str, Any], now: Any) -> Given:
             case c.Param():
                 return bound[value.slot]
             case c.Now():
-                return now
+                return instant
             case c.ListOf():
                 return [given(one) for one in value.items]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -13,15 +14,18 @@ from omnigraph.engine import duck
 from omnigraph.engine.by_code import CodeAccess
 from omnigraph.engine.by_id import IdAccess
 from omnigraph.engine.codes import Codes
+from omnigraph.engine.counting import Counter
 from omnigraph.engine.direct import looked_up
 from omnigraph.engine.embed import Embedder
 from omnigraph.engine.expand import Bounds
 from omnigraph.engine.explain import Explanation, StepReport, plan_text, reads
+from omnigraph.engine.grouping import answer
 from omnigraph.engine.images import Images, images_of
-from omnigraph.engine.leaves import Loader, heaviest
+from omnigraph.engine.leaves import Loader, Step, heaviest
 from omnigraph.engine.limits import Budget, Deadline, QueryLimits
 from omnigraph.engine.prepare import Prepared, prepare
-from omnigraph.engine.pushdown import values_of
+from omnigraph.engine.pushdown import Given, values_of
+from omnigraph.engine.ranks import Beyond, Ranks
 from omnigraph.engine.result import Result, assemble
 from omnigraph.engine.searching import Searcher
 from omnigraph.errors import InvalidInput
@@ -29,12 +33,16 @@ from omnigraph.lang.query import checked as c
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.plan import nodes as n
 from omnigraph.plan.facts import Facts
+from omnigraph.plan.tree import JoinTree
 from omnigraph.storage.backend import Backend
 
-Coding = Literal["auto", "ids", "codes"]
+Coding = Literal["auto", "ids", "codes", "arrays"]
+"""How entities are told apart: by their ids, or by places in images, joined by the statement or counted as arrays."""
 
 #: A query that touches more rows of one table than this codes its tables and keeps them in memory.
 CODED_ROWS = 4_096
+#: So does one that touches more than these, and more than one in so many of all edges that it would code.
+FEW_ROWS, CODED_SHARE = 256, 16
 
 
 def run_query(
@@ -49,11 +57,7 @@ def run_query(
     coding: Coding = "auto",
 ) -> Result:
     """The rows of a reading query at this snapshot. `bound` comes from `bind_params`."""
-    run = _start(snapshot, checked, bound, now, limits, backend, embedder)
-    flat = looked_up(run.prepared.plan, run.prepared.outputs, snapshot, values_of(bound, now))
-    if flat is not None:
-        return run.assembled(flat)
-    return run.result(run.filled(coding))
+    return _start(snapshot, checked, bound, now, limits, backend, embedder).answered(coding).result
 
 
 def explain_query(
@@ -72,23 +76,22 @@ def explain_query(
     run = _start(snapshot, checked, bound, now, limits, backend, embedder)
     clock, before = run.backend.clock, run.backend.tables.io_stats()
     started = clock.monotonic()
-    filled = run.filled(coding)
-    read_at = clock.monotonic()
-    result = run.result(filled)
-    ended = clock.monotonic()
+    answered = run.answered(coding)
+    total_s = clock.monotonic() - started
     after = run.backend.tables.io_stats()
     table_of = {leaf: f"t{at}" for at, leaf in enumerate(run.prepared.leaves)}
     steps = {
-        one.leaf: StepReport(table_of[one.leaf], reads(one.leaf), one.access, one.rows) for one in filled.loader.steps
+        one.leaf: StepReport(table_of.get(one.leaf, "-"), reads(one.leaf), one.access, one.rows)
+        for one in answered.steps
     }
-    seconds = {"read": read_at - started, "run": ended - read_at, "total": ended - started}
+    seconds = {"read": answered.read_s, "run": total_s - answered.read_s, "total": total_s}
     return Explanation(
         plan_text(run.prepared.plan, steps),
         run.prepared.statement.text(pretty=True),
         run.prepared.statement.text("spark", pretty=True),
-        "codes" if isinstance(filled.access, CodeAccess) else "ids",
+        answered.keys,
         tuple(steps.values()),
-        len(result),
+        len(answered.result),
         after.read_iops - before.read_iops,
         after.read_bytes - before.read_bytes,
         snapshot.commit_id,
@@ -130,23 +133,47 @@ class _Run:
     backend: Backend
     embedder: Embedder | None
 
-    def filled(self, coding: Coding) -> _Filled:
+    def answered(self, coding: Coding) -> _Answered:
+        """By lookups alone, by counting arrays, or by the statement: the first of these that can."""
+        given = values_of(self.bound, self.now)
+        if coding in ("auto", "ids"):
+            found = looked_up(self.prepared.plan, self.prepared.outputs, self.snapshot, given)
+            if found is not None:
+                return _Answered(self._assembled(found.flat), found.steps, "lookup")
         for leaf in self.prepared.leaves:
             if isinstance(leaf, n.Reach):
                 Bounds.of(leaf, self.limits)
-        given = values_of(self.bound, self.now)
-        deadline = Deadline(self.backend.clock, self.limits.timeout_s, self.limits.cancellation)
-        budget = Budget(self.limits.memory_bytes)
+        deadline = Deadline(self.backend.clock, self.limits.timeout_s)
         images = images_of(self.backend.tables)
+        coded = coding in ("codes", "arrays") or (coding == "auto" and self._wants_codes(images))
+        if coded and coding != "codes" and self.prepared.tree is not None:
+            with suppress(Beyond):
+                return self._counted(self.prepared.tree, images, given, deadline)
+        return self._joined(images, given, deadline, coded=coded)
+
+    def _counted(self, tree: JoinTree, images: Images, given: Given, deadline: Deadline) -> _Answered:
+        codes = Codes(self.snapshot, images)
+        deadline.check()
+        counter = Counter(codes, Ranks(codes, given), deadline, Budget(self.limits.memory_bytes))
+        flat = answer(tree, self.prepared.outputs, counter, given)
+        return _Answered(self._assembled(flat), counter.steps, "arrays")
+
+    def _joined(self, images: Images, given: Given, deadline: Deadline, *, coded: bool) -> _Answered:
+        started = self.backend.clock.monotonic()
+        budget = Budget(self.limits.memory_bytes)
         searcher = Searcher(images, given, deadline, self.embedder)
-        access: IdAccess | CodeAccess
-        if coding == "codes" or (coding == "auto" and self._wants_codes(images)):
-            access = CodeAccess(self.snapshot, images, searcher, given, deadline, budget, self.limits, self.facts)
-        else:
-            access = IdAccess(self.snapshot, images, searcher, given, deadline, budget, self.limits, self.facts)
+        made: type[CodeAccess] | type[IdAccess] = CodeAccess if coded else IdAccess
+        access = made(self.snapshot, images, searcher, given, deadline, budget, self.limits, self.facts)
         loader = Loader(access, self.facts, deadline, budget)
         loader.load(self.prepared.plan)
-        return _Filled(loader, access, deadline, budget)
+        read_s = self.backend.clock.monotonic() - started
+        rows = {f"t{at}": loader.filled[leaf] for at, leaf in enumerate(self.prepared.leaves)}
+        tables = {name: one.table for name, one in rows.items()}
+        lasting = [name for name, one in rows.items() if one.whole]
+        values = {name: given(value) for name, value in self.prepared.parameters.items()}
+        flat = duck.run(self.prepared.sql, tables, values, deadline, budget, lasting)
+        result = self._assembled(flat, tuple(dict.fromkeys(access.warnings)))
+        return _Answered(result, loader.steps, "codes" if coded else "ids", read_s)
 
     def _wants_codes(self, images: Images) -> bool:
         """Coding pays for itself if much is touched, or if it is there already; and only if it fits into memory."""
@@ -161,32 +188,26 @@ class _Run:
         if all(codes.has_ends(edge) for edge in edges):
             return True
         pins = [self.snapshot.record.pins.get(edge) for edge in edges]
-        size = sum(pin.size_bytes for pin in pins if pin is not None)
-        return heaviest(self.prepared.plan, self.facts) > CODED_ROWS and size * 2 < images.cache.bound_bytes
+        if sum(pin.size_bytes for pin in pins if pin is not None) * 2 >= images.cache.bound_bytes:
+            return False
+        most = heaviest(self.prepared.plan, self.facts)
+        there = sum(self.facts.rows.get(edge, 0) for edge in edges)
+        return most > CODED_ROWS or (most > FEW_ROWS and most * CODED_SHARE > there)
 
-    def result(self, filled: _Filled) -> Result:
-        given = values_of(self.bound, self.now)
-        rows = {f"t{at}": filled.loader.filled[leaf] for at, leaf in enumerate(self.prepared.leaves)}
-        tables = {name: one.table for name, one in rows.items()}
-        lasting = [name for name, one in rows.items() if one.whole]
-        values = {name: given(value) for name, value in self.prepared.parameters.items()}
-        flat = duck.run(self.prepared.sql, tables, values, filled.deadline, filled.budget, lasting)
-        return self.assembled(flat, tuple(dict.fromkeys(filled.access.warnings)))
-
-    def assembled(self, flat: pa.Table, warnings: tuple[str, ...] = ()) -> Result:
+    def _assembled(self, flat: pa.Table, warnings: tuple[str, ...] = ()) -> Result:
         return assemble(
             flat, self.columns, self.prepared.outputs, self.snapshot.catalog, self.snapshot.commit_id, warnings
         )
 
 
 @dataclass(frozen=True)
-class _Filled:
-    """A run whose leaves are filled."""
+class _Answered:
+    """A result and how it was found."""
 
-    loader: Loader
-    access: IdAccess | CodeAccess
-    deadline: Deadline
-    budget: Budget
+    result: Result
+    steps: Sequence[Step]
+    keys: str
+    read_s: float = 0.0
 
 
 def _rows(snapshot: Snapshot) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,15 @@ class Adjacency:
     @property
     def nbytes(self) -> int:
         return int(self.starts.nbytes + self.targets.nbytes)
+
+    @cached_property
+    def is_function(self) -> bool:
+        """Whether every node has exactly one neighbour, which then stands at the node's own place."""
+        return len(self.targets) == self.nodes and bool((np.diff(self.starts) == 1).all())
+
+    def count(self, nodes: Codes) -> int:
+        """How many neighbours `neighbours` would give."""
+        return int((self.starts[nodes + 1] - self.starts[nodes]).sum())
 
     def neighbours(self, nodes: Codes) -> tuple[Codes, Codes]:
         """For every neighbour of every node: the place of the node in the input, and the neighbour."""
