@@ -69,6 +69,13 @@ class RemoteStore:
         except (failures.BaseError, OSError) as error:
             raise self._typed(error, "read", key) from error
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """The bytes from `start` up to, not including, `end`."""
+        try:
+            return bytes(obstore.get_range(self._client, check_key(key), start=start, end=end))
+        except (failures.BaseError, OSError) as error:
+            raise self._typed(error, "read", key) from error
+
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         if len(keys) < 2:
             return [self._get_or_none(key) for key in keys]

@@ -32,13 +32,13 @@ _BLANK = " \t\r\n"
 def read_split(split: Split, open_file: OpenFile, limits: Limits | None = None) -> Iterator[RawBatch]:
     """The records of a split, in order. Raises DamagedInput for a file that cannot be read to its end."""
     bounds = limits or Limits()
-    with _damage(split), open_file(split.path) as file:
+    with reading_errors(split), open_file(split.path) as file:
         if split.format == "ndjson":
-            yield from _line_batches(split, _text(split, file), bounds)
+            yield from _line_batches(split, text_stream(split, file), bounds)
         elif split.format == "csv":
-            yield from _csv_batches(split, _text(split, file), bounds)
+            yield from _csv_batches(split, text_stream(split, file), bounds)
         elif split.format == "json":
-            yield from _array_batches(split, _text(split, file), bounds)
+            yield from _array_batches(split, text_stream(split, file), bounds)
         elif split.format == "parquet":
             yield from _parquet_batches(split, file, bounds)
         else:
@@ -46,7 +46,7 @@ def read_split(split: Split, open_file: OpenFile, limits: Limits | None = None) 
 
 
 @contextmanager
-def _damage(split: Split) -> Iterator[None]:
+def reading_errors(split: Split) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, EOFError) as error:
@@ -95,7 +95,7 @@ class _Text:
         return data
 
 
-def _text(split: Split, file: BinaryIO) -> _Text:
+def text_stream(split: Split, file: BinaryIO) -> _Text:
     if split.compression is not None:
         return _Text(split, pa.CompressedInputStream(pa.PythonFile(file, mode="r"), split.compression))
     if split.start:
@@ -168,12 +168,12 @@ def _csv_batches(split: Split, text: _Text, limits: Limits) -> Iterator[ItemBatc
         rows = list(csv_rows(_decoded(split, data, line), line))
         line += data.count(b"\n")
         if not split.columns and rows:
-            split = replace(split, columns=_header(split, rows.pop(0)))
+            split = replace(split, columns=header_of(split, rows.pop(0)))
         for at in range(0, len(rows), limits.batch_rows):
             yield _csv_batch(split, rows[at : at + limits.batch_rows])
 
 
-def _header(split: Split, row: CsvRow) -> tuple[str, ...]:
+def header_of(split: Split, row: CsvRow) -> tuple[str, ...]:
     if row.fields is None or None in row.fields:
         raise damaged(split, "the first line must name every column", code="bad_csv", line=row.line)
     return tuple(field for field in row.fields if field is not None)

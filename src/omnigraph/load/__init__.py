@@ -1,0 +1,1 @@
+"""Loading records: what to read, how, what became of it, and the engine that needs no JVM."""

@@ -1,0 +1,73 @@
+"""How a load is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from omnigraph.errors import InvalidInput
+from omnigraph.lang.records.model import Limits
+
+Mode = Literal["append", "merge", "overwrite"]
+OnError = Literal["fail", "skip"]
+OnDuplicate = Literal["last", "fail"]
+Engine = Literal["auto", "local", "spark"]
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """`rejects` is the directory for rejected records, local or an object-store address."""
+
+    mode: Mode = "merge"
+    on_error: OnError = "fail"
+    rejects: str | None = None
+    on_duplicate: OnDuplicate = "last"
+    engine: Engine = "auto"
+    limits: Limits = field(default_factory=Limits)
+    local_max_bytes: int = 64 * MIB
+    spark_from_bytes: int = MIB
+    split_bytes: int = 32 * MIB
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _one_of("mode", self.mode, get_args(Mode))
+        _one_of("on_error", self.on_error, get_args(OnError))
+        _one_of("on_duplicate", self.on_duplicate, get_args(OnDuplicate))
+        _one_of("engine", self.engine, get_args(Engine))
+        if self.on_error == "skip" and self.rejects is None:
+            raise InvalidInput(
+                "bad records can only be skipped if there is a place to write them to",
+                code="rejects_needed",
+                advice="Name a directory: rejects=… or --rejects DIR",
+            )
+
+    def engine_for(self, size_bytes: int) -> Literal["local", "spark"]:
+        """Which engine an input of this size gets. Raises if it is too large for the one that was asked for."""
+        chosen = self.engine
+        if chosen == "auto":
+            chosen = "local" if size_bytes < self.spark_from_bytes else "spark"
+        if chosen == "local":
+            self.check_local_size(size_bytes)
+            return "local"
+        return "spark"
+
+    def check_local_size(self, size_bytes: int) -> None:
+        if size_bytes > self.local_max_bytes:
+            raise InvalidInput(
+                f"the local engine takes local_max_bytes = {self.local_max_bytes} bytes of input, this is {size_bytes}",
+                code="limit_exceeded",
+                advice="Use --engine spark, which has no bound",
+                limit="local_max_bytes",
+                bound=self.local_max_bytes,
+                value=size_bytes,
+            )
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InvalidInput(
+            f"{name} cannot be {value!r}", code="invalid_option", advice=f"Use one of {', '.join(known)}", option=name
+        )

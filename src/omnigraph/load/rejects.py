@@ -1,0 +1,47 @@
+"""Rejected records as NDJSON, in a directory or below an object-store address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from omnigraph.errors import InvalidInput
+from omnigraph.lang.records.model import Reject
+from omnigraph.storage.address import normalise, open_store
+
+
+def encode_rejects(rejects: Iterable[Reject]) -> bytes:
+    """One line each, in UTF-8 whatever is in the texts."""
+    return b"".join(_line(one) for one in rejects)
+
+
+def _line(one: Reject) -> bytes:
+    document = one.to_json()
+    try:
+        return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half of a surrogate pair: only escapes can show it
+        return json.dumps(document).encode() + b"\n"
+
+
+def write_rejects(
+    directory: str, name: str, rejects: Iterable[Reject], storage_options: Mapping[str, str] | None = None
+) -> str:
+    """Write the file `name` below the directory, replacing one of an earlier attempt. Its path."""
+    address = normalise(directory, storage_options)
+    data = encode_rejects(rejects)
+    if not address.is_local:
+        open_store(directory, storage_options).put(name, data)
+        return f"{address.uri}/{name}"
+    try:
+        folder = Path(address.uri)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    except OSError as error:
+        raise InvalidInput(
+            f"the rejects cannot be written to {directory}: {error.strerror}",
+            code="file_error",
+            advice="Name another directory",
+            file=directory,
+        ) from error
+    return str(folder / name)

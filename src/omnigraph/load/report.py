@@ -1,0 +1,125 @@
+"""What became of a load, and the error of one that was refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.errors import LoadRejected
+from omnigraph.lang.records.model import Reject
+from omnigraph.write.plan import Receipt
+
+SAMPLE_SIZE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RejectSummary:
+    """How many records were rejected, by code, and the first few of them."""
+
+    count: int = 0
+    by_code: Mapping[str, int] = field(default_factory=dict)
+    sample: tuple[Reject, ...] = ()
+
+    @classmethod
+    def of(cls, rejects: Sequence[Reject]) -> RejectSummary:
+        """Of all rejects, in the order of the input."""
+        return cls(len(rejects), dict(Counter(one.code for one in rejects)), tuple(rejects[:SAMPLE_SIZE]))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a load did. `commit_id` is None if there was nothing to do; `counts` go by table, such as `node:Person`."""
+
+    commit_id: str | None
+    counts: Mapping[str, Mapping[str, int]]
+    rejects: int = 0
+    rejects_by_code: Mapping[str, int] = field(default_factory=dict)
+    sample: tuple[Mapping[str, Any], ...] = ()
+    duplicates: int = 0
+    rejects_path: str | None = None
+    engine: str = "local"
+    replayed: bool = False
+    attempts: int = 1
+
+    @property
+    def commit(self) -> str | None:
+        return self.commit_id
+
+    @property
+    def loaded(self) -> int:
+        """Rows that were inserted or updated."""
+        return sum(one["inserted"] + one["updated"] for one in self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "commit_id": self.commit_id,
+            "counts": {table: dict(one) for table, one in self.counts.items()},
+            "rejects": self.rejects,
+            "rejects_by_code": dict(self.rejects_by_code),
+            "sample": [dict(one) for one in self.sample],
+            "duplicates": self.duplicates,
+            "rejects_path": self.rejects_path,
+            "engine": self.engine,
+            "replayed": self.replayed,
+            "attempts": self.attempts,
+        }
+
+    @classmethod
+    def of_receipt(cls, receipt: Receipt) -> LoadReport:
+        """From the receipt of a load whose result is `load_result`: a repeated load reports what the first one did."""
+        found = dict(receipt.result)
+        return cls(
+            receipt.commit_id,
+            found.get("counts", {}),
+            found.get("rejects", 0),
+            found.get("rejects_by_code", {}),
+            tuple(found.get("sample", ())),
+            found.get("duplicates", 0),
+            found.get("rejects_path"),
+            found.get("engine", "local"),
+            receipt.replayed,
+            receipt.attempts,
+        )
+
+
+def load_result(
+    counts: Mapping[str, Mapping[str, int]],
+    summary: RejectSummary,
+    *,
+    duplicates: int,
+    rejects_path: str | None,
+    engine: str,
+) -> dict[str, Any]:
+    """The `result` of a load's plan: what is remembered under its client key, so without the sample's texts."""
+    return {
+        "counts": {table: dict(one) for table, one in counts.items()},
+        "rejects": summary.count,
+        "rejects_by_code": dict(summary.by_code),
+        "duplicates": duplicates,
+        "rejects_path": rejects_path,
+        "engine": engine,
+    }
+
+
+def load_rejected(
+    summary: RejectSummary, rejects_path: str | None = None, *, even_skipping: bool = False
+) -> LoadRejected:
+    """The refusal: the first rejects with file, line, column, code and reason, and the totals by code."""
+    first = summary.sample[0]
+    more = f" (and {summary.count - 1} more)" if summary.count > 1 else ""
+    where = f"{first.file}, line {first.line}: " if first.line else ""
+    advice = (
+        "Nothing was loaded; what is wrong is not in the input, so that no record can be skipped to mend it"
+        if even_skipping
+        else "Nothing was loaded; fix the records, or use --on-error skip --rejects DIR to load the others"
+    )
+    return LoadRejected(
+        f"{where}{first.reason}{more}",
+        advice=advice,
+        rejects=[one.to_json() for one in summary.sample],
+        reject_count=summary.count,
+        totals=dict(sorted(summary.by_code.items())),
+        rejects_path=rejects_path,
+    )
