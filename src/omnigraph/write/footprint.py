@@ -27,6 +27,9 @@ import xxhash
 
 from omnigraph.log.record import CommitRecord, Stub, WriteSet
 
+OPS_SCOPE = "_ops|row"
+"""Claims on the answers that client keys and intents lead to."""
+
 EXACT_KEYS_MAX = 4096
 """Beyond so many keys a table's writes are stated as a wildcard."""
 
@@ -55,6 +58,10 @@ class Footprint:
     @cached_property
     def write_keys(self) -> frozenset[int]:
         return frozenset(self.writes.exact.tolist())
+
+    def claims_only(self, scope: str) -> Footprint:
+        """What it reads of one scope, and nothing else."""
+        return Footprint({scope: self.reads[scope]} if scope in self.reads else {})
 
     @property
     def is_broad(self) -> bool:
