@@ -31,12 +31,16 @@ class BaseState:
     def records(self) -> tuple[CommitRecord, ...]:
         return (self.snapshot.record, *self.others)
 
+    @property
+    def own_tables(self) -> set[str]:
+        """Tables in which a virtual base differs from the snapshot."""
+        return {table for table, _ in (*self.rows, *self.unsettled)}
+
     def is_settled(self, table: str, row_id: str) -> bool:
         return (table, row_id) not in self.unsettled
 
     def tables_changed_in(self, other: Snapshot) -> list[str]:
-        own = {table for table, _ in (*self.rows, *self.unsettled)}
-        return sorted(own.union(tables_that_differ(self.snapshot, other)))
+        return sorted(self.own_tables.union(tables_that_differ(self.snapshot, other)))
 
     def changes_in(self, other: Snapshot, table: str, columns: Columns) -> dict[str, RowChange]:
         """Rows that are another in `other` than in this base, as far as `columns` tell."""

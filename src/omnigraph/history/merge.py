@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from omnigraph.errors import ConstraintViolation, MergeConflict
+from omnigraph.history.adoption import adopting
 from omnigraph.history.base import BaseState, base_state
 from omnigraph.history.delta import Columns, changed_columns, columns_of, rows_of, same_row
 from omnigraph.history.diff import image
@@ -82,13 +83,14 @@ class Merge:
         conflicts = [*rows.conflicts, *_violations(changes)]
         if conflicts:
             raise merge_conflict(conflicts)
-        return changes.plan(
+        plan = changes.plan(
             kind=self.kind,
             op_id=self.op_id,
             catalog=catalog if catalog.hash != target.catalog.hash else None,
             merged=self._source.record.header,
             result={"outcome": outcome},
         )
+        return adopting(plan, base, self._source, target, catalog, self._records_of(self._source.record.stream))
 
 
 class _Rows:

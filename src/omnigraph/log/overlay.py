@@ -114,6 +114,13 @@ class OverlayTable:
         ]
         return self._without_places(gone)
 
+    def stamped(self, known: Collection[tuple[str, str]], rid: str) -> OverlayTable:
+        """The same entries, those that are not among the `known` stamps under another rid."""
+        stamps = zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True)
+        rids = pa.array([old if (row_id, old) in known else rid for row_id, old in stamps], pa.utf8())
+        place = self._table.column_names.index(RID)
+        return OverlayTable(self._table.set_column(place, self._table.schema.field(place), rids))
+
     def _without_places(self, gone: list[int]) -> OverlayTable:
         if not gone:
             return self

@@ -87,9 +87,20 @@ class TableCheck:
         with self._findings.noticing("version_unreadable", _place(pinned), commit_id=record.commit_id):
             base = pinned.built_on() if pinned.version != _BIRTH else before
             wanted = before if pinned.version == _BIRTH else before or _BIRTH
-            if base != wanted:
+            if base != wanted and not self._is_adopted(record, pinned):
                 text = f"{record.commit_id} moved {pinned.table} from {before} to a version built on {base}"
                 self._findings.error("pin_not_built_on", _place(pinned), text)
+
+    def _is_adopted(self, record: CommitRecord, pinned: PinnedTable) -> bool:
+        """Whether a merge took the version over from its source; if that was collected nobody can tell."""
+        if len(record.header.parents) < 2:
+            return False
+        source = record.header.parents[1]
+        found = self._site.records(source.stream).get(source.seq)
+        if not isinstance(found, CommitRecord):
+            return found is not None
+        pin = found.pins.get(pinned.table)
+        return pin is not None and pin.version == pinned.version
 
     def _open(self, record: CommitRecord, table: str, version: str) -> PinnedTable | None:
         known = self._opened.get((table, version))

@@ -137,7 +137,10 @@ def _apply(draft: Draft, action: TableAction, rid: str, seq: int) -> None:
         moved = pin
     else:
         moved = _moved(pin, action.move, action.table)
-        if entries:
+        if action.adopted is not None:
+            # What this stream has not seen yet was placed by this record (H1), the rest stays as it was.
+            draft.overlay[action.table] = action.adopted.stamped(entries.stamps if entries else (), rid)
+        elif entries:
             # The overlay wins over the pin, so entries of the ids just staged would hide the new rows.
             kept = entries.without_ids(entries.index.keys() if action.overwrite else action.ids)
             draft.overlay[action.table] = kept

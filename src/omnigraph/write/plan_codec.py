@@ -186,6 +186,7 @@ def _footprint_of(raw: Mapping[str, Any], parts: Sequence[memoryview]) -> Footpr
 
 
 def _action_json(one: TableAction, parts: _Parts) -> dict[str, Any]:
+    assert one.adopted is None, "a version of another stream is not among the files that an intent keeps"
     rows = one.rows.select(["id"]) if one.rows is not None and one.move is not None else one.rows
     return {
         "table": one.table,
