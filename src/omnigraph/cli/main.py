@@ -22,6 +22,7 @@ from omnigraph.cli import (
     mutations,
     queries,
     schemas,
+    serve,
     texts,
     unbuilt,
     upkeep,
@@ -40,7 +41,7 @@ class _InOrder(TyperGroup):
 
 _VERBS = (
     "init", "schema", "mutate", "query", "snapshot", "commit", "diff", "changes", "branch", "tag",
-    "optimize", "cleanup", "verify", "repair", "lint", "fmt", "config", "version",
+    "optimize", "cleanup", "verify", "repair", "lint", "fmt", "serve", "token", "config", "version",
 )  # fmt: skip
 
 
@@ -97,6 +98,8 @@ app.command("verify")(upkeep.verify)
 app.command("repair")(upkeep.repair)
 app.command("lint")(texts.lint)
 app.command("fmt")(texts.fmt)
+app.command("serve")(serve.serve)
+app.add_typer(serve.tokens, name="token")
 app.add_typer(configuration.app, name="config")
 app.command("version")(graphs.version)
 unbuilt.refuse_all(app, None)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from omnigraph.errors import Unsupported
 from omnigraph.lang.query import checked as c
-from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.schema.arrow import arrow_type, prop_type
 from omnigraph.lang.schema.model import Catalog, Property
 from omnigraph.lang.schema.values import to_output
 from omnigraph.plan.facts import shown_columns
@@ -38,6 +38,13 @@ class Result:
     commit_id: str
     warnings: tuple[str, ...] = ()
     _outputs: tuple[_Output, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of_table(
+        cls, table: pa.Table, columns: tuple[ResultColumn, ...], commit_id: str, warnings: tuple[str, ...] = ()
+    ) -> Result:
+        """A result from the table of another one, such as one that came over the wire."""
+        return cls(table, columns, commit_id, warnings, tuple(_output_of(one) for one in table.schema))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -145,3 +152,10 @@ def _output(column: c.Column, catalog: Catalog) -> _Output:
     system = Property("", "", c.STRING)
     parts = [known[name] if name in known else Property(name, name, system.type) for name in shown_columns(one)]
     return _Output(column.name, tuple(parts), True)
+
+
+def _output_of(column: pa.Field) -> _Output:
+    if not pa.types.is_struct(column.type):
+        return _Output(column.name, (Property("", column.name, prop_type(column.type)),), False)
+    parts = tuple(Property("", one.name, prop_type(one.type)) for one in column.type)
+    return _Output(column.name, parts, True)

@@ -21,11 +21,23 @@ _SCALARS = {
 }
 
 
+_BY_ARROW = {stored: scalar for scalar, stored in _SCALARS.items()}
+
+
 def arrow_type(kind: PropType) -> pa.DataType:
     if kind.vector_size is not None:
         return pa.list_(pa.float32(), kind.vector_size)
     scalar = _SCALARS[kind.scalar]
     return pa.list_(scalar) if kind.is_list else scalar
+
+
+def prop_type(kind: pa.DataType) -> PropType:
+    """The type of the language that is stored so; an enum comes back as text."""
+    if pa.types.is_fixed_size_list(kind):
+        return PropType(Scalar.F32, vector_size=kind.list_size)
+    if pa.types.is_list(kind):
+        return PropType(_BY_ARROW[kind.value_type], is_list=True)
+    return PropType(_BY_ARROW[kind])
 
 
 def system_fields(kind: EntityKind) -> list[pa.Field]:

@@ -1,0 +1,44 @@
+"""One JSON object per line on stderr: what was asked, by whom, how it ended, under which request id."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from typing import Any
+
+from omnigraph.clock import Clock
+
+LOGGER = logging.getLogger("omnigraph.server")
+
+
+class Journal:
+    """Writes events. A `debug` event is dropped unless the logger is set to it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def tell(self, event: str, level: int = logging.INFO, error: BaseException | None = None, **facts: Any) -> None:
+        if not LOGGER.isEnabledFor(level):
+            return
+        line: dict[str, Any] = {
+            "at": self._clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": logging.getLevelName(level).lower(),
+            "event": event,
+            **{name: value for name, value in facts.items() if value is not None},
+        }
+        if error is not None:
+            line["error"] = f"{type(error).__name__}: {error}"
+            if level >= logging.ERROR:
+                line["trace"] = "".join(traceback.format_exception(error))
+        LOGGER.log(level, json.dumps(line, ensure_ascii=False, default=str))
+
+
+def to_stderr(level: int = logging.INFO) -> None:
+    """Let the journal, and nothing else, reach stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOGGER.handlers[:] = [handler]
+    LOGGER.propagate = False
+    LOGGER.setLevel(level)

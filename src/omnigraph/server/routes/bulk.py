@@ -1,0 +1,143 @@
+"""`load` and `export`: bodies of any size, streamed both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+
+from omnigraph.errors import OmnigraphError, Unsupported
+from omnigraph.graph import Graph
+from omnigraph.server import documents as d
+from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition
+from omnigraph.server.problems import defect, status_of
+from omnigraph.server.routes.history import Branch
+from omnigraph.server.streaming import EVENTS_TYPE, NDJSON_TYPE, Progress, event, scratch, spooled
+
+router = APIRouter(tags=["bulk"])
+
+Mode = Literal["append", "merge", "overwrite"]
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            NDJSON_TYPE: {
+                "schema": {"type": "string"},
+                "example": '{"type": "Person", "data": {"name": "Ada"}}\n{"edge": "Knows", "from": "Ada", "to": "B"}\n',
+            }
+        },
+    }
+}
+
+
+@router.post("/load", responses=d.writing(d.LoadAnswer, d.LOAD_EXAMPLE), openapi_extra=_BODY)
+async def load(
+    call: OneCall,
+    branch: Branch = None,
+    mode: Annotated[Mode, Query(description="What becomes of rows that are there.")] = "merge",
+    on_error: Annotated[Literal["fail", "skip"], Query(description="Refuse all, or load the other records.")] = "fail",
+    on_duplicate: Annotated[Literal["last", "fail"], Query(description="Two records of one id in the body.")] = "last",
+    message: Annotated[str | None, Query(description="Why, for the history.")] = None,
+    if_commit: Annotated[str | None, Query(description="As If-Match.")] = None,
+    key: KeyHeader = None,
+    match: MatchHeader = None,
+) -> Response:
+    """Load records, one JSON object per line, in one commit.
+
+    The body has no limit: it goes to a file first. With `Accept: text/event-stream` the answer is a stream of
+    `progress` events, ended by `result` or `error`; without it, one document when all is done.
+    """
+    call.may_write()
+    call.named("load")
+    options: dict[str, Any] = {
+        "mode": mode,
+        "on_error": on_error,
+        "on_duplicate": on_duplicate,
+        "actor": call.actor,
+        "message": message,
+        "client_key": key,
+        "if_commit": precondition(match, if_commit),
+    }
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(call.service.workers.admitted(call.actor or ""))
+        folder = stack.enter_context(scratch())
+        path = folder / "body.jsonl"
+        await spooled(call.request, path, call.service.workers)
+        progress = Progress()
+        done = call.service.workers.start(lambda: _load(call, branch, path, options, progress))
+        # The directory and the place belong to the thread from now on, whatever becomes of the caller.
+        kept = stack.pop_all()
+        done.add_done_callback(lambda _: asyncio.ensure_future(kept.aclose()))
+    if EVENTS_TYPE in call.request.headers.get("accept", ""):
+        return StreamingResponse(progress.events(done, lambda: _last(done)), media_type=EVENTS_TYPE)
+    return (await asyncio.shield(done)).response()
+
+
+@router.get(
+    "/export",
+    response_class=Response,
+    responses={
+        **d.reading(None),
+        200: {"description": "One JSON object per line.", "content": {NDJSON_TYPE: {"schema": {"type": "string"}}}},
+    },
+)
+async def export(
+    call: OneCall,
+    branch: Branch = None,
+    at: Annotated[str | None, Query(description="This commit, of any branch, instead of a branch's newest.")] = None,
+    types: Annotated[list[str] | None, Query(alias="type", description="Only these types.")] = None,
+) -> Response:
+    """All rows of a branch or a commit as NDJSON, in the form that `load` takes."""
+    call.named("export")
+    raise _not_built("export")
+
+
+def _load(call: Call, branch: str | None, path: Path, options: dict[str, Any], progress: Progress) -> Reply:
+    def loaded(one: Graph) -> Reply:
+        verb = getattr(one, "load", None)
+        if verb is None:
+            raise _not_built("load")
+        given = dict(options)
+        if given["on_error"] == "skip":
+            given["rejects"] = str(path.parent / "rejects")
+        report = verb(str(path), progress=progress.tell, **given)
+        document = {"branch": one.branch_name, **report.to_json(), "rejects_path": None}
+        return Reply(document, commit_id=report.commit_id)
+
+    with call.graph.meter.operation("load"):
+        try:
+            return call.graph.on(branch, loaded)
+        except OmnigraphError as error:
+            _without_paths(error, f"{path.parent}/")
+            raise
+
+
+def _last(done: asyncio.Future[Reply]) -> bytes:
+    """The event that ends the stream: the document, or the error with the status it would have had."""
+    error = done.exception()
+    if error is None:
+        return event("result", done.result().document)
+    known = error if isinstance(error, OmnigraphError) else defect()
+    return event("error", {"status": status_of(known), **known.to_json()})
+
+
+def _without_paths(error: OmnigraphError, folder: str) -> None:
+    """Records are named by their line alone: where the body lay on this machine is nobody's business."""
+    error.message = error.message.replace(folder, "")
+    error.details = {name: _cut(value, folder) for name, value in error.details.items() if name != "rejects_path"}
+
+
+def _cut(value: Any, folder: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(folder, "")
+    if isinstance(value, list):
+        return [_cut(one, folder) for one in value]
+    return {name: _cut(one, folder) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def _not_built(verb: str) -> Unsupported:
+    return Unsupported(f"`{verb}` is not built yet in this version", advice="See /docs for what is there", verb=verb)

@@ -1,0 +1,83 @@
+"""A server as a process: its socket, its refusal to be open by accident, its orderly end."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+
+import uvicorn
+
+from omnigraph.clock import SystemClock
+from omnigraph.config import Config
+from omnigraph.errors import InvalidInput, Unavailable
+from omnigraph.server.app import create_app
+from omnigraph.server.logs import Journal, to_stderr
+from omnigraph.server.settings import ServerSettings
+from omnigraph.server.tokens import VARIABLE
+
+_BACKLOG = 512
+
+
+def serve(settings: ServerSettings, environment: dict[str, str], *, config: Config | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; then requests in flight are answered first."""
+    check_exposure(settings, environment)
+    if not settings.graphs:
+        raise InvalidInput("there is no graph to serve", code="bad_config", advice="Name one, or a directory of graphs")
+    to_stderr()
+    app = create_app(settings, config=config)
+    with _listening(settings) as listener:
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        names = [one.name for one in settings.graphs]
+        Journal(SystemClock()).tell("listening", url=f"http://{shown}:{port}", port=port, graphs=names)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                log_level=logging.WARNING,
+                timeout_graceful_shutdown=round(settings.limits.stop_timeout_s),
+                server_header=False,
+            )
+        )
+        server.run(sockets=[listener])
+
+
+def check_exposure(settings: ServerSettings, environment: dict[str, str]) -> None:
+    """Refuse to let everybody in from elsewhere, unless that was said in so many words."""
+    guarded = settings.tokens is not None or bool(environment.get(VARIABLE, "").strip())
+    if guarded or settings.allow_unauthenticated or is_loopback(settings.host):
+        return
+    raise InvalidInput(
+        f"{settings.host} can be reached from other machines and there are no tokens",
+        code="unauthenticated_server",
+        advice="Give --tokens FILE (see `omnigraph token create`), or --allow-unauthenticated to let everybody write",
+        host=settings.host,
+    )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listening(settings: ServerSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}",
+            code="address_in_use",
+            advice="Choose another --host or --port",
+        ) from error
+    return listener

@@ -1,0 +1,140 @@
+"""Stored queries: a directory of `.gq` files, each query served by its name with typed parameters.
+
+A file that changed is read again at the next request: no restart, and no watcher. A file that cannot be parsed takes
+only its own queries away, and `problems` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from omnigraph.engine.prepare import checked_query
+from omnigraph.errors import InvalidInput, NotFound, OmnigraphError
+from omnigraph.lang.query import checked as c
+from omnigraph.lang.query.context import did_you_mean
+from omnigraph.lang.query.parse import parse_queries
+from omnigraph.lang.schema.model import Catalog, PropType, Scalar
+
+SUFFIX = ".gq"
+
+_JSON_TYPES: Mapping[Scalar, dict[str, Any]] = {
+    Scalar.STRING: {"type": "string"},
+    Scalar.BOOL: {"type": "boolean"},
+    Scalar.I32: {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1},
+    Scalar.I64: {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+    Scalar.U32: {"type": "integer", "minimum": 0, "maximum": 2**32 - 1},
+    Scalar.U64: {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
+    Scalar.F32: {"type": "number"},
+    Scalar.F64: {"type": "number"},
+    Scalar.DATE: {"type": "string", "format": "date"},
+    Scalar.DATETIME: {"type": "string", "format": "date-time"},
+    Scalar.BLOB: {"type": "string", "contentEncoding": "base64"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """One query: the text of its file, and its name in there."""
+
+    name: str
+    source: str
+    file: str
+
+
+class StoredQueries:
+    """The queries of one directory as they are now."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._lock = Lock()
+        self._files: dict[str, tuple[tuple[int, int], dict[str, StoredQuery], str | None]] = {}
+
+    def get(self, name: str) -> StoredQuery:
+        known, _ = self.read()
+        if name not in known:
+            raise NotFound(
+                f"there is no stored query {name!r}",
+                code="no_such_query",
+                advice=did_you_mean(name, list(known)) or "GET queries lists them",
+                query=name,
+            )
+        return known[name]
+
+    def read(self) -> tuple[dict[str, StoredQuery], list[dict[str, str]]]:
+        """All queries by name, and what is wrong with files. Only files that changed are read."""
+        found: dict[str, StoredQuery] = {}
+        problems: list[dict[str, str]] = []
+        with self._lock:
+            self._refresh()
+            for file, (_, queries, problem) in sorted(self._files.items()):
+                problems += [{"file": file, "error": problem}] if problem else []
+                for name, one in queries.items():
+                    if name in found:
+                        problems.append({"file": file, "error": f"query `{name}` is in {found[name].file} already"})
+                    else:
+                        found[name] = one
+        return found, problems
+
+    def _refresh(self) -> None:
+        folder = self._folder
+        there = sorted(folder.glob(f"*{SUFFIX}")) if folder is not None else []
+        stamps = {one.name: (seen.st_mtime_ns, seen.st_size) for one in there if (seen := one.stat())}
+        self._files = {name: known for name, known in self._files.items() if stamps.get(name) == known[0]}
+        for one in there:
+            if one.name not in self._files:
+                self._files[one.name] = (stamps[one.name], *_queries_of(one))
+
+
+def _queries_of(path: Path) -> tuple[dict[str, StoredQuery], str | None]:
+    try:
+        source = path.read_bytes().decode("utf-8")
+        names = [one.name.text for one in parse_queries(source, path.name)]
+    except (OSError, UnicodeDecodeError, OmnigraphError) as error:
+        return {}, str(error)
+    return {name: StoredQuery(name, source, path.name) for name in names}, None
+
+
+def described(query: StoredQuery, catalog: Catalog) -> dict[str, Any]:
+    """The query as a typed tool; one that does not fit the schema says so instead of its columns."""
+    try:
+        checked = checked_query(query.source, query.name, catalog)
+    except InvalidInput as error:
+        return {"name": query.name, "file": query.file, "error": error.to_json()}
+    return {
+        "name": query.name,
+        "file": query.file,
+        "kind": "mutation" if checked.is_mutation else "query",
+        "parameters": parameters_schema(checked),
+        "columns": [{"name": one.name, "type": one.type_text} for one in checked.columns],
+    }
+
+
+def is_mutation(query: StoredQuery, catalog: Catalog) -> bool:
+    return checked_query(query.source, query.name, catalog).is_mutation
+
+
+def parameters_schema(checked: c.CheckedQuery) -> dict[str, Any]:
+    """JSON schema of the object that the query takes as its parameters."""
+    return {
+        "type": "object",
+        "properties": {one.name: _nullable(_json_type(one.type), one.nullable) for one in checked.params},
+        "required": [one.name for one in checked.params if not one.nullable],
+        "additionalProperties": False,
+    }
+
+
+def _json_type(one: PropType) -> dict[str, Any]:
+    if one.vector_size is not None:
+        return {"type": "array", "items": {"type": "number"}, "minItems": one.vector_size, "maxItems": one.vector_size}
+    if one.enum_values:
+        return {"type": "string", "enum": list(one.enum_values)}
+    plain = dict(_JSON_TYPES[one.scalar])
+    return {"type": "array", "items": plain} if one.is_list else plain
+
+
+def _nullable(schema: dict[str, Any], nullable: bool) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]} if nullable else schema

@@ -1,0 +1,92 @@
+"""Bodies of any size with bounded memory: into a file, out of a file, and progress as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from omnigraph.server.running import ClientLeft, Workers
+
+EVENTS_TYPE = "text/event-stream"
+NDJSON_TYPE = "application/x-ndjson"
+_CHUNK_BYTES = 1 << 20
+_PING_S = 15.0
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory of this request alone, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="omnigraph-http-") as folder:
+        yield Path(folder)
+
+
+async def spooled(request: Request, path: Path, workers: Workers) -> int:
+    """Write the request's body to a file, a chunk at a time; its size. A body that breaks off is nobody's load."""
+    size = 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        pending = bytearray()
+        async for chunk in request.stream():
+            pending += chunk
+            size += len(chunk)
+            if len(pending) >= _CHUNK_BYTES:
+                block, pending = bytes(pending), bytearray()
+                await workers.start(lambda block=block: _write(descriptor, block))  # type: ignore[misc]
+        _write(descriptor, bytes(pending))
+    except ClientDisconnect:
+        raise ClientLeft from None
+    finally:
+        os.close(descriptor)
+    return size
+
+
+def _write(descriptor: int, block: bytes) -> None:
+    while block:
+        block = block[os.write(descriptor, block) :]
+
+
+async def lines_of(path: Path, workers: Workers) -> AsyncIterator[bytes]:
+    """A file, a chunk at a time."""
+    with path.open("rb") as file:
+        while block := await workers.start(lambda: file.read(_CHUNK_BYTES)):
+            yield block
+
+
+def event(name: str, document: Any) -> bytes:
+    """One server-sent event."""
+    return f"event: {name}\ndata: {json.dumps(document, ensure_ascii=False, default=str)}\n\n".encode()
+
+
+class Progress:
+    """What a thread tells while it works, as events on the loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    def tell(self, step: Any) -> None:
+        """Called by the thread that works."""
+        with suppress(RuntimeError):  # the loop is gone: the server stops
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, step)
+
+    async def events(self, done: asyncio.Future[Any], ended: Callable[[], bytes]) -> AsyncIterator[bytes]:
+        """Events until `done`, then the last one. A comment now and then keeps idle connections open."""
+        while not done.done() or not self._queue.empty():
+            step = asyncio.ensure_future(self._queue.get())
+            both: set[asyncio.Future[Any]] = {step, done}
+            await asyncio.wait(both, timeout=_PING_S, return_when="FIRST_COMPLETED")
+            if step.done():
+                yield event("progress", step.result())
+            else:
+                step.cancel()
+                if not done.done():
+                    yield b": still at work\n\n"
+        yield ended()

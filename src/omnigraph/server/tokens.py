@@ -1,0 +1,176 @@
+"""Bearer tokens: who may ask, hashed at rest.
+
+The file is one JSON object, `{"tokens": [{name, role, salt, hash, created_at, expires_at}]}`. A token is 160 random
+bits, so one salted SHA-256 is enough: nothing can be guessed that a slow hash would have to protect. A file that
+changed is read again, so that a token can be taken back without a restart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, get_args
+
+from omnigraph.clock import Clock, IdSource
+from omnigraph.errors import InvalidInput, NotFound
+
+Role = Literal["read", "write"]
+ROLES: tuple[str, ...] = get_args(Role)
+VARIABLE = "OMNIGRAPH_TOKENS"
+_PREFIX = "og_"
+_SECRET_CHARS = 32
+_SALT_CHARS = 16
+_MAX_NAME = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token as it is kept: not the token itself."""
+
+    name: str
+    role: Role
+    salt: str
+    hash: str
+    created_at: str | None = None
+    expires_at: str | None = None
+
+    def matches(self, text: str) -> bool:
+        return hmac.compare_digest(self.hash, _digest(self.salt, text))
+
+    def has_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and now >= datetime.fromisoformat(self.expires_at)
+
+
+def mint(ids: IdSource, clock: Clock, name: str, role: str, expires_at: datetime | None = None) -> tuple[str, Token]:
+    """A new token: the text to hand over, once, and what is kept of it."""
+    text = f"{_PREFIX}{ids.token(_SECRET_CHARS)}"
+    made = _hashed(ids.token(_SALT_CHARS), name, role, text)
+    ends = _stamp(expires_at) if expires_at else None
+    return text, replace(made, created_at=_stamp(clock.now()), expires_at=ends)
+
+
+def read_tokens(path: Path) -> tuple[Token, ...]:
+    """All tokens of a file."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(_checked(Token(**one)) for one in document["tokens"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            f"the token file {path} cannot be read: {error}",
+            code="bad_token_file",
+            advice="Make one with `omnigraph token create`",
+        ) from error
+
+
+def write_tokens(path: Path, tokens: Sequence[Token]) -> None:
+    """Replace the file in one step, readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.new")
+    data = json.dumps({"tokens": [asdict(one) for one in tokens]}, indent=2) + "\n"
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(path)
+
+
+def add_token(path: Path, token: Token) -> None:
+    known = read_tokens(path) if path.exists() else ()
+    if any(one.name == token.name for one in known):
+        raise InvalidInput(
+            f"there is a token {token.name!r} already",
+            code="token_exists",
+            advice="Revoke it first, or choose another name",
+            name=token.name,
+        )
+    write_tokens(path, [*known, token])
+
+
+def revoke_token(path: Path, name: str) -> None:
+    known = read_tokens(path)
+    left = [one for one in known if one.name != name]
+    if len(left) == len(known):
+        raise NotFound(f"there is no token {name!r}", advice="See `omnigraph token list`", name=name)
+    write_tokens(path, left)
+
+
+def tokens_of_environment(ids: IdSource, environment: Mapping[str, str]) -> tuple[Token, ...]:
+    """`OMNIGRAPH_TOKENS` holds `name:role:token`, several separated by blanks or commas."""
+    found = []
+    for entry in environment.get(VARIABLE, "").replace(",", " ").split():
+        name, _, rest = entry.partition(":")
+        role, _, text = rest.partition(":")
+        if not (name and text):
+            raise InvalidInput(f"{VARIABLE} has an entry that is not name:role:token", code="bad_token_file")
+        found.append(_checked(_hashed(ids.token(_SALT_CHARS), name, role, text)))
+    return tuple(found)
+
+
+class Tokens:
+    """The tokens that a server accepts. Looking one up takes the same time whichever it is, or if it is none."""
+
+    def __init__(self, clock: Clock, given: Sequence[Token] = (), file: Path | None = None) -> None:
+        self._clock = clock
+        self._given = tuple(given)
+        self._file = file
+        self._lock = Lock()
+        self._read: tuple[Token, ...] = ()
+        self._stamp: tuple[int, int, int] | None = None
+        if file is not None:
+            self._refresh(file)
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether callers must have one: a file without tokens lets nobody in."""
+        return bool(self._given) or self._file is not None
+
+    def find(self, text: str) -> Token | None:
+        """The token of this text, expired or not."""
+        if self._file is not None:
+            self._refresh(self._file)
+        matching = [one for one in (*self._given, *self._read) if one.matches(text)]
+        return matching[0] if matching else None
+
+    def has_expired(self, token: Token) -> bool:
+        return token.has_expired(self._clock.now())
+
+    def _refresh(self, file: Path) -> None:
+        try:
+            seen = file.stat()
+        except OSError:
+            with self._lock:
+                self._read, self._stamp = (), None
+            return
+        stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+        with self._lock:
+            if stamp != self._stamp:
+                self._read, self._stamp = read_tokens(file), stamp
+
+
+def _hashed(salt: str, name: str, role: Any, text: str) -> Token:
+    return _checked(Token(name, role, salt, _digest(salt, text)))
+
+
+def _checked(token: Token) -> Token:
+    if token.role not in ROLES:
+        raise InvalidInput(f"{token.role!r} is no role", code="bad_role", advice=f"Use {' or '.join(ROLES)}")
+    if not token.name or len(token.name) > _MAX_NAME or not token.name.isprintable():
+        raise InvalidInput(f"{token.name!r} cannot name a token", code="bad_token_name", advice="Use printable text")
+    if token.expires_at is not None and datetime.fromisoformat(token.expires_at).tzinfo is None:
+        raise InvalidInput(f"token {token.name!r}: expires_at has no time zone", code="bad_token_file")
+    return token
+
+
+def _digest(salt: str, text: str) -> str:
+    return hashlib.sha256(f"{salt}:{text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
