@@ -1,0 +1,170 @@
+"""Which records of an input break a rule together with other rows, found again until none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from omnigraph.lang.records.model import Problem, Reject
+from omnigraph.lang.schema.model import Catalog
+from omnigraph.lang.schema.rules import Violation, row_violations
+from omnigraph.load.options import LoadOptions
+from omnigraph.load.records import Record
+from omnigraph.plan.constraints import Rule, violation_of
+from omnigraph.plan.relations import columns_of
+from omnigraph.storage.backend import Backend
+from omnigraph.write.change_set import ChangeSet
+from omnigraph.write.checks import CheckedChange
+from omnigraph.write.plan import WriteTxn
+
+_Blamed = dict[tuple[str, str], list[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The changes that hold, without the records rejected on the way. `unowned`: violations of no record."""
+
+    changes: ChangeSet
+    rejects: tuple[Reject, ...]
+    duplicates: int
+    unowned: tuple[Violation, ...] = ()
+
+
+@dataclass
+class Judge:
+    """One attempt on one snapshot."""
+
+    backend: Backend
+    txn: WriteTxn
+    options: LoadOptions
+    present: Sequence[str]  # types that an overwrite replaces
+    _rejects: list[Reject] = field(default_factory=list)
+
+    def run(self, good: Sequence[Record]) -> Verdict:
+        """Reject what breaks a rule, and again what breaks one without it: an edge whose node was rejected."""
+        left, duplicates = self._without_repeated(good)
+        left, changes = self._without_taken(left)
+        while True:
+            blamed, unowned = self._broken(changes, left)
+            if not blamed:
+                return Verdict(changes, tuple(self._rejects), duplicates, tuple(unowned))
+            for one in left:
+                if one.key in blamed:
+                    self._rejects.append(one.reject(*blamed[one.key]))
+            left = [one for one in left if one.key not in blamed]
+            changes = self._applied(left)
+
+    def _without_repeated(self, good: Sequence[Record]) -> tuple[list[Record], int]:
+        """One record per id: in merge the last one wins, elsewhere the first one stays and the others are conflicts."""
+        last_wins = self.options.mode == "merge" and self.options.on_duplicate == "last"
+        chosen: dict[tuple[str, str], Record] = {}
+        for one in reversed(good) if last_wins else good:
+            chosen.setdefault(one.key, one)
+        if len(chosen) == len(good):
+            return list(good), 0
+        for one in [] if last_wins else good:
+            if chosen[one.key] is not one:
+                text = f"{one.type.table_key}: the input has more than one row with id {one.id!r}"
+                self._rejects.append(one.reject(Problem("key_conflict", text, "id")))
+        return [one for one in good if chosen[one.key] is one], len(good) - len(chosen)
+
+    def _without_taken(self, left: list[Record]) -> tuple[list[Record], ChangeSet]:
+        changes = self._applied(left)
+        if self.options.mode != "append":
+            return left, changes
+        taken = {one.key for one in left if not one.minted and changes.state(one.type).committed(one.id) is not None}
+        if not taken:
+            return left, changes
+        for one in left:
+            if one.key in taken:
+                text = f"{one.type.table_key} already has a row with id {one.id!r}"
+                self._rejects.append(one.reject(Problem("key_conflict", text, "id")))
+        left = [one for one in left if one.key not in taken]
+        return left, self._applied(left)
+
+    def _applied(self, left: Sequence[Record]) -> ChangeSet:
+        changes = ChangeSet(self.backend, self.txn)
+        if self.options.mode == "overwrite":
+            for table in self.present:
+                changes.state(self.txn.catalog.by_id[table]).remove_all()
+                changes.claims.read_all(table)
+                changes.claims.write_all(table)
+        else:
+            _fetch(self.backend, changes, left)
+        merging = self.options.mode == "merge"
+        for one in left:
+            state = changes.state(one.type)
+            existing = state.committed(one.id) if merging and not one.minted else None
+            state.put(one.over(existing), minted=one.minted)
+        return changes
+
+    def _broken(self, changes: ChangeSet, left: Sequence[Record]) -> tuple[_Blamed, list[Violation]]:
+        """What is wrong, by the record to blame, and what no record is to blame for."""
+        catalog = self.txn.catalog
+        values = [
+            partial(row_violations, catalog.by_id[action.table], action.rows)
+            for action in changes.actions
+            if action.rows is not None
+        ]
+        checked = CheckedChange(self.backend, catalog, changes.state, changes.changes)
+        of_rows = [(one, None) for part in checked.look_up(values) for one in part]
+        of_rules = [(one, rule) for rule, rows in checked.broken() for one in _violations(catalog, rule, rows)]
+        accusation = _Accusation(catalog, left)
+        blamed: _Blamed = {}
+        unowned: list[Violation] = []
+        for violation, rule in [*of_rows, *of_rules]:
+            records = accusation.records(violation, rule)
+            for one in records:
+                problem = Problem(violation.rule, violation.message, violation.property)
+                blamed.setdefault(one.key, []).append(problem)
+            if not records:
+                unowned.append(violation)
+        return blamed, unowned
+
+
+def _violations(catalog: Catalog, rule: Rule, rows: Iterable[tuple[object, ...]]) -> Iterable[Violation]:
+    columns = columns_of(rule.query)
+    return (violation_of(catalog, rule, dict(zip(columns, row, strict=True))) for row in rows)
+
+
+def _fetch(backend: Backend, changes: ChangeSet, left: Sequence[Record]) -> None:
+    """The rows that records may meet: one read per type, all types at once."""
+    wanted: dict[str, list[str]] = {}
+    for one in left:
+        changes.state(one.type)
+        if not one.minted:
+            wanted.setdefault(one.type.id, []).append(one.id)
+    catalog = changes.catalog
+    backend.in_parallel(lambda item: changes.state(catalog.by_id[item[0]]).fetch(item[1]), wanted.items())
+
+
+class _Accusation:
+    """Whom a violation blames: as `plan.constraints.accused`, on records instead of rows."""
+
+    def __init__(self, catalog: Catalog, left: Sequence[Record]) -> None:
+        self._catalog = catalog
+        self._by_name: Mapping[str, str] = {one.table_key: one.id for one in catalog.types}
+        self._by_key = {one.key: one for one in left}
+        self._by_source: dict[tuple[str, str], list[Record]] | None = None
+        self._left = left
+
+    def records(self, violation: Violation, rule: Rule | None) -> list[Record]:
+        table = self._by_name[violation.type]
+        if rule is None or rule.code != "cardinality":
+            found = self._by_key.get((table, violation.id))
+            return [found] if found is not None else []
+        limits = self._catalog.by_id[table].cardinality
+        if limits.high is not None and violation.value > limits.high:
+            return self._sources().get((table, violation.id), [])
+        assert rule.node_id is not None
+        node = self._by_key.get((rule.node_id, violation.id))
+        return [node] if node is not None else []
+
+    def _sources(self) -> dict[tuple[str, str], list[Record]]:
+        if self._by_source is None:
+            self._by_source = {}
+            for one in self._left:
+                if one.type.kind == "edge":
+                    self._by_source.setdefault((one.type.id, one.row["src"]), []).append(one)
+        return self._by_source

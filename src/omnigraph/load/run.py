@@ -1,0 +1,76 @@
+"""A load from end to end: find the input, choose the engine, run, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+from omnigraph.errors import InvalidInput, Unsupported
+from omnigraph.load.inputs import Given, Inputs, discover
+from omnigraph.load.local import LocalLoad
+from omnigraph.load.options import LoadOptions
+from omnigraph.load.report import LoadReport
+from omnigraph.log.snapshot import Catalogs
+from omnigraph.spark.progress import report_progress
+from omnigraph.storage.input_files import InputFiles
+from omnigraph.write.plan import WriteOptions
+from omnigraph.write.publish import Publisher
+from omnigraph.write.site import Branch, Site
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """Everything that an engine is told. `session` is a SparkSession, or None for the process's own."""
+
+    site: Site
+    branch: Branch
+    holder: str | None
+    inputs: Inputs
+    options: LoadOptions
+    write: WriteOptions
+    progress: bool | None = None
+    session: Any = None
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
+
+
+def find_inputs(given: Given, catalogs: Catalogs, publisher: Publisher, options: LoadOptions) -> Inputs:
+    """The files behind the names. A type that is not known may be new: then the newest record is asked for."""
+    files = InputFiles(options.storage_options)
+    try:
+        return discover(given, catalogs.get(publisher.head.schema), files)
+    except InvalidInput as error:
+        if error.code != "type_not_found":
+            raise
+        return discover(given, catalogs.get(publisher.refresh().schema), files)
+
+
+def run_load(job: LoadJob) -> LoadReport:
+    """Load on the engine that the options and the size of the input ask for."""
+    if job.options.mode == "overwrite":
+        # It depends on the whole table: repeated by itself it would silently undo what others wrote since.
+        job = replace(job, write=replace(job.write, on_conflict="fail"))
+    if job.options.engine_for(job.inputs.size_bytes) == "local":
+        return run_local(job)
+    try:
+        spark_load = import_module("omnigraph.spark.load")  # pyspark takes its time: only where it is used
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            "`omnigraph.spark.load` is not built yet in this version",
+            advice="Use --engine local for up to 64 MiB of input",
+            verb="load",
+        ) from error
+    report: LoadReport = spark_load.run(job)
+    return report
+
+
+def run_local(job: LoadJob) -> LoadReport:
+    with report_progress(job.progress) as progress:
+        operation = LocalLoad(job.site.backend, job.inputs, job.options, progress)
+        receipt = job.branch.writer.run(operation, job.write, job.holder)
+    report = LoadReport.of_receipt(receipt)
+    if receipt.replayed:
+        return report
+    return replace(report, sample=tuple(one.to_json() for one in operation.summary.sample))
