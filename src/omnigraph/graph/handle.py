@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,10 @@ from omnigraph.history.feed import Feed, FeedLimits, Page
 from omnigraph.lang.query.script import MutationScript, pick_query
 from omnigraph.lang.schema.model import Catalog
 from omnigraph.lang.statements import Condition, Overwrite, Statement
+from omnigraph.load.inputs import Given, PathLike, Paths
+from omnigraph.load.options import Engine, LoadOptions, Mode, OnDuplicate, OnError
+from omnigraph.load.report import LoadReport
+from omnigraph.load.run import LoadJob, find_inputs, run_load
 from omnigraph.log.record import CommitRecord, parse_commit_id
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.transactions import GraphTransaction
@@ -190,6 +195,56 @@ class Graph:
         self._for_writing()
         options = WriteOptions(actor, message, client_key, if_commit, "fail")
         return GraphTransaction(self._site.backend, self._branch.writer, options, self._holder)
+
+    def load(
+        self,
+        paths: Paths | Mapping[str, Paths] | Given,
+        *,
+        mode: Mode = "merge",
+        on_error: OnError = "fail",
+        rejects: PathLike | None = None,
+        on_duplicate: OnDuplicate = "last",
+        engine: Engine = "auto",
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+        progress: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+    ) -> LoadReport:
+        """Load records as one commit: mixed NDJSON from paths, or files of one type each as `{"Person": path}`.
+
+        Paths may be directories, globs and object-store addresses, which `storage_options` help to reach. `rejects`
+        is a directory for records that are not loaded. Small inputs run in this process, others on Spark, which
+        `spark`, `master` and `spark_conf` choose.
+        """
+        self._for_writing()
+        options = LoadOptions(
+            mode,
+            on_error,
+            os.fspath(rejects) if rejects is not None else None,
+            on_duplicate,
+            engine,
+            storage_options=storage_options or {},
+        )
+        return run_load(
+            LoadJob(
+                self._site,
+                self._branch,
+                self._holder,
+                find_inputs(Given.of(paths), self._site.catalogs, self._branch.publisher, options),
+                options,
+                WriteOptions(actor, message, client_key, if_commit, on_conflict),
+                progress,
+                spark,
+                spark_conf or {},
+                master,
+            )
+        )
 
     def fold(self) -> str | None:
         """Move what rides in the newest record into tables. The commit that did it, or None."""
