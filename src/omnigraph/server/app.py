@@ -95,7 +95,9 @@ def _warm(parts: Service) -> None:
     """Open what can be opened; the rest is tried again when it is asked for."""
     for one in parts.host:
         try:
-            one.on(None, lambda graph: graph.view().catalog)
+            one.site()
+            with one.meter.operation("open"):
+                one.on(None, lambda graph: graph.view().catalog)
         except OmnigraphError as error:
             parts.journal.tell("graph cannot be opened", 30, error, graph=one.name)
 

@@ -8,12 +8,14 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
 from omnigraph.server.running import ClientLeft, Workers
+from omnigraph.spark.progress import Standing
 
 EVENTS_TYPE = "text/event-stream"
 NDJSON_TYPE = "application/x-ndjson"
@@ -66,7 +68,7 @@ def event(name: str, document: Any) -> bytes:
 
 
 class Progress:
-    """What a thread tells while it works, as events on the loop."""
+    """What a thread tells while it works, as events on the loop. A `Display` for long operations."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -76,6 +78,15 @@ class Progress:
         """Called by the thread that works."""
         with suppress(RuntimeError):  # the loop is gone: the server stops
             self._loop.call_soon_threadsafe(self._queue.put_nowait, step)
+
+    def show(self, standing: Standing) -> None:
+        self.tell(asdict(standing))
+
+    def finish(self, standing: Standing) -> None:
+        self.tell({**asdict(standing), "finished": True})
+
+    def close(self) -> None:
+        """Nothing to let go of: the last event is the operation's own answer."""
 
     async def events(self, done: asyncio.Future[Any], ended: Callable[[], bytes]) -> AsyncIterator[bytes]:
         """Events until `done`, then the last one. A comment now and then keeps idle connections open."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 from typing import IO, TYPE_CHECKING, Protocol
@@ -138,6 +139,19 @@ class StepCounter:
         return replace(self._standing, elapsed_s=self._clock.monotonic() - self._began)
 
 
+_CHOSEN: ContextVar[Display | None] = ContextVar("omnigraph_progress_display", default=None)
+
+
+@contextmanager
+def shown_on(display: Display) -> Iterator[None]:
+    """Operations that this thread starts inside show their steps there, whatever they were told."""
+    token = _CHOSEN.set(display)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
+
+
 @contextmanager
 def report_progress(
     enabled: bool | None = None,
@@ -148,7 +162,7 @@ def report_progress(
 ) -> Iterator[Progress]:
     """Show the steps taken inside. `enabled=False` shows nothing; None and True choose by where stderr goes."""
     clock = clock or SystemClock()
-    display = None if enabled is False else _display(stream or sys.stderr, clock)
+    display = _CHOSEN.get() or (None if enabled is False else _display(stream or sys.stderr, clock))
     try:
         yield Progress(display, clock, ids or SystemIds(clock))
     finally:

@@ -17,6 +17,7 @@ from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply,
 from omnigraph.server.problems import defect, status_of
 from omnigraph.server.routes.history import Branch
 from omnigraph.server.streaming import EVENTS_TYPE, NDJSON_TYPE, Progress, event, scratch, spooled
+from omnigraph.spark.progress import shown_on
 
 router = APIRouter(tags=["bulk"])
 
@@ -66,8 +67,9 @@ async def load(
         await stack.enter_async_context(call.service.workers.admitted(call.actor or ""))
         folder = stack.enter_context(scratch())
         path = folder / "body.jsonl"
-        await spooled(call.request, path, call.service.workers)
+        size_bytes = await spooled(call.request, path, call.service.workers)
         progress = Progress()
+        progress.tell({"name": "received", "size_bytes": size_bytes})
         done = call.service.workers.start(lambda: _load(call, branch, path, options, progress))
         # The directory and the place belong to the thread from now on, whatever becomes of the caller.
         kept = stack.pop_all()
@@ -104,7 +106,8 @@ def _load(call: Call, branch: str | None, path: Path, options: dict[str, Any], p
         given = dict(options)
         if given["on_error"] == "skip":
             given["rejects"] = str(path.parent / "rejects")
-        report = verb(str(path), progress=progress.tell, **given)
+        with shown_on(progress):
+            report = verb(str(path), **given)
         document = {"branch": one.branch_name, **report.to_json(), "rejects_path": None}
         return Reply(document, commit_id=report.commit_id)
 
