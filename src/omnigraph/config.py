@@ -39,6 +39,9 @@ class Config:
     """A plan further behind than this is prepared anew instead of being tested record by record."""
 
     group_max_members: int = 256
+    upkeep_fragments: int = 50
+    """Small fragments of one table from which on it is said to need optimize; a server then runs it by itself."""
+
     pressure_wait_fragments: int = 200
     """Small fragments of one table from which on small writers have to wait."""
 

@@ -73,3 +73,15 @@ def test_a_write_waits_once_however_often_it_is_prepared(world: World) -> None:
 def test_a_large_table_of_whole_fragments_is_not_neglected() -> None:
     assert small_fragments(Pin("1", 10**9, 2000 * (64 << 20), 2000, 1)) == 0
     assert small_fragments(Pin("1", 2000, 2000 * 1000, 2000, 1)) == 2000
+
+
+def test_need_is_told_before_anybody_waits_and_met_on_demand(world: World) -> None:
+    actor = world.actor(inline_share=0, upkeep_fragments=4)
+    for number in range(3):
+        actor.apply(person(f"p{number}"))
+    assert actor.graph.needs_upkeep() == []
+    assert actor.graph.optimize_if_needed() is None
+    actor.apply(person("p3"))
+    assert actor.graph.needs_upkeep() == ["Person"]
+    assert actor.graph.optimize_if_needed() is not None
+    assert actor.graph.needs_upkeep() == []

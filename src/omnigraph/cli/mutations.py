@@ -100,6 +100,9 @@ def mutate(
         on_conflict="fail" if on_conflict is OnConflict.FAIL else "retry",
     )
     _emit(receipt, opened.branch_name, as_json)
+    needy = opened.needs_upkeep()
+    if needy and not as_json:
+        note(f"{', '.join(needy)}: many small fragments; `omnigraph optimize` makes reads cheaper again.")
 
 
 def _emit(receipt: Receipt, branch: str, as_json: bool) -> None:

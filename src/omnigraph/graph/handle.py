@@ -26,6 +26,7 @@ from omnigraph.transactions import GraphTransaction
 from omnigraph.upkeep.cleanup import Cleanup
 from omnigraph.upkeep.cleanup_report import CleanupReport
 from omnigraph.upkeep.findings import VerifyReport
+from omnigraph.upkeep.intents import IntentReport, report_intents
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from omnigraph.upkeep.repair import RepairReport, repair
 from omnigraph.upkeep.retention import Policy, seconds_of
@@ -34,6 +35,8 @@ from omnigraph.upkeep.verify import verify_graph
 from omnigraph.views import CommitInfo, GraphView, Table
 from omnigraph.write.mutate import Mutation, Script
 from omnigraph.write.plan import Receipt, WriteOptions
+from omnigraph.write.pressure import tables_in_need
+from omnigraph.write.recovery import Recovered, Recovery
 from omnigraph.write.site import Branch, Site
 
 if TYPE_CHECKING:
@@ -327,6 +330,17 @@ class Graph:
         optimizer = Optimizer(self._site, self._branch, self._holder, types=types, progress=progress)
         return optimizer.preview() if dry_run else optimizer.run()
 
+    def needs_upkeep(self) -> list[str]:
+        """Types with so many small fragments that optimize should run. The newest known record tells, at no cost."""
+        record = self._branch.publisher.head
+        names = {one.id: one.name for one in self._site.catalogs.get(record.schema).types}
+        return [names[table] for table in tables_in_need(record, self._site.backend.config) if table in names]
+
+    def optimize_if_needed(self) -> OptimizeReport | None:
+        """Optimize the types that need it, if any does: what a long-lived process calls now and then."""
+        needy = self.needs_upkeep()
+        return self.optimize(needy) if needy else None
+
     def cleanup(
         self,
         *,
@@ -346,6 +360,20 @@ class Graph:
         holders = {self._branch.entry.stream: self._holder} if self._holder else {}
         run = Cleanup(self._site, wanted, holders)
         return run.run() if confirm else run.preview()
+
+    def recover(self, now: str | None = None) -> list[Recovered]:
+        """End the bulk operations whose process is gone, on all branches; `now` names one that need not be waited for.
+
+        What was staged in full is published, the rest is given up; nothing is deleted. Opening for writing does the
+        same.
+        """
+        self._for_writing()
+        holders = {self._branch.entry.stream: self._holder} if self._holder else {}
+        return Recovery(self._site, holders).run(now=now)
+
+    def recover_list(self) -> list[IntentReport]:
+        """Every bulk operation that left word of itself, and what is left of those that were given up."""
+        return report_intents(self._site)
 
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Check the whole graph, all branches: records, registry, tables, files, rows. `deep` reads every file."""

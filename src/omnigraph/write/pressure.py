@@ -21,6 +21,11 @@ def small_fragments(pin: Pin) -> int:
     return max(0, pin.fragments - pin.size_bytes // _WHOLE_FRAGMENT_BYTES)
 
 
+def tables_in_need(record: CommitRecord, config: Config) -> list[str]:
+    """Tables that optimize should look after, long before any writer has to wait for it."""
+    return [table for table, pin in record.pins.items() if small_fragments(pin) >= config.upkeep_fragments]
+
+
 def pressure_wait_s(head: CommitRecord, tables: Iterable[str], config: Config) -> float:
     """How long a small writer of these tables has to wait. Raises Unavailable where it must not go on at all."""
     worst, count = max(
