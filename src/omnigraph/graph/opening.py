@@ -23,7 +23,9 @@ from omnigraph.upkeep.findings import VerifyReport
 from omnigraph.upkeep.verify import verify_graph
 from omnigraph.views import GraphView
 from omnigraph.write.birth import init_graph
+from omnigraph.write.intent_states import list_intents
 from omnigraph.write.plan import WriteOptions
+from omnigraph.write.recovery import Recovery
 from omnigraph.write.site import Site
 
 _TOKEN = 8
@@ -54,15 +56,38 @@ def open(
     read_only: bool = False,
     freshness: Freshness = "latest",
     exclusive: bool = False,
+    recover: bool = True,
     storage_options: Mapping[str, str] | None = None,
     config: Config | None = None,
 ) -> Graph:
-    """A handle on one branch of a graph. `exclusive` claims the branch for this handle alone until it is closed."""
+    """A handle on one branch of a graph. `exclusive` claims the branch for this handle alone until it is closed.
+
+    Opening for writing also ends the bulk operations that dead processes left, unless `recover` is off.
+    """
     if exclusive and read_only:
         raise InvalidInput("a read-only handle cannot be exclusive", advice="Leave out one of the two")
     site = _shared_site(os.fspath(uri), read_only, storage_options, config)
+    if read_only or not recover:
+        found = site.branch(branch)
+        return Graph(site, found, freshness=freshness, holder=site.claim(found, WriteOptions()) if exclusive else None)
+    # The listing costs a request, and no time beside those that open the branch.
+    listed = site.backend.later(lambda: list_intents(site.backend.store))
     found = site.branch(branch)
-    return Graph(site, found, freshness=freshness, holder=site.claim(found, WriteOptions()) if exclusive else None)
+    ended = Recovery(site).run(listed=listed.result())
+    holder = site.claim(found, WriteOptions()) if exclusive else None
+    graph = Graph(site, found, freshness=freshness, holder=holder)
+    if holder is not None and any(one.verdict == "waiting" for one in ended):
+        _recover_claimed(graph)
+    return graph
+
+
+def _recover_claimed(graph: Graph) -> None:
+    """What waited for the claim of a dead writer can be ended by the one that took it over."""
+    try:
+        graph.recover()
+    except BaseException:
+        graph.close()
+        raise
 
 
 def open_at(

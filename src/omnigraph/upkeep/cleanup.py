@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import TypeVar
 
 from omnigraph.errors import (
@@ -40,6 +41,7 @@ from omnigraph.upkeep.retention import Commit, Policy, expired
 from omnigraph.upkeep.survey import StreamState, Survey, archive_key, archived_body, take_survey
 from omnigraph.upkeep.trash import TrashList, latest_progress, read_trash
 from omnigraph.write.birth import create_object
+from omnigraph.write.intent_objects import RECOVERY
 from omnigraph.write.plan import PublishPlan, WriteOptions
 from omnigraph.write.publish import Failed, Published
 from omnigraph.write.site import Site
@@ -95,7 +97,7 @@ class Cleanup:
         cutoff = self._cutoff(survey, store_now)
         condemned = _on_lists(lists)
         loose = [one for one in listed if one.key not in later and one.modified_at < cutoff]
-        there = {one.key: one for one in (*listed, *survey.leases_over)}
+        there = {one.key: one for one in (*listed, *survey.leases_over, *survey.intents_over)}
         due = [one for one in self._due(lists, store_now, later) if there.get(one.key) == one]
         # What must stay is opened in full before anything is changed: a root that cannot be read refuses here.
         self._marks(survey, {}, archived=survey.archived.values())
@@ -109,6 +111,7 @@ class Cleanup:
             waiting=by_table(one for one in loose if condemned.get(one.key) == one and one not in due),
             archived=len(self._archives_due(survey, store_now)),
             leases=sum(1 for one in survey.leases_over if condemned.get(one.key) != one),
+            intents=sum(1 for one in survey.intents_over if condemned.get(one.key) != one),
             protected=dict(survey.named),
             lost=dict(survey.lost),
         )
@@ -285,10 +288,30 @@ class Cleanup:
         if failures:
             return deleted
         present = {one.key: one for one in self._sweepable()}
-        present |= {one.key: one for one in self._backend.store.list("__leases/")}
+        present |= {one.key: one for one in self._listed_ended()}
         # An object that was written again since is another one, under the same name.
         due = [one for one in self._due(lists, store_now, marks) if present.get(one.key) == one]
-        return deleted + [one for one in due if self._delete(one, failures)]
+        intents = [one for one in due if one.key.startswith(RECOVERY)]
+        deleted += [one for one in due if not one.key.startswith(RECOVERY) and self._delete(one, failures)]
+        return deleted + self._sweep_intents(intents, failures)
+
+    def _sweep_intents(self, due: Iterable[ObjectInfo], failures: dict[str, str]) -> list[ObjectInfo]:
+        """The first object of an intent goes first: without it, what is left is no intent, whatever it says.
+
+        If its end went first, a crash here would leave an operation that seems to wait for its recovery.
+        """
+        deleted: list[ObjectInfo] = []
+        for _, objects in groupby(sorted(due, key=lambda one: one.key), key=lambda one: one.key.rsplit("/", 1)[0]):
+            for one in objects:
+                if not self._delete(one, failures):
+                    break
+                deleted.append(one)
+        return deleted
+
+    def _listed_ended(self) -> list[ObjectInfo]:
+        """Leases and intents; those on a list of the condemned have ended."""
+        store = self._backend.store
+        return [*store.list("__leases/"), *store.list(RECOVERY)]
 
     def _delete(self, one: ObjectInfo, failures: dict[str, str]) -> bool:
         self._backend.pauses.reach("cleanup.delete")
@@ -306,7 +329,8 @@ class Cleanup:
         if cutoff is not None:
             known = _on_lists(lists)
             loose = [one for one in self._sweepable() if one.key not in marks and one.modified_at < cutoff]
-            files = [one for one in (*loose, *survey.leases_over) if known.get(one.key) != one]
+            over = (*survey.leases_over, *survey.intents_over)
+            files = [one for one in (*loose, *over) if known.get(one.key) != one]
         if not files and dict(latest_progress(lists)) == progress:
             return None
         made = TrashList(self._id, tuple(files), progress)
@@ -315,7 +339,7 @@ class Cleanup:
 
     def _drop_lists(self, lists: Lists, written: TrashList | None, failures: dict[str, str]) -> None:
         """Forget lists of which nothing is left; the newest stays, it knows how far every stream was collected."""
-        left = {one.key: one for one in (*self._sweepable(), *self._backend.store.list("__leases/"))}
+        left = {one.key: one for one in (*self._sweepable(), *self._listed_ended())}
         for trash, info in lists if written else lists[:-1]:
             if not any(left.get(one.key) == one for one in trash.files):
                 self._delete(info, failures)

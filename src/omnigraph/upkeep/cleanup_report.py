@@ -50,12 +50,14 @@ class CleanupReport:
     leases: int
     protected: Mapping[str, str]
     lost: Mapping[str, str]
+    intents: int = 0
     unfenced: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_work(self) -> bool:
-        return bool(self.expired or self.closes or self.condemns or self.deletes or self.archived or self.leases)
+        ended = self.leases or self.intents
+        return bool(self.expired or self.closes or self.condemns or self.deletes or self.archived or ended)
 
     @property
     def deleted_bytes(self) -> int:
@@ -100,7 +102,7 @@ class CleanupReport:
 
 
 def by_table(files: Iterable[ObjectInfo]) -> dict[str, Counted]:
-    """Files counted by where they are: `tables/<id>`, `__archive`, `__leases`."""
+    """Files counted by where they are: `tables/<id>`, `__archive`, `__leases`, `__recovery`."""
     found: dict[str, Counted] = {}
     for one in files:
         parts = one.key.split("/")

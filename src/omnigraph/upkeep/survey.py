@@ -21,10 +21,10 @@ from omnigraph.upkeep.leases import Lease, holds, scan_leases
 from omnigraph.upkeep.retention import UNUSED
 from omnigraph.upkeep.tags import Tags
 from omnigraph.upkeep.trash import Progress
+from omnigraph.write.intent_states import list_intents
 from omnigraph.write.site import Site
 
 ARCHIVE = "__archive/"
-_RECOVERY = "__recovery/"
 _BRANCHES = "__branches/"
 _AT_ONCE = 64
 
@@ -94,6 +94,7 @@ class Survey:
     leases_over: list[ObjectInfo]
     intents: list[Intent]
     archived: dict[str, ObjectInfo]  # by commit id
+    intents_over: list[ObjectInfo] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)  # named, and collected long ago
     stillborn: set[str] = field(default_factory=set)
     """Streams whose source was collected before they began: their creation was undone, or died before that (H33)."""
@@ -122,7 +123,11 @@ def take_survey(site: Site, progress: Mapping[str, Progress], known: Known, stor
             named.setdefault(lease.commit_id, _lease_name(lease))
         else:
             over.append(info)
-    survey = Survey(streams, named, over, list(_intents(site)), _archived(site))
+    intents = list_intents(site.backend.store)
+    # Which of those without an end are still alive is not asked: their files are few and can wait.
+    pending = [Intent(one.op_id, one.opened_at) for one in intents if one.is_whole and not one.has_ended]
+    ended = [info for one in intents if one.has_ended or not one.is_whole for info in one.objects.values()]
+    survey = Survey(streams, named, over, pending, _archived(site), ended)
     for stream, state in streams.items():
         for parent in state.entries[0].header.parents:
             if state.is_unused and _is_gone(site, survey, parent.commit_id):
@@ -201,15 +206,6 @@ def _registrations(site: Site) -> dict[str, str]:
             found[entry.stream] = "buried"
     found[site.stamp.main_stream] = "live"
     return found
-
-
-def _intents(site: Site) -> Iterator[Intent]:
-    """Intents without an end. Which of them are still alive is not asked: their files are few and can wait."""
-    listed = site.backend.store.list(_RECOVERY)
-    for name, group in groupby(listed, key=lambda one: one.key.split("/")[1]):
-        objects = list(group)
-        if not any(one.key.rsplit("/", 1)[-1].startswith("2") for one in objects):
-            yield Intent(name, min(one.modified_at for one in objects))
 
 
 def _archived(site: Site) -> dict[str, ObjectInfo]:
