@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omnigraph import errors
+    from omnigraph.client import RemoteGraph, connect
     from omnigraph.config import Config
     from omnigraph.graph import Graph, init, open, open_at
     from omnigraph.lang import statements
@@ -21,8 +22,10 @@ __all__ = [
     "Graph",
     "GraphView",
     "Receipt",
+    "RemoteGraph",
     "Table",
     "__version__",
+    "connect",
     "errors",
     "init",
     "open",
@@ -37,7 +40,9 @@ _HOMES = {
     "Graph": "omnigraph.graph",
     "GraphView": "omnigraph.views",
     "Receipt": "omnigraph.write.plan",
+    "RemoteGraph": "omnigraph.client",
     "Table": "omnigraph.views",
+    "connect": "omnigraph.client",
     "init": "omnigraph.graph",
     "open": "omnigraph.graph",
     "open_at": "omnigraph.graph",

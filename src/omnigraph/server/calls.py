@@ -10,6 +10,7 @@ from fastapi import Depends, Header, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from omnigraph.client.parts import REPLAYED
 from omnigraph.engine.limits import Cancellation
 from omnigraph.errors import Forbidden, InvalidInput
 from omnigraph.server.hosting import Host, HostedGraph
@@ -150,3 +151,8 @@ def precondition(if_match: str | None, if_commit: str | None) -> str | None:
             advice="Send one of the two",
         )
     return named
+
+
+def replayed(is_replayed: bool) -> dict[str, str]:
+    """The header that tells an answer from a first one."""
+    return {REPLAYED: "true"} if is_replayed else {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from omnigraph.client.failures import CLASS_HEADER
 from omnigraph.errors import (
     Conflict,
     Corruption,
@@ -24,9 +25,6 @@ from omnigraph.errors import (
     WriterFenced,
 )
 from omnigraph.history.feed import ChangeFeedGap
-
-CLASS_HEADER = "Omnigraph-Error"
-"""Names the class of the error, for clients that raise it again."""
 
 _RETRY_AFTER_S = 1
 _BY_CODE = {"limit_exceeded": 413, "too_many_writes": 429, "cancelled": 503, "method_not_allowed": 405}

@@ -125,7 +125,7 @@ def _last(done: asyncio.Future[Reply]) -> bytes:
     if error is None:
         return event("result", done.result().document)
     known = error if isinstance(error, OmnigraphError) else defect()
-    return event("error", {"status": status_of(known), **known.to_json()})
+    return event("error", {"status": status_of(known), "class": type(known).__name__, **known.to_json()})
 
 
 def _without_paths(error: OmnigraphError, folder: str) -> None:

@@ -15,7 +15,7 @@ from omnigraph.errors import InvalidInput
 from omnigraph.graph import Graph
 from omnigraph.server import documents as d
 from omnigraph.server.bodies import MutateBody, QueryBody, StoredBody
-from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition
+from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition, replayed
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.stored import described, is_mutation
 from omnigraph.views import GraphView
@@ -135,4 +135,4 @@ def receipt_reply(branch: str, receipt: Receipt) -> Reply:
         "attempts": receipt.attempts,
         "waited_s": receipt.waited_s,
     }
-    return Reply(document, commit_id=receipt.commit_id)
+    return Reply(document, commit_id=receipt.commit_id, headers=replayed(receipt.replayed))

@@ -9,7 +9,7 @@ from omnigraph.engine.limits import Cancellation
 from omnigraph.graph import Graph
 from omnigraph.server import documents as d
 from omnigraph.server.bodies import ApplyBody, SchemaBody
-from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition
+from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition, replayed
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.routes.history import At, Branch
 from omnigraph.views import GraphView
@@ -64,7 +64,7 @@ async def apply(call: OneCall, body: ApplyBody, key: KeyHeader = None, match: Ma
             if_commit=if_commit,
         )
         document = {"branch": one.branch_name, "commit_id": receipt.commit_id, **receipt.result}
-        return Reply(document, commit_id=receipt.commit_id)
+        return Reply(document, commit_id=receipt.commit_id, headers=replayed(receipt.replayed))
 
     return await call.write("schema_apply", lambda graph: graph.on(body.branch, applied), key)
 

@@ -1,0 +1,371 @@
+"""`RemoteGraph`: the facade over HTTP, verb by verb."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, urlsplit
+
+from omnigraph.client.parts import FeedCommit, FeedPage, RemoteBranches, RemoteSchema, Writing, commit_info, receipt_of
+from omnigraph.client.transport import Transport
+from omnigraph.errors import InvalidInput, NotFound, Unsupported
+from omnigraph.history.diff import Change
+from omnigraph.history.diff_pages import PAGE_LIMIT, DiffPage
+from omnigraph.load.report import LoadReport
+from omnigraph.log.branches import MAIN
+from omnigraph.views import CommitInfo
+from omnigraph.write.plan import Receipt
+
+if TYPE_CHECKING:
+    from omnigraph.engine.result import Result
+    from omnigraph.history.feed import FeedLimits
+
+_LINES = (".jsonl", ".ndjson", ".json")
+_CHUNK_BYTES = 1 << 20
+
+
+def connect(url: str, token: str | None = None, *, graph: str | None = None, branch: str = MAIN) -> RemoteGraph:
+    """A graph behind a server: `http://host:port/graphs/NAME`, or `graph=`; neither is needed if it has only one."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput(f"{url!r} is not the address of a server", advice="Use http://… or https://…")
+    prefix, found, named = parts.path.rstrip("/").rpartition("/graphs/")
+    base = f"{parts.scheme}://{parts.netloc}{prefix if found else parts.path.rstrip('/')}"
+    wire = Transport(base, token)
+    name = graph or (named if found else None) or _only_graph(wire)
+    made = RemoteGraph(wire, name, branch)
+    made.refresh()
+    return made
+
+
+def _only_graph(wire: Transport) -> str:
+    names = [one["name"] for one in wire.get("/graphs").json()["graphs"]]
+    if len(names) != 1:
+        raise NotFound(
+            f"the server has {len(names)} graphs", code="which_graph", advice=f"Name one of them: {', '.join(names)}"
+        )
+    return str(names[0])
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What a branch and a commit have in common: `where` says which of them is read."""
+
+    _wire: Transport
+    _name: str
+    _where: Mapping[str, str]
+
+    def path(self, rest: str) -> str:
+        return f"/graphs/{quote(self._name, safe='')}/{rest}"
+
+    def get(self, rest: str, **query: Any) -> Any:
+        return self._wire.get(self.path(rest), {**self._where, **query}).json()
+
+    def query(self, source: str, params: Mapping[str, Any] | None, name: str | None) -> Result:
+        from omnigraph.client.wire import ARROW_TYPE, result_of
+
+        body = {"source": source, "params": _plain(params or {}), "name": name, **self._where}
+        return result_of(self._wire.ask(self.path("query"), body, {"Accept": ARROW_TYPE}).content)
+
+    def commits(self, limit: int | None, actor: str | None, kind: str | None, branch: str | None) -> list[CommitInfo]:
+        wanted = {"actor": actor, "kind": kind, "branch": branch}
+        filters = [f"{name}={value}" for name, value in wanted.items() if value is not None]
+        if limit == 0:
+            return []
+        return [commit_info(one) for one in self.get("commits", limit=limit or 0, filter=filters)["commits"]]
+
+    def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
+        query = {**self._where, "type": type_name, "id": row_id, "property": name}
+        try:
+            return self._wire.get(self.path("blob"), query).content
+        except NotFound as error:
+            if error.code == "no_blob":
+                return None
+            raise
+
+
+class RemoteView:
+    """A graph pinned to one commit, read over HTTP."""
+
+    def __init__(self, reader: _Reader, commit_id: str) -> None:
+        self._reader = reader
+        self.commit_id = commit_id
+
+    def query(self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None) -> Result:
+        """Run a reading query on this commit."""
+        return self._reader.query(source, params, name)
+
+    def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
+        """Commit, storage format, and per type the pin, counts and overlay."""
+        found: dict[str, Any] = self._reader.get("snapshot", indexes=indexes)
+        found.pop("branch")
+        return found
+
+    def commits(
+        self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
+    ) -> list[CommitInfo]:
+        """This commit and those before it, newest first, along first parents; only those that match."""
+        return self._reader.commits(limit, actor, kind, branch)
+
+    def commit(self) -> dict[str, Any]:
+        """This one commit: its place, who made it, and what it did to each table."""
+        found: dict[str, Any] = self._reader._wire.get(self._reader.path(f"commits/{self.commit_id}")).json()
+        return found
+
+    def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
+        """The bytes of one Blob property of one entity; None if it has none."""
+        return self._reader.blob(type_name, row_id, name)
+
+
+class RemoteGraph:
+    """A handle on one branch of a graph behind a server, with the interface of one that is opened here.
+
+    The actor of a write is the token's; what needs the tables themselves is refused by name.
+    """
+
+    def __init__(self, wire: Transport, name: str, branch: str = MAIN) -> None:
+        self._wire = wire
+        self._name = name
+        self._reader = _Reader(wire, name, {"branch": branch})
+        self.branch_name = branch
+        self.branch = RemoteBranches(self)
+        self.schema = RemoteSchema(self)
+
+    @property
+    def uri(self) -> str:
+        return f"{self._wire.base}{self._reader.path('')}".rstrip("/")
+
+    @property
+    def graph_id(self) -> str:
+        return str(self.snapshot()["graph_id"])
+
+    def query(
+        self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None, limits: object = None
+    ) -> Result:
+        """Run a reading query on the branch as it is now; the result names the commit it was read from."""
+        if limits is not None:
+            raise _refused("query(limits=…)", "The server sets the limits of queries")
+        return self._reader.query(source, params, name)
+
+    def mutate(
+        self,
+        source: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        strict: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+    ) -> Receipt:
+        """Run a mutation of the query language as one atomic commit. `name` picks one of several in the text."""
+        body = {"source": source, "params": _plain(params or {}), "name": name, "strict": strict}
+        return self._mutate(body, on_conflict, Writing(actor, message, client_key, if_commit))
+
+    def mutate_many(
+        self,
+        source: str,
+        params: Sequence[Mapping[str, Any]],
+        *,
+        name: str | None = None,
+        strict: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+    ) -> Receipt:
+        """Run one mutation for every set of parameters, all in one commit."""
+        batch = [_plain(one) for one in params]
+        body = {"source": source, "batch": batch, "name": name, "strict": strict}
+        return self._mutate(body, on_conflict, Writing(actor, message, client_key, if_commit))
+
+    def transaction(self, **_: Any) -> Any:
+        """Refused: a transaction is a conversation, and a server keeps no state between requests."""
+        raise _refused("transaction", "Use mutate with several statements, mutate_many, or if_commit")
+
+    def at(self, commit_id: str) -> RemoteView:
+        """The graph at a commit of any branch."""
+        reader = _Reader(self._wire, self._name, {"at": commit_id})
+        self._wire.get(self._reader.path(f"commits/{quote(commit_id, safe='')}"))
+        return RemoteView(reader, commit_id)
+
+    def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
+        """Branch, commit, storage format, and per type the pin, counts and overlay."""
+        found: dict[str, Any] = self._reader.get("snapshot", indexes=indexes)
+        return found
+
+    def commits(
+        self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
+    ) -> list[CommitInfo]:
+        """Commits of this branch, newest first; only those that match."""
+        return self._reader.commits(limit, actor, kind, branch)
+
+    def diff(
+        self,
+        old: str,
+        new: str | None = None,
+        *,
+        kinds: Collection[str] = (),
+        types: Collection[str] = (),
+        ops: Collection[str] = (),
+    ) -> Iterator[Change]:
+        """What changed from `old` to `new`: commits or branches; by default up to this branch as it is now."""
+        first = self.diff_page(old, new, kinds=kinds, types=types, ops=ops)
+
+        def rest(page: DiffPage) -> Iterator[Change]:
+            yield from page.changes
+            while page.cursor is not None:
+                page = self.diff_page(old, new, kinds=kinds, types=types, ops=ops, cursor=page.cursor)
+                yield from page.changes
+
+        return rest(first)
+
+    def diff_page(
+        self,
+        old: str,
+        new: str | None = None,
+        *,
+        kinds: Collection[str] = (),
+        types: Collection[str] = (),
+        ops: Collection[str] = (),
+        limit: int | None = PAGE_LIMIT,
+        cursor: str | None = None,
+    ) -> DiffPage:
+        """The same in pages that stay with the same two commits."""
+        query = {"old": old, "new": new or self.branch_name, "kind": [*kinds], "type": [*types], "op": [*ops]}
+        return _diff_page(self._wire.get(self._reader.path("diff"), {**query, "limit": limit, "cursor": cursor}).json())
+
+    def commit_changes(
+        self,
+        commit_id: str,
+        *,
+        kinds: Collection[str] = (),
+        types: Collection[str] = (),
+        ops: Collection[str] = (),
+        limit: int | None = PAGE_LIMIT,
+        cursor: str | None = None,
+    ) -> DiffPage:
+        """What one commit changed against its first parent, in pages."""
+        query = {"kind": [*kinds], "type": [*types], "op": [*ops], "limit": limit, "cursor": cursor}
+        path = self._reader.path(f"commits/{quote(commit_id, safe='')}/changes")
+        return _diff_page(self._wire.get(path, query).json())
+
+    def changes(self, since: str | None = None, *, limits: FeedLimits | None = None) -> FeedPage:
+        """Commits of this branch after the cursor `since`, each with its changes, and the cursor to go on from."""
+        found = self._reader.get("changes", since=since, limit=limits.commits if limits else None)
+        commits = tuple(FeedCommit.of(one, self.branch_name) for one in found["commits"])
+        return FeedPage(commits, found["cursor"], found["more"])
+
+    def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
+        """The bytes of one Blob property of one entity, on the branch as it is now."""
+        return self._reader.blob(type_name, row_id, name)
+
+    def queries(self) -> list[dict[str, Any]]:
+        """The server's stored queries as typed tools."""
+        found: list[dict[str, Any]] = self._reader.get("queries")["queries"]
+        return found
+
+    def load(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        *,
+        mode: Literal["append", "merge", "overwrite"] = "merge",
+        on_error: Literal["fail", "skip"] = "fail",
+        on_duplicate: Literal["last", "fail"] = "last",
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> LoadReport:
+        """Send NDJSON files and load them as one commit. `progress` hears the steps as the server tells them."""
+        writing = Writing(actor, message, client_key, if_commit)
+        query = {"mode": mode, "on_error": on_error, "on_duplicate": on_duplicate, **self._reader._where}
+        files = _line_files(paths)
+        found = self._wire.upload(
+            self._reader.path("load"), _chunks(files), {**query, **writing.body()}, client_key, progress
+        )
+        found.pop("branch")
+        return LoadReport(**{**found, "sample": tuple(found["sample"])})
+
+    def refresh(self) -> str:
+        """The newest commit's id."""
+        return str(self._reader.get("snapshot")["commit_id"])
+
+    def on_branch(self, name: str) -> RemoteGraph:
+        """A handle on another branch of the same graph."""
+        made = RemoteGraph(self._wire, self._name, name)
+        made.refresh()
+        return made
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def __enter__(self) -> RemoteGraph:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        from omnigraph.graph import Graph
+
+        if not name.startswith("_") and hasattr(Graph, name):
+            raise _refused(name, "Open the graph itself, or use the command line")
+        raise AttributeError(f"'RemoteGraph' object has no attribute {name!r}")
+
+    def _mutate(self, body: Mapping[str, Any], on_conflict: str, writing: Writing) -> Receipt:
+        whole = {**body, "on_conflict": on_conflict, **self._reader._where, **writing.body()}
+        return receipt_of(self._wire.write("POST", self._reader.path("mutate"), whole, client_key=writing.client_key))
+
+
+def _diff_page(found: Mapping[str, Any]) -> DiffPage:
+    return DiffPage(found["old"], found["new"], tuple(Change(**one) for one in found["changes"]), found["cursor"])
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON: dates and moments in the form that the language reads."""
+    return {name: _json(value) for name, value in params.items()}
+
+
+def _json(value: Any) -> Any:
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if isinstance(value, (list, tuple)):
+        return [_json(one) for one in value]
+    return value
+
+
+def _line_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    files = [Path(one) for one in ([paths] if isinstance(paths, (str, Path)) else paths)]
+    for one in files:
+        if one.suffix not in _LINES or not one.is_file():
+            raise InvalidInput(
+                f"{one} is not a file of NDJSON",
+                code="file_error",
+                advice="Over HTTP load takes .jsonl and .ndjson files",
+            )
+    return files
+
+
+def _chunks(files: Iterable[Path]) -> Iterator[bytes]:
+    for one in files:
+        last = b""
+        with one.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                last = chunk
+                yield chunk
+        if not last.endswith(b"\n"):
+            yield b"\n"
+
+
+def _refused(verb: str, advice: str) -> Unsupported:
+    return Unsupported(f"`{verb}` is not possible over HTTP", code="not_over_http", advice=advice, verb=verb)
