@@ -5,8 +5,21 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import ConstraintViolation, Unsupported
+from omnigraph.lang.schema.model import Catalog
 from omnigraph.lang.statements import InsertEdge, InsertNode
-from tests.history_graph.bed import PEOPLE, Bed, change, conflicts_of, content, kinds_of, people, person, remove, rows
+from tests.history_graph.bed import (
+    PEOPLE,
+    Bed,
+    Content,
+    change,
+    conflicts_of,
+    content,
+    kinds_of,
+    people,
+    person,
+    remove,
+    rows,
+)
 
 NICKED = PEOPLE.replace("age: I32?", "age: I32?  born: I32?")
 MORE = PEOPLE + "node City { name: String @key }\nedge LivesIn: Person -> City\n"
@@ -136,11 +149,135 @@ def test_other_changes_are_refused_by_name(bed: Bed, what: str, side: str) -> No
     assert (content(bed.main), bed.main.refresh()) == (before, head)
 
 
-def test_both_changed_the_schema(bed: Bed) -> None:
-    bed.fork("work").schema.apply(NICKED)
-    bed.main.schema.apply(MORE)
-    with pytest.raises(Unsupported, match=r"add_property on node:Person.*add_type on node:City"):
+def both(bed: Bed, theirs: str, ours: str) -> None:
+    bed.fork("work").schema.apply(theirs)
+    bed.main.schema.apply(ours)
+
+
+def ids_of(found: Content) -> list[str]:
+    return sorted(row_id for kind in found.values() for row_id in kind)
+
+
+def assert_identities_of_both(bed: Bed, ours: Catalog) -> None:
+    merged = bed.main.view().catalog
+    for side in (bed.on("work").view().catalog, ours):
+        for one in side.types:
+            assert one.by_id.keys() <= merged.by_id[one.id].by_id.keys()
+    assert not bed.main.schema.plan(bed.main.schema.source).steps
+
+
+def test_both_added_something(bed: Bed) -> None:
+    both(bed, NICKED, MORE)
+    bed.on("work").apply([change("Alice", born=1990), person("Eve", born=2000)])
+    bed.main.apply([InsertNode("City", {"name": "Ulm"}), InsertEdge("LivesIn", "Bob", "Ulm", {"id": "l"})])
+    ids = {one.name: one.id for one in bed.on("work").view().catalog.types}
+    ours_then = bed.main.view().catalog
+    assert bed.merge("work").outcome == "merged"
+    assert {name: row["born"] for name, row in rows(bed.main, "Person").items() if row["born"]} == {
+        "Alice": 1990,
+        "Eve": 2000,
+    }
+    assert set(rows(bed.main, "LivesIn")) == {"l"}
+    assert ids.items() <= {one.name: one.id for one in bed.main.view().catalog.types}.items()
+    assert_identities_of_both(bed, ours_then)
+    bed.merge("main", "work")
+    assert content(bed.on("work")) == content(bed.main)
+    assert bed.main.verify(deep=True).ok
+
+
+LONG = """
+// people
+node Person {
+    name: String @key
+    nick: String?
+    age: I32?   // years
+    tags: [String]?
+    @range(age, 0..150)   // human
+}
+node Firm { name: String @key }
+edge Knows: Person -> Person { since: I32? }
+edge WorksAt: Person -> Firm
+"""
+BOTH_ADD = {
+    "properties of one type": (
+        PEOPLE.replace("age: I32?", "age: I32?  born: I32? @range(0..9)"),
+        PEOPLE.replace("tags:", "mail: String? @unique  tags:"),
+        {"Person": {"name", "nick", "age", "tags", "born", "mail"}},
+    ),
+    "properties of an edge without a body": (
+        PEOPLE.replace("Person -> Firm", "Person -> Firm { role: String? }"),
+        PEOPLE.replace("Person -> Firm", "Person -> Firm { pay: I32? @index }"),
+        {"WorksAt": {"role", "pay"}},
+    ),
+    "into a type over several lines": (
+        LONG.replace("    age:", "    born: I32?  // first\n    age:"),
+        LONG.replace("    age:", '    mail: String? @check("@")\n    age:'),
+        {"Person": {"name", "nick", "age", "tags", "born", "mail"}},
+    ),
+    "a type and a type": (
+        PEOPLE + "node Dog { name: String @key  owner: String? }\n",
+        PEOPLE + "// towns\nnode City { name: String @key }\n",
+        {"Dog": {"name", "owner"}, "City": {"name"}},
+    ),
+    "an edge at a type that was renamed": (
+        PEOPLE + "edge Owns: Person -> Firm { since: I32? }\n",
+        RENAMED,
+        {"Human": {"name", "nick", "age", "tags"}, "Owns": {"since"}},
+    ),
+    "a property of a type that was renamed": (NICKED, RENAMED, {"Human": {"name", "nick", "age", "tags", "born"}}),
+    "additions against other properties' new names": (
+        NICKED,
+        PEOPLE.replace("nick: String?", 'alias: String? @rename_from("nick")'),
+        {"Person": {"name", "alias", "age", "tags", "born"}},
+    ),
+    "additions against an index": (NICKED, PEOPLE.replace("age: I32?", "age: I32? @index"), {"Person": {"born"}}),
+    "additions against another layout of the text": (
+        NICKED,
+        "// all of them\n" + PEOPLE,
+        {"Person": {"name", "nick", "age", "tags", "born"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("direction", ["as told", "the other way round"])
+@pytest.mark.parametrize("what", BOTH_ADD)
+def test_additions_of_one_side_join_the_schema_of_the_other(bed: Bed, what: str, direction: str) -> None:
+    theirs, ours, wanted = BOTH_ADD[what]
+    if LONG.splitlines()[1] in theirs and "several lines" in what:
+        bed.main.schema.apply(LONG)
+    if direction != "as told":
+        theirs, ours = ours, theirs
+    both(bed, theirs, ours)
+    before, ours_then = content(bed.main), bed.main.view().catalog
+    bed.merge("work")
+    types = {one.name: set(one.by_name) for one in bed.main.view().catalog.types}
+    assert all(names <= types[name] for name, names in wanted.items())
+    assert_identities_of_both(bed, ours_then)
+    assert ids_of(content(bed.main)) == ids_of(before)
+    bed.merge("main", "work")
+    assert content(bed.on("work")) == content(bed.main)
+    assert bed.on("work").schema.source == bed.main.schema.source
+
+
+DO_NOT_FIT = {
+    "the same name for two things": (NICKED, NICKED.replace("born: I32?", "born: String?")),
+    "the same type twice": (MORE, MORE),
+    "two renames": (RENAMED, OTHER_NAME),
+    "a drop against an addition": (PEOPLE.replace("age: I32?", ""), NICKED),
+    "a tighter rule against an addition": (PEOPLE.replace("age: I32?", "age: I32? @range(0..9)"), MORE),
+}
+
+
+@pytest.mark.parametrize("direction", ["as told", "the other way round"])
+@pytest.mark.parametrize("what", DO_NOT_FIT)
+def test_changes_that_do_not_fit_are_refused_naming_both(bed: Bed, what: str, direction: str) -> None:
+    theirs, ours = DO_NOT_FIT[what] if direction == "as told" else DO_NOT_FIT[what][::-1]
+    both(bed, theirs, ours)
+    before, head = content(bed.main), bed.main.refresh()
+    with pytest.raises(Unsupported, match=r"the source by \w+ on .*the target by \w+ on ") as caught:
         bed.merge("work")
+    assert caught.value.code == "schema_merge"
+    assert (content(bed.main), bed.main.refresh()) == (before, head)
 
 
 @pytest.mark.parametrize("what", ["dropped property", "wider type", "tighter rule"])

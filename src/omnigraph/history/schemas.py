@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from omnigraph.errors import Unsupported
 from omnigraph.lang.schema.change import plan_change
+from omnigraph.lang.schema.combine import combined, is_addition
 from omnigraph.lang.schema.model import Catalog
 from omnigraph.lang.schema.steps import (
     AddIndex,
@@ -26,7 +27,8 @@ _MERGEABLE = (AddType, AddProperty, RenameType, RenameProperty, AddIndex, DropIn
 def merged_catalog(bases: Sequence[Catalog], source: Catalog, target: Catalog) -> Catalog:
     """The schema of the merged graph. Raises Unsupported, naming what changed on either side.
 
-    One side may have changed it, and only in ways under which every row of the other side stays as it is.
+    Either side may have changed it in ways under which every row of the other stays as it is. If both did, one of
+    them may only have added things: those go into the schema of the other.
     """
     if source.hash == target.hash:
         return target
@@ -34,11 +36,15 @@ def merged_catalog(bases: Sequence[Catalog], source: Catalog, target: Catalog) -
     base = next((one for one in bases if one.hash in (source.hash, target.hash)), bases[0])
     theirs, ours = list(plan_change(base, source)), list(plan_change(base, target))
     told = f"the source by {_told(theirs)}, the target by {_told(ours)}"
-    if base.hash not in (source.hash, target.hash):
-        raise _refused(f"both branches changed the schema since they parted: {told}")
     if not all(_merges(one) for one in (*theirs, *ours)):
         raise _refused(f"a merge carries over added types, added nullable properties and renames only: {told}")
-    return source if base.hash == target.hash else target
+    if base.hash in (source.hash, target.hash):
+        return source if base.hash == target.hash else target
+    for host, guest, steps in ((target, source, theirs), (source, target, ours)):
+        merged = combined(base, host, guest) if all(is_addition(one) for one in steps) else None
+        if merged is not None:
+            return merged
+    raise _refused(f"both branches changed the schema since they parted, and the two do not fit together: {told}")
 
 
 def _merges(one: Step) -> bool:
