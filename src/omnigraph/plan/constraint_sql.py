@@ -68,6 +68,8 @@ class _Writer:
                 return self._select(relation.input, self._columns(relation.input)).distinct(copy=False)
             case r.Span():
                 return self._span(relation)
+            case r.Tally():
+                return self._tally(relation)
             case r.Join() | r.Semi() | r.Anti():
                 return self._join(relation)
             case r.Counted():
@@ -115,10 +117,13 @@ class _Writer:
         query.append("joins", join)
         return query
 
-    def _counted(self, relation: r.Counted) -> exp.Select:
-        keys: list[exp.Expr] = [column(right) for _, right in relation.on]
+    def _tally(self, relation: r.Tally) -> exp.Select:
+        keys: list[exp.Expr] = [column(one) for one in relation.by]
         number = named(exp.Count(this=exp.Star()), relation.name)
-        counts = self._select(relation.right, [*keys, number]).group_by(*(one.copy() for one in keys), copy=False)
+        return self._select(relation.input, [*keys, number]).group_by(*(one.copy() for one in keys), copy=False)
+
+    def _counted(self, relation: r.Counted) -> exp.Select:
+        counts = self._tally(r.Tally(relation.right, tuple(right for _, right in relation.on), relation.name))
         found = exp.Coalesce(this=column(relation.name, "b"), expressions=[exp.Literal.number(0)])
         columns = [*self._columns(relation.left, "a"), named(found, relation.name)]
         query = exp.Select(expressions=columns).from_(self._source(relation.left, "a"), copy=False)

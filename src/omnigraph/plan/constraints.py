@@ -38,6 +38,7 @@ from omnigraph.plan.relations import (
     Semi,
     Span,
     Tagged,
+    Tally,
     Union,
     columns_of,
     inputs_of,
@@ -50,7 +51,12 @@ _ENDS = (("from", "src"), ("to", "dst"))
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Which images of a table may hold rows. `gone` only matters where edges are not removed along with a node."""
+    """Which images of a table may hold rows.
+
+    `gone` only matters where edges are not removed along with a node. Rules without `old` find the same and look at
+    more rows, except that sources which lose an edge are then unknown: it may be left out unless a type of edge has
+    a lower bound on its number.
+    """
 
     new: bool = False
     old: bool = False
@@ -172,27 +178,37 @@ class _Compiler:
                 yield Rule("orphan_edge", edge.id, query, node_id=node.id)
 
     def cardinality(self, edge: TypeDef) -> Iterator[Rule]:
+        """Only a source that gains an edge can have too many; any node that is touched can have too few."""
         assert edge.source is not None
         node, limits = self.catalog.by_id[edge.source], edge.cardinality
-        touched, alive = self._touched_sources(edge, node), self.after(node.id, "id")
-        if touched is None or alive is None:
+        alive = self.after(node.id, "id")
+        counts = self._counts_of_touched(edge, node) if limits.low > 0 else self._counts_of_gaining(edge, node)
+        if alive is None or counts is None:
             return
-        sources = self._suspect(Distinct(touched), node, "id")
-        edges = self._suspect(self.after(edge.id, "src") or Rows("new", edge.id, ("src",)), node, "src")
-        counts = Counted(sources, edges, (("id", "src"),), "count")
         broken = Outside(counts, "count", limits.low, limits.high)
         yield Rule("cardinality", edge.id, Semi(broken, alive, (("id", "id"),)), node_id=node.id)
 
-    def _touched_sources(self, edge: TypeDef, node: TypeDef) -> Relation | None:
-        """Sources that gain an edge; and if some number is needed, those that lose one and nodes that are new."""
-        gaining = self.rows("new", edge.id, "src")
-        parts = [Pick(gaining, (("id", "src"),)) if gaining else None]
-        if edge.cardinality.low > 0:
-            losing, fresh = self.rows("old", edge.id, "src"), self.rows("new", node.id, "id")
-            parts.append(Pick(losing, (("id", "src"),)) if losing else None)
-            same = (("id", "id"),)
-            parts.append(Pick(_anti(fresh, self.rows("old", node.id, "id"), same), same) if fresh else None)
-        return _union(*parts)
+    def _counts_of_gaining(self, edge: TypeDef, node: TypeDef) -> Relation | None:
+        gaining, edges = self.rows("new", edge.id, "src"), self.after(edge.id, "src")
+        if gaining is None or edges is None:
+            return None
+        counts = Tally(Pick(self._suspect(edges, node, "src"), (("id", "src"),)), ("id",), "count")
+        return Semi(counts, gaining, (("id", "src"),)) if self.rows("kept", edge.id) else counts
+
+    def _counts_of_touched(self, edge: TypeDef, node: TypeDef) -> Relation | None:
+        """Of sources that gain or lose an edge, and of nodes that are new."""
+        gaining, losing = self.rows("new", edge.id, "src"), self.rows("old", edge.id, "src")
+        fresh = self.rows("new", node.id, "id")
+        if self.rows("kept", node.id):
+            fresh = _anti(fresh, self.rows("old", node.id, "id"), (("id", "id"),)) if fresh else None
+            ends = (Pick(one, (("id", "src"),)) for one in (gaining, losing) if one is not None)
+            touched = _union(*ends, fresh)
+        else:
+            touched = fresh  # no other source can be there
+        if touched is None:
+            return None
+        edges = self._suspect(self.after(edge.id, "src") or Rows("new", edge.id, ("src",)), node, "src")
+        return Counted(self._suspect(Distinct(touched), node, "id"), edges, (("id", "src"),), "count")
 
     def _suspect(self, relation: Relation, node: TypeDef, column: str) -> Relation:
         return Semi(relation, Rows("suspect", node.id, ("id",)), ((column, "id"),)) if self.screened else relation

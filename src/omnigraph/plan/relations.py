@@ -100,6 +100,15 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """One row per group: the columns of `by`, then the number of its rows."""
+
+    input: Relation
+    by: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """All pairs that agree: the columns of the left, then those of the right that are not compared."""
 
@@ -136,8 +145,9 @@ class Counted:
     name: str
 
 
-Matching = Join | Semi | Anti | Counted
-Relation = Rows | Pick | Tagged | NotNull | Differ | Outside | Union | Distinct | Span | Join | Semi | Anti | Counted
+Relation = (
+    Rows | Pick | Tagged | NotNull | Differ | Outside | Union | Distinct | Span | Tally | Join | Semi | Anti | Counted
+)
 
 
 def columns_of(relation: Relation) -> tuple[str, ...]:
@@ -153,6 +163,8 @@ def columns_of(relation: Relation) -> tuple[str, ...]:
             return columns_of(relation.inputs[0])
         case Span():
             return (*relation.by, relation.least, relation.greatest)
+        case Tally():
+            return (*relation.by, relation.name)
         case Join():
             compared = {right for _, right in relation.on}
             added = (column for column in columns_of(relation.right) if column not in compared)
@@ -210,6 +222,8 @@ def _headline(relation: Relation) -> str:
         case Span():
             ends = f"{relation.least} = least {relation.of}, {relation.greatest} = greatest {relation.of}"
             return f"group by {', '.join(relation.by)}: {ends}"
+        case Tally():
+            return f"group by {', '.join(relation.by)}: {relation.name} = number of rows"
         case Counted():
             return f"count {relation.name} of matches {_on(relation.on)}"
         case Join() | Semi() | Anti():

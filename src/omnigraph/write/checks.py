@@ -1,189 +1,176 @@
-"""The rules that need other rows: uniqueness, endpoints, cardinality. Only what a change can break is looked at."""
+"""A change against the rules of the schema, in-process: only what it can break is looked up, all of it at once."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from omnigraph.errors import ConstraintViolation
-from omnigraph.lang.schema.model import Cardinality, Catalog, TypeDef
-from omnigraph.lang.schema.rules import Violation, row_violations
-from omnigraph.lang.schema.values import to_output
+from omnigraph.lang.schema.model import Catalog, TypeDef
+from omnigraph.lang.schema.rules import Violation, row_findings
+from omnigraph.plan.constraints import Images, Rule, violation_of
+from omnigraph.plan.relations import Rows, columns_of
 from omnigraph.storage.backend import Backend
-from omnigraph.write.claims import unique_key
 from omnigraph.write.plan import TableAction
-from omnigraph.write.table_state import RowChange, TableState
+from omnigraph.write.prepared_rules import prepared_rules
+from omnigraph.write.rule_eval import Change, Tuple
+from omnigraph.write.table_state import Row, RowChange, TableState
 
 VIOLATIONS_MAX = 100
 
 Changes = Mapping[str, Sequence[RowChange]]
+A = TypeVar("A")
 StateOf = Callable[[TypeDef], TableState]
-_Probe = Callable[[], list[Violation]]
+
+
+@dataclass
+class Findings:
+    """How much is broken, and the first of it by id, as much as an error lists."""
+
+    listed: list[Violation] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, listed: Iterable[Violation], count: int) -> None:
+        self.listed += listed
+        self.count += count
+
+    def add_broken(self, catalog: Catalog, rule: Rule, rows: Iterable[Tuple]) -> None:
+        """What a rule returns, streamed."""
+        columns = columns_of(rule.query)
+        counting = _Counting(rows)
+        first = heapq.nsmallest(VIOLATIONS_MAX, counting, key=itemgetter(columns.index("id")))
+        listed = [violation_of(catalog, rule, dict(zip(columns, row, strict=True))) for row in first]
+        self.add(listed, counting.count)
 
 
 def check_changes(
     backend: Backend, catalog: Catalog, state_of: StateOf, changes: Changes, actions: Sequence[TableAction]
 ) -> None:
-    """Raise ConstraintViolation with everything the changes would break, up to a hundred. All probes run at once."""
-    probes: list[_Probe] = [
-        partial(row_violations, catalog.by_id[action.table], action.rows, limit=VIOLATIONS_MAX)
+    """Raise ConstraintViolation with everything the changes would break; a hundred are listed, all are counted."""
+    change = CheckedChange(backend, catalog, state_of, changes)
+    values = [
+        partial(row_findings, catalog.by_id[action.table], action.rows, limit=VIOLATIONS_MAX)
         for action in actions
         if action.rows is not None
     ]
-    for table, rows in changes.items():
-        one, state = catalog.by_id[table], state_of(catalog.by_id[table])
-        after = [change for change in rows if change.after is not None]
-        if after:
-            probes += [partial(_unique, one, columns, state, after) for columns in one.uniques]
-        gone = [change.id for change in rows if change.after is None]
-        if one.kind == "node" and gone and state.must_leave_no_edges:
-            probes += [partial(_inbound, one, edge, state_of, gone) for edge in catalog.edges_at(one.id)]
-        if one.kind == "edge":
-            ends = dict.fromkeys(end for end in (one.source, one.target) if end is not None)
-            probes += [partial(_endpoints, one, catalog.by_id[end], state_of, after) for end in ends]
-    probes += _cardinality_probes(catalog, state_of, changes)
-    found = [violation for part in backend.in_parallel(lambda probe: probe(), probes) for violation in part]
-    if found:
+    found = Findings()
+    for listed, count in change.look_up(values):
+        found.add(listed, count)
+    for rule, rows in change.broken():
+        found.add_broken(catalog, rule, rows)
+    if found.count:
         raise violations_error(found)
 
 
-def violations_error(found: Sequence[Violation], code: str | None = None) -> ConstraintViolation:
-    ordered = sorted(found, key=lambda one: (one.type, one.id, one.rule, one.property or ""))
+def violations_error(found: Findings, code: str | None = None) -> ConstraintViolation:
+    ordered = sorted(found.listed, key=lambda one: (one.type, one.id, one.rule, one.property or ""))
     first = ordered[0]
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more = f" (and {found.count - 1} more)" if found.count > 1 else ""
     return ConstraintViolation(
         f"{first.message}{more}",
         code=code,
         advice="Nothing was written; fix the change and send it again",
         violations=[one.to_json() for one in ordered[:VIOLATIONS_MAX]],
-        violation_count=len(found),
+        violation_count=found.count,
     )
 
 
-def _unique(one: TypeDef, columns: Sequence[str], state: TableState, after: Sequence[RowChange]) -> list[Violation]:
-    """Duplicates inside the change, and against committed rows that the change leaves alone."""
-    holders: defaultdict[str, list[RowChange]] = defaultdict(list)
-    for change in after:
-        key = unique_key(one, columns, change.after)
-        if key is not None:
-            holders[key].append(change)
-    found = [
-        duplicate_violation(one, columns, change, sharers[0].id)
-        for sharers in holders.values()
-        for change in sharers[1:]
-    ]
-    moved = {key: sharers[0] for key, sharers in holders.items() if unique_key(one, columns, sharers[0].before) != key}
-    values = list(dict.fromkeys(change.after[columns[0]] for change in moved.values() if change.after is not None))
-    for row in state.committed_by(columns[0], values, columns) if values else ():
-        owner = moved.get(unique_key(one, columns, row) or "")
-        if owner is not None:
-            found.append(duplicate_violation(one, columns, owner, row["id"]))
-    return found
+class CheckedChange:
+    """The rules that a set of row changes can break, and what they need to know of the committed rows."""
+
+    def __init__(
+        self, backend: Backend, catalog: Catalog, state_of: StateOf, changes: Changes, *, strict: bool = False
+    ) -> None:
+        self._backend = backend
+        self._state_of = state_of
+        self._catalog = catalog
+        self._changes = changes
+        self._states = {table: state_of(catalog.by_id[table]) for table in changes}
+        self._kept: dict[tuple[str, str], list[Row]] = {}
+        images = {table: _images(rows, self._states[table]) for table, rows in changes.items()}
+        self._rules = [
+            (rule, Change(partial(self._read, rule.looked_up_by))) for rule in prepared_rules(catalog, images, strict)
+        ]
+
+    def look_up(self, beside: Sequence[Callable[[], A]] = ()) -> list[A]:
+        """Read what the rules need, in one lookup for each column of a table, all at once with `beside`."""
+        probes = self._probes()
+        for table, _ in probes:
+            self._states.setdefault(table, self._state_of(self._catalog.by_id[table]))
+        work: list[Callable[[], Any]] = [partial(self._probe, where, probe) for where, probe in probes.items()]
+        done = self._backend.in_parallel(lambda one: one(), [*work, *beside])
+        return done[len(work) :]
+
+    def broken(self) -> Iterator[tuple[Rule, Iterable[Tuple]]]:
+        """Every rule with the rows that it returns. `look_up` must have run."""
+        for one, change in self._rules:
+            yield one.rule, one.evaluate(change)
+
+    def _probes(self) -> dict[tuple[str, str], _Probe]:
+        found: dict[tuple[str, str], _Probe] = {}
+        for one, change in self._rules:
+            for lookup in one.lookups:
+                values = [row[lookup.key_at] for row in lookup.keys(change)]
+                if values:
+                    probe = found.setdefault((lookup.table, lookup.column), _Probe())
+                    probe.values.update(dict.fromkeys(values))
+                    probe.columns.update(dict.fromkeys(lookup.columns))
+        return found
+
+    def _probe(self, where: tuple[str, str], probe: _Probe) -> None:
+        (table, column), values = where, list(probe.values)
+        state = self._states[table]
+        if column == "id":
+            assert set(probe.columns) == {"id"}, probe.columns
+            self._kept[where] = [{"id": row_id} for row_id in state.kept_ids(values)]
+        else:
+            self._kept[where] = state.committed_by(column, values, list(probe.columns))
+
+    def _read(self, looked_up_by: Mapping[Rows, str], image: Rows) -> Iterable[Tuple]:
+        rows: Iterable[Row | None]
+        changes = self._changes.get(image.table, ())
+        match image.image:
+            case "new":
+                rows = [change.after for change in changes]
+            case "old":
+                rows = [change.before for change in changes]
+            case "gone":
+                return [(change.id,) for change in changes if change.after is None]
+            case _:
+                rows = self._kept.get((image.table, looked_up_by[image]), ())
+        return [tuple([row[column] for column in image.columns]) for row in rows if row is not None]
 
 
-def duplicate_violation(one: TypeDef, columns: Sequence[str], change: RowChange, other_id: str) -> Violation:
-    assert change.after is not None
-    names = ", ".join(one.column_name(column) for column in columns)
-    shown = {one.column_name(column): _shown(one, column, change.after[column]) for column in columns}
-    value = next(iter(shown.values())) if len(shown) == 1 else shown
-    return Violation(
-        "unique",
-        one.table_key,
-        change.id,
-        names,
-        value,
-        f"{one.table_key} {change.id!r}: {names} is not unique, {other_id!r} has it too",
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """Values to look for, and columns to bring; in the order in which they were asked for."""
+
+    values: dict[Any, None] = field(default_factory=dict)
+    columns: dict[str, None] = field(default_factory=dict)
+
+
+def _images(changes: Sequence[RowChange], state: TableState) -> Images:
+    removed = any(change.after is None for change in changes)
+    return Images(
+        new=any(change.after is not None for change in changes),
+        old=any(change.before is not None for change in changes),
+        gone=removed and state.must_leave_no_edges,
+        kept=not state.overwritten,
     )
 
 
-def _endpoints(one: TypeDef, node: TypeDef, state_of: StateOf, after: Sequence[RowChange]) -> list[Violation]:
-    """The ends of inserted and moved edges at this node type must be alive: one read for all of them."""
-    state = state_of(node)
-    wanted: list[tuple[RowChange, str, str]] = []
-    for word, column, end in (("from", "src", one.source), ("to", "dst", one.target)):
-        if end == node.id:
-            wanted += [
-                (change, word, change.after[column])
-                for change in after
-                if change.after and (change.before is None or change.before[column] != change.after[column])
-            ]
-    state.fetch_alive(end for _, _, end in wanted)
-    return [
-        Violation(
-            "endpoint",
-            one.table_key,
-            change.id,
-            word,
-            end,
-            f"{one.table_key} {change.id!r}: there is no {node.table_key} {end!r} to go {word}",
-        )
-        for change, word, end in wanted
-        if not state.is_alive(end)
-    ]
+class _Counting:
+    """An iterable that knows afterwards how many there were."""
 
+    def __init__(self, rows: Iterable[Tuple]) -> None:
+        self._rows = rows
+        self.count = 0
 
-def _inbound(node: TypeDef, edge: TypeDef, state_of: StateOf, gone: Sequence[str]) -> list[Violation]:
-    """Edges that still need a removed node. A delete has taken them along; an overwrite does not."""
-    edges = state_of(edge)
-    found = []
-    for column, end in (("src", edge.source), ("dst", edge.target)):
-        if end == node.id:
-            for row in edges.select_by(column, gone):
-                message = f"{edge.table_key} {row['id']!r} needs {node.table_key} {row[column]!r}, which is removed"
-                word = "from" if column == "src" else "to"
-                found.append(Violation("orphan_edge", edge.table_key, row["id"], word, row[column], message))
-    return found
-
-
-def _cardinality_probes(catalog: Catalog, state_of: StateOf, changes: Changes) -> list[_Probe]:
-    probes: list[_Probe] = []
-    for edge in catalog.types:
-        if edge.kind != "edge" or not edge.cardinality.binds:
-            continue
-        sources = _touched_sources(edge, changes)
-        if sources:
-            probes.append(partial(_cardinality, edge, catalog, state_of, changes, sources))
-    return probes
-
-
-def _touched_sources(edge: TypeDef, changes: Changes) -> list[str]:
-    """Sources that gain, lose or move an edge, and new nodes that need one."""
-    ends = [row["src"] for change in changes.get(edge.id, ()) for row in (change.before, change.after) if row]
-    if edge.cardinality.low > 0:
-        assert edge.source is not None
-        ends += [change.id for change in changes.get(edge.source, ()) if change.before is None and change.after]
-    return list(dict.fromkeys(ends))
-
-
-def _cardinality(
-    edge: TypeDef, catalog: Catalog, state_of: StateOf, changes: Changes, sources: Sequence[str]
-) -> list[Violation]:
-    assert edge.source is not None
-    node = catalog.by_id[edge.source]
-    nodes = state_of(node)
-    counts = Counter(row["src"] for row in state_of(edge).committed_by("src", sources, ["src"]))
-    nodes.fetch_alive(sources)
-    counts.update(change.after["src"] for change in changes.get(edge.id, ()) if change.after)
-    return [
-        cardinality_violation(edge, node, source, counts[source])
-        for source in sources
-        if nodes.is_alive(source) and not within(edge.cardinality, counts[source])
-    ]
-
-
-def cardinality_violation(edge: TypeDef, node: TypeDef, source: str, count: int) -> Violation:
-    limits = edge.cardinality
-    allowed = f"{limits.low}..{'' if limits.high is None else limits.high}"
-    message = f"{node.table_key} {source!r} would have {count} {edge.name} edges, allowed are {allowed}"
-    return Violation("cardinality", edge.table_key, source, None, count, message)
-
-
-def within(limits: Cardinality, count: int) -> bool:
-    return limits.low <= count and (limits.high is None or count <= limits.high)
-
-
-def _shown(one: TypeDef, column: str, value: Any) -> Any:
-    prop = one.by_id.get(column)
-    return to_output(prop, value) if prop is not None else value
+    def __iter__(self) -> Iterator[Tuple]:
+        for row in self._rows:
+            self.count += 1
+            yield row

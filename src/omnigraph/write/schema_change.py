@@ -7,7 +7,7 @@ required columns and wider types are written, column by column. What rides in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.change import plan_change
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
-from omnigraph.lang.schema.rules import Violation
 from omnigraph.lang.schema.steps import (
     VIOLATED,
     AddProperty,
@@ -33,7 +32,7 @@ from omnigraph.lang.schema.values import default_of
 from omnigraph.log.overlay import DEL, RID, OverlayTable
 from omnigraph.log.record import Kind
 from omnigraph.storage.backend import Backend
-from omnigraph.write.checks import violations_error
+from omnigraph.write.checks import Findings, violations_error
 from omnigraph.write.footprint import Footprint, FootprintBuilder
 from omnigraph.write.plan import PublishPlan, Receipt, Reshape, TableAction, WriteTxn
 from omnigraph.write.tighten import check_tightened
@@ -65,7 +64,7 @@ class SchemaChange:
         if not steps.steps:
             return Receipt(None, result=steps.to_json())
         found = check_tightened(txn, new, [one for one in steps if isinstance(one, Tighten) and one.validates_rows])
-        if found:
+        if found.count:
             raise _violated(found)
         changes = _columns_by_type(steps, txn.catalog, new)
         dropped = frozenset(one.type_id for one in steps if isinstance(one, DropType) and one.type_id)
@@ -186,7 +185,7 @@ def _hard_drops(steps: SchemaPlan) -> Mapping[str, Any] | None:
     return {"hard_drops": types, "hard_dropped_properties": properties} if types or properties else None
 
 
-def _violated(found: Sequence[Violation]) -> ConstraintViolation:
+def _violated(found: Findings) -> ConstraintViolation:
     error = violations_error(found, code=VIOLATED)
     error.advice = "Nothing was written; correct these rows, or leave out the rule, and apply the schema again"
     return error

@@ -76,6 +76,11 @@ class TableState:
             return self._committed[row_id] is not None
         return row_id not in self._minted and self._alive[row_id]
 
+    def kept_ids(self, ids: Sequence[str]) -> list[str]:
+        """Of these ids, those of committed rows that this mutation does not change."""
+        self.fetch_alive(ids)
+        return [one for one in ids if one not in self._pending and self.is_alive(one)]
+
     def committed(self, row_id: str) -> Row | None:
         if row_id in self._minted:
             return None

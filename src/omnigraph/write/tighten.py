@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.model import Catalog, TypeDef
-from omnigraph.lang.schema.rules import Violation, row_violations
+from omnigraph.lang.schema.rules import row_findings
 from omnigraph.lang.schema.steps import Tighten
 from omnigraph.lang.schema.values import default_of
 from omnigraph.log.view import TableView
-from omnigraph.write.checks import VIOLATIONS_MAX, cardinality_violation, duplicate_violation, within
-from omnigraph.write.claims import unique_key
+from omnigraph.plan.constraints import Images, Rule, rules_of
+from omnigraph.plan.relations import Rows
+from omnigraph.write.checks import VIOLATIONS_MAX, Findings
 from omnigraph.write.plan import WriteTxn
-from omnigraph.write.table_state import Row, RowChange
+from omnigraph.write.rule_eval import Change, Evaluators, Tuple
 
 _VALUE_RULES = ("required", "enum", "range", "check")
 
+#: To a rule that is new every row is new.
+_ALL_NEW = Images(new=True, kept=False)
 
-def check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> list[Violation]:
-    """Every row that breaks a rule of `steps`, up to a bound per rule."""
+
+def check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> Findings:
+    """What breaks a rule of `steps`: all of it counted, the first of every rule listed."""
     probes = []
     by_type: dict[str, list[Tighten]] = {}
     for step in steps:
@@ -35,54 +39,51 @@ def check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> li
         columns = {column for step in own if step.rule in _VALUE_RULES for column in step.columns}
         if columns:
             probes.append(partial(_values, txn, _only(one, columns)))
-        probes += [partial(_unique, txn, one, step.columns) for step in own if step.rule == "unique"]
-        probes += [partial(_cardinality, txn, one, new) for step in own if step.rule == "card"]
-    backend = txn.snapshot.backend
-    return [found for part in backend.in_parallel(lambda probe: probe(), probes) for found in part]
+        probes += [partial(_rule, txn, new, rule) for rule in _rules(new, one, own)]
+    found = Findings()
+    for part in txn.snapshot.backend.in_parallel(lambda probe: probe(), probes):
+        found.add(part.listed, part.count)
+    return found
 
 
-def _values(txn: WriteTxn, one: TypeDef) -> list[Violation]:
+def _rules(new: Catalog, one: TypeDef, steps: Sequence[Tighten]) -> Iterator[Rule]:
+    """The rules of a type that the steps bring, of all that a change of every row could break."""
+    uniques = {tuple(step.columns) for step in steps if step.rule == "unique"}
+    counted = any(step.rule == "card" for step in steps)
+    tables = [one.id, one.source] if counted and one.source is not None else [one.id]
+    for rule in rules_of(new, dict.fromkeys(tables, _ALL_NEW)):
+        if rule.type_id == one.id and (rule.columns in uniques or (counted and rule.code == "cardinality")):
+            yield rule
+
+
+def _rule(txn: WriteTxn, new: Catalog, rule: Rule) -> Findings:
+    found = Findings()
+    evaluate = Evaluators(new.by_id[rule.type_id]).of(rule.query)
+    found.add_broken(new, rule, evaluate(Change(partial(_read, txn, new))))
+    return found
+
+
+def _read(txn: WriteTxn, new: Catalog, image: Rows) -> Iterator[Tuple]:
+    """Every row there is. A required column of this very change is there with its default in all of them."""
+    one, before = new.by_id[image.table], txn.catalog.by_id[image.table]
+    added = {column: default_of(one.by_id[column]) for column in image.columns if _is_new(column, one, before)}
+    held = [column for column in image.columns if column not in added]
+    for batch in _view(txn, one).batches(held):
+        values: list[list[Any]] = [
+            [added[column]] * batch.num_rows if column in added else batch.column(column).to_pylist()
+            for column in image.columns
+        ]
+        yield from zip(*values, strict=True)
+
+
+def _values(txn: WriteTxn, one: TypeDef) -> Findings:
     """Checked as what the new schema makes of them: a bound may only fit the wider type of this very change."""
-    found: list[Violation] = []
+    found = Findings()
     shape = arrow_schema(one)
     shape = pa.schema([column.with_nullable(True) for column in shape])
     for batch in _view(txn, one).batches(shape.names):
         rows = pa.Table.from_batches([batch]).cast(shape)
-        found += row_violations(one, rows, limit=VIOLATIONS_MAX - len(found))
-        if len(found) >= VIOLATIONS_MAX:
-            break
-    return found
-
-
-def _unique(txn: WriteTxn, one: TypeDef, columns: Sequence[str]) -> list[Violation]:
-    """A required column of this very change is there with its default in every row."""
-    before = txn.catalog.by_id[one.id]
-    new = {column: default_of(one.by_id[column]) for column in columns if _is_new(column, one, before)}
-    holders: dict[str, str] = {}
-    found = []
-    for held in _rows(_view(txn, one), ["id", *(column for column in columns if column not in new)]):
-        row = {**held, **new}
-        key = unique_key(one, columns, row)
-        if key is None:
-            continue
-        if key in holders:
-            found.append(duplicate_violation(one, columns, RowChange(row["id"], None, row), holders[key]))
-        holders.setdefault(key, row["id"])
-        if len(found) >= VIOLATIONS_MAX:
-            break
-    return found
-
-
-def _cardinality(txn: WriteTxn, edge: TypeDef, catalog: Catalog) -> list[Violation]:
-    assert edge.source is not None
-    node = catalog.by_id[edge.source]
-    counts = Counter(row["src"] for row in _rows(_view(txn, edge), ["src"]))
-    found = []
-    for row in _rows(_view(txn, node), ["id"]):
-        if not within(edge.cardinality, counts[row["id"]]):
-            found.append(cardinality_violation(edge, node, row["id"], counts[row["id"]]))
-        if len(found) >= VIOLATIONS_MAX:
-            break
+        found.add(*row_findings(one, rows, limit=VIOLATIONS_MAX - len(found.listed)))
     return found
 
 
@@ -103,8 +104,3 @@ def _is_new(column: str, one: TypeDef, before: TypeDef) -> bool:
 def _view(txn: WriteTxn, one: TypeDef) -> TableView:
     """Rows as they are now, under the schema they were written with."""
     return txn.view(txn.catalog.by_id.get(one.id, one))
-
-
-def _rows(view: TableView, columns: Sequence[str]) -> Iterator[Row]:
-    for batch in view.batches(columns):
-        yield from batch.to_pylist()

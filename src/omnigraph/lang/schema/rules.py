@@ -55,14 +55,21 @@ def row_violations(one: TypeDef, rows: pa.Table, *, limit: int | None = None) ->
 
     `rows` holds full images: `id` and one column per property id. A column that is not there counts as null.
     """
+    return row_findings(one, rows, limit=limit)[0]
+
+
+def row_findings(one: TypeDef, rows: pa.Table, *, limit: int | None = None) -> tuple[list[Violation], int]:
+    """The same, and how many violations there are in all, whatever the limit."""
     found: list[tuple[int, int, Violation]] = []
+    count = 0
     ids = rows.column("id")
     for place, check in enumerate(_checks(one)):
         column = _column(rows, check.prop)
         broken = pc.indices_nonzero(check.mask(column)).to_pylist()
+        count += len(broken)
         found.extend((at, place, _violation(one, check, ids[at].as_py(), column[at])) for at in broken[:limit])
     found.sort(key=lambda entry: entry[:2])
-    return [violation for _, _, violation in found[:limit]]
+    return [violation for _, _, violation in found[:limit]], count
 
 
 def _violation(one: TypeDef, check: _Check, row_id: str, stored: pa.Scalar) -> Violation:
