@@ -57,7 +57,7 @@ def _ids(rows: pa.Table) -> list[str]:
 
 class TestFind:
     def test_by_id(self, hundred: PinnedTable) -> None:
-        found = hundred.find(["n3", "n77", "nobody", "n80", "n3"], [AGE.name])
+        found = hundred.find(["n3", "n77", "nobody", "n80", "n3"], ["id", AGE.name])
         assert found.column_names == ["id", AGE.name]
         assert {row["id"]: row[AGE.name] for row in found.to_pylist()} == {"n3": 3, "n80": 80}
 

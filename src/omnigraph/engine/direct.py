@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.engine.expand import columns_of
 from omnigraph.engine.leaves import Step
@@ -53,18 +53,31 @@ class _Lookup:
             return None
         if not all(isinstance(column.value, (c.Prop, c.Entity)) for column in plan.columns):
             return None
-        rows = self._rows(plan.input, ordered=ordered)
+        rows = self._rows(plan.input, self._shown(plan), ordered=ordered)
         if rows is None:
             return None
         flat = self._flat(plan, outputs, rows)
         flat = flat.slice(skip, take) if take is not None else flat.slice(skip)
         return LookedUp(flat, tuple(self.steps))
 
-    def _rows(self, plan: n.Plan, *, ordered: bool) -> Mapping[str, pa.Table] | None:
+    def _shown(self, plan: n.Project) -> Mapping[str, list[str]]:
+        """The columns of each variable that the result shows."""
+        found: dict[str, list[str]] = {}
+        for column in plan.columns:
+            assert isinstance(column.value, (c.Prop, c.Entity))
+            found.setdefault(column.value.var, []).extend(self._sources(column.value))
+        return {var: list(dict.fromkeys(names)) for var, names in found.items()}
+
+    def _sources(self, value: c.Prop | c.Entity) -> tuple[str, ...]:
+        if isinstance(value, c.Prop):
+            return (value.column,)
+        return shown_columns(self.snapshot.catalog.by_id[value.type.type_id])
+
+    def _rows(self, plan: n.Plan, shown: Mapping[str, list[str]], *, ordered: bool) -> Mapping[str, pa.Table] | None:
         """The rows of each variable, side by side. At most one row of a single scan: its order is no question."""
         if isinstance(plan, n.Scan):
-            found = self._point(plan)
-            return None if found is None else {plan.var: found}
+            ids = self._point(plan)
+            return None if ids is None else {plan.var: self._found(plan, ids, shown, "lookup by id")}
         if ordered or not isinstance(plan, n.Join):
             return None
         scans = [one for one in plan.inputs if isinstance(one, n.Scan)]
@@ -75,50 +88,51 @@ class _Lookup:
         far = next((one for one in scans if one is not start), None)
         if start is None or (far is not None and (far.where or far.computed)):
             return None
-        return self._neighbours(start, hops[0], far)
+        return self._neighbours(start, hops[0], far, shown)
 
-    def _point(self, scan: n.Scan) -> pa.Table | None:
+    def _point(self, scan: n.Scan) -> list[str] | None:
+        """The only id that the scan can have, in a list that is empty if there can be none."""
         one = self.snapshot.catalog.by_id[scan.type.type_id]
         if scan.computed or len(scan.where) != 1 or point_column(one, scan.where[0]) is None:
             return None
-        ids = exact_ids(one, scan.where, self.given)
-        if ids is None:
-            return None
-        found = self.snapshot.view(one).find(ids, list(dict.fromkeys(("id", *scan.columns))))
-        self.steps.append(Step(scan, "lookup by id", found.num_rows))
+        return exact_ids(one, scan.where, self.given)
+
+    def _found(self, scan: n.Scan, ids: list[str], shown: Mapping[str, list[str]], access: str) -> pa.Table:
+        one = self.snapshot.catalog.by_id[scan.type.type_id]
+        found = self.snapshot.view(one).find(ids, shown.get(scan.var) or ["id"])
+        self.steps.append(Step(scan, access, found.num_rows))
         return found
 
-    def _neighbours(self, start: n.Scan, hop: n.Pairs, far: n.Scan | None) -> Mapping[str, pa.Table] | None:
-        row = self._point(start)
-        if row is None:
+    def _neighbours(
+        self, start: n.Scan, hop: n.Pairs, far: n.Scan | None, shown: Mapping[str, list[str]]
+    ) -> Mapping[str, pa.Table] | None:
+        ids = self._point(start)
+        if ids is None:
             return None
-        edge = self.snapshot.catalog.by_id[hop.edge]
-        view = self.snapshot.view(edge)
+        near = pa.table({"id": pa.array(ids, pa.utf8())})
+        if set(shown.get(start.var, ())) - {"id"}:
+            near = self._found(start, ids, shown, "lookup by id")
+            ids = ids if near.num_rows else []
+        view = self.snapshot.view(self.snapshot.catalog.by_id[hop.edge])
         parts = []
         for column in columns_of(hop, start.var):
             other = "dst" if column == "src" else "src"
-            parts.append(view.find_by(column, row["id"].to_pylist(), [column, other])[other])
+            parts.append(view.find_by(column, ids, [other])[other])
         ends = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.utf8()).unique()
-        name = hop.right if hop.left == start.var else hop.left
         self.steps.append(Step(hop, f"lookup by {' and '.join(columns_of(hop, start.var))}", len(ends)))
-        if far is None:
-            found = pa.table({"id": ends})
-        else:
-            one = self.snapshot.catalog.by_id[far.type.type_id]
-            columns = list(dict.fromkeys(("id", *far.columns)))
-            found = self.snapshot.view(one).find(ends.to_pylist(), columns)
-            self.steps.append(Step(far, f"lookup of {len(ends)} known ids", found.num_rows))
-        # One start for all neighbours; without a start there are none.
-        places = pc.multiply(pa.array(range(found.num_rows), pa.int64()), 0)
-        return {start.var: row.take(places), name: found}
+        name = hop.right if hop.left == start.var else hop.left
+        found = pa.table({"id": ends})
+        if far is not None:
+            found = self._found(far, ends.to_pylist(), shown, f"lookup of {len(ends)} known ids")
+        # One start for all neighbours; a start that does not exist has none, since edges never dangle.
+        places = np.zeros(found.num_rows, np.int64)
+        return {start.var: near.take(pa.array(places)), name: found}
 
     def _flat(self, plan: n.Project, outputs: Outputs, rows: Mapping[str, pa.Table]) -> pa.Table:
         flat: dict[str, pa.ChunkedArray] = {}
         for column, names in zip(plan.columns, outputs, strict=True):
             value = column.value
             assert isinstance(value, (c.Prop, c.Entity))
-            sources: tuple[str, ...] = (value.column,) if isinstance(value, c.Prop) else ()
-            if isinstance(value, c.Entity):
-                sources = shown_columns(self.snapshot.catalog.by_id[value.type.type_id])
+            sources = self._sources(value)
             flat |= {name: rows[value.var][source] for name, source in zip(names, sources, strict=True)}
         return pa.table(flat)

@@ -54,7 +54,7 @@ class TableView:
             wanted = pa.array(list(values), rows.schema.field(column).type)
             parts.append(rows.filter(pc.is_in(rows[column], wanted)))
         if self.pinned and column in self._pinned_names:
-            found = self.pinned.find_by(column, values, self._physical(names))
+            found = self.pinned.find_by(column, values, self._physical([*names, "id"] if self._hidden else names))
             parts.append(self._unhidden(found))
         return self._shaped(parts, names)
 
@@ -117,8 +117,8 @@ class TableView:
         return list(columns) if columns is not None else list(self.schema.names)
 
     def _physical(self, names: Sequence[str]) -> list[str]:
-        found = [name for name in names if name in self._pinned_names]
-        return found if "id" in found else ["id", *found]
+        """What to read of the pin: without any column there would be no number of rows."""
+        return [name for name in dict.fromkeys(names) if name in self._pinned_names] or ["id"]
 
     def _filled(self, rows: pa.Table) -> pa.Table:
         """`rows` with every column of the schema, null where they have none."""
@@ -129,5 +129,16 @@ class TableView:
 
     def _shaped(self, parts: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
         wanted = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
-        shaped = [self._filled(part).select(list(names)).cast(wanted) for part in parts if part.num_rows]
+        shaped = [_fitted(part, wanted) for part in parts if part.num_rows]
+        if len(shaped) == 1:
+            return shaped[0]
         return pa.concat_tables(shaped) if shaped else wanted.empty_table()
+
+
+def _fitted(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Exactly these columns and types; a column that the rows have not is null."""
+    columns = []
+    for one in wanted:
+        found = rows[one.name] if one.name in rows.column_names else pa.nulls(rows.num_rows, one.type)
+        columns.append(found if found.type.equals(one.type) else found.cast(one.type))
+    return pa.Table.from_arrays(columns, schema=wanted)

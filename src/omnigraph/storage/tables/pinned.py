@@ -128,10 +128,10 @@ class PinnedTable:
     def find(
         self, ids: Sequence[str], columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None
     ) -> pa.Table:
-        """The rows of these ids, in no order; always with the id column."""
+        """The rows of these ids, in no order."""
         possible = self._may_hold(ids)
         if possible is not None and not possible:
-            return self._shape(with_columns(columns, "id"), schema).out.empty_table()
+            return self._shape(columns, schema).out.empty_table()
         return self._find_by("id", ids, columns, schema, possible)
 
     def find_by(
@@ -153,12 +153,11 @@ class PinnedTable:
         schema: pa.Schema | None,
         fragment_ids: Collection[int] | None,
     ) -> pa.Table:
-        shape = self._shape(with_columns(columns, "id", column), schema)
+        shape = self._shape(columns, schema)
         wanted = list(dict.fromkeys(one for one in values if one is not None))
         if not wanted or column not in self.schema.names:
             return shape.out.empty_table()
-        asked = equals_any(self.schema.field(column), wanted[:1])
-        if asked is not None and not self._reads_whole_column(len(wanted)):
+        if not self._reads_whole_column(len(wanted)) and equals_any(self.schema.field(column), wanted[:1]) is not None:
             return shape.fit(self._matches(column, wanted, shape.physical, fragment_ids))
         found = self._hash_matches(column, wanted, fragment_ids)
         return shape.fit(self._take(found["_rowaddr"], shape.physical))
