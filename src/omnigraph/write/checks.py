@@ -12,15 +12,16 @@ from typing import Any, TypeVar
 from omnigraph.errors import ConstraintViolation
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.rules import Violation, row_findings
-from omnigraph.plan.constraints import Images, Rule, violation_of
+from omnigraph.plan.constraints import Images, Rule, accused, violation_of
 from omnigraph.plan.relations import Rows, columns_of
 from omnigraph.storage.backend import Backend
 from omnigraph.write.plan import TableAction
-from omnigraph.write.prepared_rules import prepared_rules
-from omnigraph.write.rule_eval import Change, Tuple
+from omnigraph.write.prepared_rules import PreparedRule, prepared_rules
+from omnigraph.write.rule_eval import Change, Evaluators, Tuple
 from omnigraph.write.table_state import Row, RowChange, TableState
 
 VIOLATIONS_MAX = 100
+_ADDRESS = "_row"
 
 Changes = Mapping[str, Sequence[RowChange]]
 A = TypeVar("A")
@@ -109,6 +110,32 @@ class CheckedChange:
         """Every rule with the rows that it returns. `look_up` must have run."""
         for one, change in self._rules:
             yield one.rule, one.evaluate(change)
+
+    def blame(self) -> Iterator[tuple[Violation, list[tuple[str, str]]]]:
+        """Every violation with the rows of the change that it names, as (table, id); none if no row is to blame."""
+        for one, change in self._rules:
+            broken = list(one.evaluate(change))
+            if not broken:
+                continue
+            columns, rows = columns_of(one.rule.query), self._accused(one)
+            for row in broken:
+                violation = violation_of(self._catalog, one.rule, dict(zip(columns, row, strict=True)))
+                yield violation, rows.get(row, [])
+
+    def _accused(self, prepared: PreparedRule) -> dict[Tuple, list[tuple[str, str]]]:
+        """By what the rule returns."""
+        found: dict[Tuple, list[tuple[str, str]]] = {}
+        evaluators = Evaluators(self._catalog.by_id[prepared.rule.type_id])
+        change = Change(partial(self._read_addressed, prepared.looked_up_by))
+        for table, relation in accused(prepared.rule, self._catalog, _ADDRESS).items():
+            for *row, row_id in evaluators.of(relation)(change):
+                found.setdefault(tuple(row), []).append((table, row_id))
+        return found
+
+    def _read_addressed(self, looked_up_by: Mapping[Rows, str], image: Rows) -> Iterable[Tuple]:
+        """In-process, the address of a row is its id."""
+        columns = tuple("id" if column == _ADDRESS else column for column in image.columns)
+        return self._read(looked_up_by, Rows(image.image, image.table, columns))
 
     def _probes(self) -> dict[tuple[str, str], _Probe]:
         found: dict[tuple[str, str], _Probe] = {}
