@@ -74,7 +74,12 @@ def serve(
     from omnigraph.server.settings import ServerSettings, read_settings
 
     settings = read_settings(config) if config is not None else ServerSettings()
-    if config is None or address or graph or (os.environ.get(GRAPH_VARIABLE) and not settings.graphs):
+    if (
+        config is None
+        or address
+        or graph
+        or (os.environ.get(GRAPH_VARIABLE) and not settings.graphs and not settings.directory)
+    ):
         settings = _with_graphs(settings, address_of(address, graph), queries, read_only, storage_option)
     elif queries is not None or read_only or storage_option:
         raise typer.BadParameter("--queries, --read-only and --storage-option belong into the file, with each graph")
@@ -86,11 +91,12 @@ def serve(
 def _with_graphs(
     settings: ServerSettings, place: str, queries: Path | None, read_only: bool, storage_option: list[str] | None
 ) -> ServerSettings:
-    from omnigraph.server.settings import graphs_at
+    from omnigraph.server.settings import is_directory_of_graphs, place_of
 
-    options = pairs_of(storage_option, "--storage-option")
-    found = graphs_at(place, read_only=read_only, queries=queries)
-    return replace(settings, graphs=tuple(replace(one, storage_options=options) for one in found))
+    found = replace(place_of(place, read_only, queries), storage_options=pairs_of(storage_option, "--storage-option"))
+    if is_directory_of_graphs(place):
+        return replace(settings, directory=found)
+    return replace(settings, graphs=(found,))
 
 
 def _with_cleanup(settings: ServerSettings, every: str | None, keep: int | None) -> ServerSettings:

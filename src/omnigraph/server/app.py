@@ -48,7 +48,7 @@ def create_app(
     journal, metrics = Journal(clock), Metrics()
     parts = Service(
         settings,
-        Host(settings.graphs, metrics, config, clock),
+        Host(settings, metrics, config, clock),
         Workers(settings.limits, metrics, journal),
         metrics,
         journal,

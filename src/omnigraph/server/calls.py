@@ -76,6 +76,7 @@ class Call:
         self.named(operation)
 
         def run(cancellation: Cancellation) -> Response:
+            self.graph.site()
             with self.graph.meter.operation(operation):
                 return _response(work(self.graph, cancellation))
 
@@ -87,6 +88,7 @@ class Call:
         self.named(operation)
 
         def run() -> Response:
+            self.graph.site()
             with self.graph.meter.operation(operation):
                 return _response(work(self.graph))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import TypeVar
@@ -13,7 +13,7 @@ from omnigraph.errors import BranchClosed, InvalidInput, NotFound
 from omnigraph.graph import Graph, make_backend
 from omnigraph.log.branches import MAIN
 from omnigraph.server.metrics import Meter, Metrics
-from omnigraph.server.settings import GraphSettings
+from omnigraph.server.settings import GraphSettings, ServerSettings, graphs_in
 from omnigraph.server.stored import StoredQueries
 from omnigraph.views import GraphView
 from omnigraph.write.site import Site
@@ -117,16 +117,34 @@ class HostedGraph:
 class Host:
     """All graphs of a server, by name; a graph's own id finds it as well."""
 
-    def __init__(self, settings: Sequence[GraphSettings], metrics: Metrics, config: Config, clock: Clock) -> None:
-        self._graphs = {one.name: HostedGraph(one, metrics, config, clock) for one in settings}
-        if len(self._graphs) != len(settings):
+    def __init__(self, settings: ServerSettings, metrics: Metrics, config: Config, clock: Clock) -> None:
+        self._made: Callable[[GraphSettings], HostedGraph] = lambda one: HostedGraph(one, metrics, config, clock)
+        self._directory = settings.directory
+        self._lock = Lock()
+        self._graphs = {one.name: self._made(one) for one in settings.graphs}
+        if len(self._graphs) != len(settings.graphs):
             raise InvalidInput("two graphs have the same name", code="bad_config", advice="Name each of them once")
+        self.discover()
 
     def __iter__(self) -> Iterator[HostedGraph]:
-        return iter(self._graphs.values())
+        with self._lock:
+            return iter(list(self._graphs.values()))
+
+    def discover(self) -> None:
+        """Look for graphs that were made in the directory since."""
+        if self._directory is None:
+            return
+        found = graphs_in(self._directory)
+        with self._lock:
+            for one in found:
+                if one.name not in self._graphs:
+                    self._graphs[one.name] = self._made(one)
 
     def get(self, name: str) -> HostedGraph:
-        found = self._graphs.get(name) or next((one for one in self if one.is_open and _id_of(one) == name), None)
+        found = self._find(name)
+        if found is None and self._directory is not None:
+            self.discover()
+            found = self._find(name)
         if found is None:
             raise NotFound(
                 f"there is no graph {name!r} here",
@@ -135,6 +153,9 @@ class Host:
                 graph=name,
             )
         return found
+
+    def _find(self, name: str) -> HostedGraph | None:
+        return self._graphs.get(name) or next((one for one in self if one.is_open and _id_of(one) == name), None)
 
     @contextmanager
     def running(self) -> Iterator[None]:

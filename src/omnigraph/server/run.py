@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import signal
 import socket
 
 import uvicorn
@@ -22,7 +23,7 @@ _BACKLOG = 512
 def serve(settings: ServerSettings, environment: dict[str, str], *, config: Config | None = None) -> None:
     """Serve until SIGTERM or SIGINT; then requests in flight are answered first."""
     check_exposure(settings, environment)
-    if not settings.graphs:
+    if not settings.graphs and settings.directory is None:
         raise InvalidInput("there is no graph to serve", code="bad_config", advice="Name one, or a directory of graphs")
     to_stderr()
     app = create_app(settings, config=config)
@@ -41,6 +42,8 @@ def serve(settings: ServerSettings, environment: dict[str, str], *, config: Conf
                 server_header=False,
             )
         )
+        # The web server sends itself the signal again when all is done; for us a stop that was asked for is no failure.
+        signal.signal(signal.SIGTERM, lambda *_: None)
         server.run(sockets=[listener])
 
 

@@ -56,9 +56,10 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Everything a server is told when it starts."""
+    """Everything a server is told when it starts. Graphs that appear in `directory` later are served as well."""
 
     graphs: tuple[GraphSettings, ...] = ()
+    directory: GraphSettings | None = None
     host: str = "127.0.0.1"
     port: int = 8080
     tokens: Path | None = None
@@ -70,15 +71,25 @@ class ServerSettings:
 T = TypeVar("T", Limits, Upkeep)
 
 
-def graphs_at(place: str, *, read_only: bool = False, queries: Path | None = None) -> tuple[GraphSettings, ...]:
-    """The graph at an address; or, if that is a directory of graphs, all of them by the names of their folders."""
-    folder = Path(place)
-    if "://" not in place and folder.is_dir() and not (folder / STAMP).exists():
-        found = sorted(one for one in folder.iterdir() if (one / STAMP).is_file() and GRAPH_NAME.fullmatch(one.name))
-        if found:
-            return tuple(GraphSettings(one.name, str(one), read_only, queries) for one in found)
+def place_of(place: str, read_only: bool = False, queries: Path | None = None) -> GraphSettings:
+    """The graph, or the directory of graphs, at an address."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", place.rstrip("/").rpartition("/")[2]).strip("-._")[:64] or "graph"
-    return (GraphSettings(name, place, read_only, queries),)
+    return GraphSettings(name, place, read_only, queries)
+
+
+def is_directory_of_graphs(place: str) -> bool:
+    """A local directory that is no graph itself."""
+    return "://" not in place and Path(place).is_dir() and not (Path(place) / STAMP).exists()
+
+
+def graphs_in(directory: GraphSettings) -> tuple[GraphSettings, ...]:
+    """The graphs of a directory, by the names of their folders."""
+    found = sorted(Path(directory.uri).iterdir())
+    return tuple(
+        replace(directory, name=one.name, uri=str(one))
+        for one in found
+        if GRAPH_NAME.fullmatch(one.name) and (one / STAMP).is_file()
+    )
 
 
 def read_settings(path: Path) -> ServerSettings:
@@ -86,11 +97,12 @@ def read_settings(path: Path) -> ServerSettings:
     document = _parse(path)
     _refuse_unknown(document, ("graphs", "server", "limits", "upkeep"), path, "")
     server = _section(document, "server", path)
-    _refuse_unknown(server, ("host", "port", "tokens", "allow_unauthenticated"), path, "server.")
-    tokens = server.get("tokens")
+    _refuse_unknown(server, ("host", "port", "tokens", "directory", "allow_unauthenticated"), path, "server.")
+    tokens, directory = server.get("tokens"), server.get("directory")
     return replace(
         ServerSettings(
             graphs=tuple(_graph(name, one, path) for name, one in _section(document, "graphs", path).items()),
+            directory=place_of(str(path.parent / str(directory))) if directory is not None else None,
             tokens=path.parent / str(tokens) if tokens is not None else None,
             limits=_filled(Limits(), _section(document, "limits", path), path, "limits."),
             upkeep=_upkeep(_section(document, "upkeep", path), path),

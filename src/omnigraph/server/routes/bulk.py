@@ -111,6 +111,7 @@ def _load(call: Call, branch: str | None, path: Path, options: dict[str, Any], p
         document = {"branch": one.branch_name, **report.to_json(), "rejects_path": None}
         return Reply(document, commit_id=report.commit_id)
 
+    call.graph.site()
     with call.graph.meter.operation("load"):
         try:
             return call.graph.on(branch, loaded)

@@ -44,6 +44,7 @@ async def graphs(request: Request) -> Response:
     request.scope["omnigraph.operation"] = "graphs"
 
     def work(_: Cancellation) -> Response:
+        service.host.discover()
         return Reply({"graphs": [_facts(one) for one in service.host]}).response()
 
     return await service.workers.read(request, work)

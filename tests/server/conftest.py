@@ -1,0 +1,67 @@
+"""One server process for all tests here; each test has a graph of its own in its directory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from tests.server.bed import PEOPLE, QUICK, Door, Server
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that the shared server serves."""
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="session")
+def server(graphs: Path) -> Iterator[Server]:
+    one = Server(graphs)
+    yield one
+    assert one.stop() == 0
+    assert one.noise == []
+
+
+@pytest.fixture
+def place(graphs: Path) -> Path:
+    """A new graph in the shared server's directory."""
+    path = graphs / f"g{next(_numbers)}"
+    og.init(path, PEOPLE, config=QUICK)
+    return path
+
+
+@pytest.fixture
+def door(server: Server, place: Path) -> Iterator[Door]:
+    """A new graph behind the shared server."""
+    one = Door(server.url, place.name, place)
+    yield one
+    one.http.close()
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Callable[..., Door]]:
+    """Servers of a test's own, with one graph called `own` each; they are stopped after the test."""
+    started: list[Server] = []
+    doors: list[Door] = []
+
+    def serve(*words: str | Path, token: str | None = None, **environment: str) -> Door:
+        place = tmp_path / "own"
+        if not place.exists():
+            og.init(place, PEOPLE, config=QUICK)
+        one = Server(place, *words, environment=environment)
+        started.append(one)
+        doors.append(Door(one.url, "own", place, token, one))
+        return doors[-1]
+
+    yield serve
+    for door in doors:
+        door.http.close()
+    for one in started:
+        if not one.has_ended:
+            one.stop()
