@@ -37,7 +37,9 @@ GRACE_S = 900.0
 class Actor:
     """What one process holds of a graph, with its own faults and pauses. It opens without recovering anything."""
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None = None, *, hasty: bool = True, **config: Any):
+    def __init__(
+        self, uri: str, options: Mapping[str, str] | None = None, *, hasty: bool = True, **config: Any
+    ) -> None:
         self.uri = uri
         self.pauses = ControlledPauses()
 

@@ -67,13 +67,20 @@ def open(
     if exclusive and read_only:
         raise InvalidInput("a read-only handle cannot be exclusive", advice="Leave out one of the two")
     site = _shared_site(os.fspath(uri), read_only, storage_options, config)
-    if read_only or not recover:
+    return open_branch(site, branch, freshness=freshness, exclusive=exclusive, recover=recover)
+
+
+def open_branch(
+    site: Site, branch: str = MAIN, *, freshness: Freshness = "latest", exclusive: bool = False, recover: bool = True
+) -> Graph:
+    """A handle on a branch of a site, with what opening it for writing entails."""
+    if site.read_only or not recover:
+        found, ended = site.branch(branch), []
+    else:
+        # The listing costs a request, and no time beside those that open the branch.
+        listed = site.backend.later(lambda: list_intents(site.backend.store))
         found = site.branch(branch)
-        return Graph(site, found, freshness=freshness, holder=site.claim(found, WriteOptions()) if exclusive else None)
-    # The listing costs a request, and no time beside those that open the branch.
-    listed = site.backend.later(lambda: list_intents(site.backend.store))
-    found = site.branch(branch)
-    ended = Recovery(site).run(listed=listed.result())
+        ended = Recovery(site).run(listed=listed.result())
     holder = site.claim(found, WriteOptions()) if exclusive else None
     graph = Graph(site, found, freshness=freshness, holder=holder)
     if holder is not None and any(one.verdict == "waiting" for one in ended):
