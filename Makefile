@@ -5,7 +5,8 @@ SHELL := /bin/bash
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest
+# Two workers, since the tests must fit two cores; what shares a Spark session stays on one of them.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 .PHONY: help setup java demo test test-all lint bench model clean
 

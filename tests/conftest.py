@@ -17,6 +17,13 @@ def _sweep_seed(config: pytest.Config) -> int:
     return int(given) if given else int(config.getoption("randomly_seed"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker runs all that needs the Spark session: a second JVM would cost more than it saves."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"sampled sweeps: OMNIGRAPH_TEST_SEED={_sweep_seed(config)}"
 
