@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from omnigraph.errors import InvalidInput, Unsupported
@@ -22,7 +23,7 @@ from omnigraph.log.record import parse_commit_id
 from omnigraph.log.snapshot import Snapshot, no_such_type
 from omnigraph.spark.reading import PART_BYTES, Part, TableScan, parts_of
 from omnigraph.spark.session import get_session
-from omnigraph.spark.types import spark_arrow_schema, spark_schema, to_spark
+from omnigraph.spark.types import spark_schema, to_spark
 from omnigraph.spark.where import parse_where, where_text
 from omnigraph.storage.opening import make_backend
 from omnigraph.write.site import Site
@@ -123,13 +124,13 @@ class OmnigraphSource(DataSource):
         """`schema` is ours, or the user's from `.schema(…)`: then it prunes, and its types must be ours."""
         scan = TableScan.of(self._scan.type, schema.fieldNames(), self._scan.where)
         for ours, theirs in zip(spark_schema(scan.schema), schema, strict=True):
-            if ours.dataType != theirs.dataType:
+            if ours.dataType.simpleString() != theirs.dataType.simpleString():
                 raise InvalidInput(
                     f"{ours.name} is {ours.dataType.simpleString()}, not {theirs.dataType.simpleString()}",
                     code="wrong_schema",
                     advice="Leave out .schema(…) and cast in Spark",
                 )
-        return OmnigraphReader(scan, self._parts)
+        return OmnigraphReader(scan, self._parts, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise Unsupported(
@@ -150,9 +151,10 @@ class OmnigraphSource(DataSource):
 class OmnigraphReader(DataSourceReader):
     """Reads parts on the workers. It must not have `pushFilters`: see the head of this module."""
 
-    def __init__(self, scan: TableScan, parts: Sequence[Part]) -> None:
+    def __init__(self, scan: TableScan, parts: Sequence[Part], schema: StructType) -> None:
         self._scan = scan
         self._parts = list(parts)
+        self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
         return [_Piece(one) for one in self._parts]
@@ -160,7 +162,7 @@ class OmnigraphReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, _Piece):  # what Spark makes up where there is no part at all
             return
-        wanted = spark_arrow_schema(self._scan.schema)
+        wanted = to_arrow_schema(self._schema, timezone="UTC")  # Spark compares each batch with just this
         for batch in self._scan.read(partition.part):
             yield to_spark(batch, wanted)
 

@@ -16,7 +16,23 @@ import pyarrow.compute as pc
 
 def _carried(kind: pa.DataType) -> bool:
     types = pa.types
+    if types.is_list(kind):
+        return _carried(kind.value_type)
     return not (types.is_unsigned_integer(kind) or types.is_large_binary(kind) or types.is_fixed_size_list(kind))
+
+
+def carried_filter(where: pc.Expression, schema: pa.Schema) -> bytes:
+    """The filter as Lance takes it, over a table of this schema.
+
+    Substrait holds the whole schema, and one column that it cannot name spoils every filter: such columns are
+    replaced by others that nobody refers to. Lance itself does so for fewer types.
+    """
+    from pyarrow.substrait import serialize_expressions
+
+    stand_ins = [
+        one if _carried(one.type) else pa.field(f"__not_carried_{at}", pa.int8()) for at, one in enumerate(schema)
+    ]
+    return bytes(serialize_expressions([where], ["filter"], pa.schema(stand_ins)))
 
 
 def refers_to(where: pc.Expression, schema: pa.Schema, name: str) -> bool:
