@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import Unsupported
 from omnigraph.storage.tables.failures import lance_call, lance_read
 from omnigraph.storage.tables.fields import read_proto
-from omnigraph.storage.tables.filters import both, equals_any, lance_evaluates, referred
+from omnigraph.storage.tables.filters import both, carried_filter, equals_any, lance_evaluates, referred
 from omnigraph.storage.tables.known_ids import KnownIds
 from omnigraph.storage.tables.shapes import Shape, with_columns
 from omnigraph.storage.tables.staged import fragment_files
@@ -195,10 +195,25 @@ class PinnedTable:
         for batch in self._batches_of(self._scanner(["id"], None, fragment_ids)):
             yield from batch.column("id").to_pylist()
 
-    def id_batches(self, fragment_ids: Collection[int], columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """`id`, these columns and `_rowaddr` of every row in these fragments."""
-        names = list(dict.fromkeys(["id", *columns]))
-        return self._batches_of(self._scanner(names, None, fragment_ids, address=True))
+    def find_in(
+        self, fragment_ids: Collection[int], column: str, values: Sequence[Any], columns: Sequence[str] = ("id",)
+    ) -> pa.Table:
+        """Rows of these fragments whose `column` equals one of `values`, with these columns and `_rowaddr`."""
+        wanted = list(dict.fromkeys(one for one in values if one is not None))
+        names = [name for name in columns if name in self.schema.names]
+        if not wanted or not fragment_ids or column not in self.schema.names:
+            wanted = []
+        return self._matches(column, wanted, names, fragment_ids, address=True)
+
+    def id_batches(self, fragment_ids: Collection[int], columns: Sequence[str] = ("id",)) -> Iterator[pa.RecordBatch]:
+        """These columns and `_rowaddr` of every row in these fragments."""
+        return self._batches_of(self._scanner(list(columns), None, fragment_ids, address=True))
+
+    def row_at(self, fragment_id: int, offset: int) -> pa.Table:
+        """The one row at this place, whole."""
+        return self._take(
+            pa.chunked_array([[(fragment_id << _FRAGMENT_SHIFT) | offset]], pa.uint64()), self.schema.names
+        )
 
     def offsets_of(self, fragment_id: int) -> npt.NDArray[np.uint64]:
         """The places of a fragment that hold a row; costs its deletion file and no data."""
@@ -373,13 +388,21 @@ class PinnedTable:
         address: bool = False,
         limit: int | None = None,
     ) -> LanceScanner:
-        only = None
-        if fragment_ids is not None:
-            only = [one for one in self._dataset.get_fragments() if one.fragment_id in fragment_ids]
+        from lance.dataset import ScannerBuilder
+
         with lance_read(self.table):
-            return self._dataset.scanner(
-                columns=columns, filter=where, limit=limit, fragments=only, with_row_address=address
-            )
+            builder = ScannerBuilder(self._dataset).columns(columns).with_row_address(address)
+            if isinstance(where, str):
+                builder.filter(where)
+            elif where is not None:
+                builder._substrait_filter = carried_filter(where, self.schema)
+            if limit is not None:
+                builder.limit(limit)
+            if fragment_ids is not None:
+                builder.with_fragments(
+                    [one for one in self._dataset.get_fragments() if one.fragment_id in fragment_ids]
+                )
+            return builder.to_scanner()
 
     def _batches_of(self, scanner: LanceScanner) -> Iterator[pa.RecordBatch]:
         with lance_read(self.table):
