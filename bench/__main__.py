@@ -1,4 +1,4 @@
-"""`python -m bench [writes|mutations|queries|imports] [--quick]`: measure, print tables, keep the numbers as JSON."""
+"""`python -m bench [PART...] [--quick]`: measure, print tables, keep the numbers as JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import imports, mutations, queries, writes
+from bench import imports, mutations, queries, upkeep, writes
 from bench.report import Report, save
 
-PARTS = {"writes": writes.run, "mutations": mutations.run, "queries": queries.run, "imports": imports.run}
+PARTS = {
+    "writes": writes.run,
+    "mutations": mutations.run,
+    "queries": queries.run,
+    "upkeep": upkeep.run,
+    "imports": imports.run,
+}
 RESULTS = Path(__file__).with_name("results")
 
 
