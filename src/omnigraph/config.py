@@ -51,6 +51,9 @@ class Config:
     embedding: str = ""
     """The provider that turns text into vectors for `nearest`, by name; empty refuses such queries."""
 
+    load_concurrency: int = 0
+    """How many tasks of one load write data files at the same time; 0 is as many as Spark runs."""
+
     idempotency_days: int = 7
     recovery_grace: float = 900.0
     """Seconds without a sign of life after which others may end a bulk operation. Never less than ten heartbeats."""

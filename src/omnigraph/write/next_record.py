@@ -144,7 +144,7 @@ def _apply(draft: Draft, action: TableAction, rid: str, seq: int) -> None:
             # The overlay wins over the pin, so entries of the ids just staged would hide the new rows.
             kept = entries.without_ids(entries.index.keys() if action.overwrite else action.ids)
             draft.overlay[action.table] = kept
-    rows = action.entries - len(action.deleted) if action.overwrite else pin.rows + action.inserted - action.removed
+    rows = action.rows_alone if action.overwrite else pin.rows + action.inserted - action.removed
     draft.pins[action.table] = replace(moved, rows=rows, changed_seq=seq)
     draft.touched[action.table] = _touch(draft.touched.get(action.table), action, pin.version)
 

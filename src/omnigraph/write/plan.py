@@ -14,7 +14,10 @@ from omnigraph.log.record import CommitRecord, Header, Kind
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.view import TableView
 from omnigraph.storage.tables import StagedTable, StagedVersion
-from omnigraph.write.footprint import Footprint
+from omnigraph.write.footprint import Footprint, Hit
+
+Judge = Callable[[CommitRecord], Hit | None]
+"""Whether a commit that landed meanwhile invalidates a bulk change: it alone can look its own rows up."""
 
 Reshape = Callable[[OverlayTable, str], OverlayTable]
 """Entries of one table and the new record's rid → the same entries under the new schema. Pure."""
@@ -79,6 +82,7 @@ class TableAction:
     casts: frozenset[str] = frozenset()  # columns that every row gets anew in the wider type of `schema`
     present_ids: tuple[str, ...] | None = None  # ids of this action that the pin is known to hold; None: look
     never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
+    superseded: tuple[str, ...] = ()  # ids of overlay entries that rows in files replace, where `rows` is not at hand
     move: StagedMove | None = None  # set once staged; None rides inline
     adopted: OverlayTable | None = None  # by a merge: `move` is the source's own version, and these its entries
 
@@ -99,7 +103,14 @@ class TableAction:
     @property
     def ids(self) -> list[str]:
         written: list[str] = self.rows["id"].to_pylist() if self.rows is not None else []
-        return [*written, *self.deleted]
+        return [*written, *self.deleted, *self.superseded]
+
+    @property
+    def rows_alone(self) -> int:
+        """How many rows an overwrite leaves in the table."""
+        if self.move is not None and isinstance(self.move.staged, StagedTable):
+            return self.move.staged.rows_written
+        return self.entries - len(self.deleted)
 
     @property
     def entries(self) -> int:
@@ -149,6 +160,7 @@ class PublishPlan:
     epoch: EpochChange | None = None
     gc: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] | None = None
+    judge: Judge | None = None  # instead of the footprint, as long as this process lives
     result: Mapping[str, Any] = field(default_factory=dict)
     answers: tuple[str, ...] = ()  # rows of `_ops` that tell of this plan, besides that of its client key
 

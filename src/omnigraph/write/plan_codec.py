@@ -201,6 +201,7 @@ def _action_json(one: TableAction, parts: _Parts) -> dict[str, Any]:
         "casts": sorted(one.casts),
         "present_ids": list(one.present_ids) if one.present_ids is not None else None,
         "never_inline": one.never_inline,
+        "superseded": list(one.superseded),
         "move": _move_json(one.move) if one.move is not None else None,
     }
 
@@ -223,6 +224,7 @@ def _action_of(raw: Mapping[str, Any], parts: Sequence[memoryview]) -> TableActi
         casts=frozenset(raw["casts"]),
         present_ids=tuple(present) if present is not None else None,
         never_inline=raw["never_inline"],
+        superseded=tuple(raw.get("superseded", ())),
         move=_move_of(raw["move"]) if raw["move"] is not None else None,
     )
 

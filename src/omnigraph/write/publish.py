@@ -16,7 +16,7 @@ from omnigraph.errors import Contention, OmnigraphError, Unknown, WriterFenced
 from omnigraph.log.record import CommitRecord, Stub
 from omnigraph.log.stream import Entry, RecordStream, branch_closed
 from omnigraph.storage.backend import Backend
-from omnigraph.write.footprint import Hit, conflict
+from omnigraph.write.footprint import OPS_SCOPE, Hit, conflict
 from omnigraph.write.group import Group
 from omnigraph.write.next_record import live_folds, next_record
 from omnigraph.write.outcome import Landed, put_record
@@ -298,6 +298,10 @@ def invalidates(plan: PublishPlan, record: Entry) -> Hit | None:
         return Hit(None, "cleanup ran since the change was staged") if plan.is_staged and not honoured else None
     if plan.options.if_commit is not None and isinstance(record, CommitRecord) and record.is_logical:
         return Hit(None, "a commit landed after the one that the change was bound to")
+    if plan.judge is not None and isinstance(record, CommitRecord) and record.schema == plan.base.schema:
+        # What it claims in `_ops` is not the judge's to know: the same client key, or recovery that ended it.
+        claimed = conflict(plan.footprint.claims_only(OPS_SCOPE), plan.base.schema, record)
+        return claimed or (plan.judge(record) if record.is_logical else None)
     return conflict(plan.footprint, plan.base.schema, record)
 
 

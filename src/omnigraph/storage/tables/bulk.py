@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 from omnigraph.storage.store import ObjectMissing
 from omnigraph.storage.tables.building import added_fields, operations_of, unchanged_fragments
 from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.indexing import IndexSpec
 from omnigraph.storage.tables.pinned import PinnedTable
 from omnigraph.storage.tables.staged import StagedTable, dumped, fragment_files, loaded
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
-    from omnigraph.storage.tables.indexing import IndexSpec
     from omnigraph.storage.tables.store import TableStore
 
 _FRAGMENT_SHIFT = 32
@@ -141,8 +141,12 @@ class BulkTables:
 
     def own_fragments(self, staged: StagedTable) -> list[int]:
         """Fragments of the staged version that hold rows of this change, in the order they were given."""
+        return list(self.own_paths(staged).values())
+
+    def own_paths(self, staged: StagedTable) -> dict[str, int]:
+        """The same, by the data file of each."""
         numbers = {_path(one): one.id for one in self.version_of(staged).metadata}
-        return [numbers[path] for path in map(_path, map(loaded, staged.fragments)) if path in numbers]
+        return {path: numbers[path] for path in map(_path, map(loaded, staged.fragments)) if path in numbers}
 
     def remove(self, staged: StagedTable, removals: Sequence[Removal]) -> StagedTable:
         """The same without the rows that `removals` took from the staged version, of the base or of its own."""
@@ -161,13 +165,14 @@ class BulkTables:
     def index(self, staged: StagedTable, wanted: Sequence[IndexSpec]) -> StagedTable:
         """The same with what is missing of these indexes."""
         made = self._store._indexed(self.version_of(staged), wanted, (), staged.base_version)
-        return replace(staged, version=made.version)
+        given = tuple((one.name, one.column, one.kind, one.params) for one in wanted)
+        return replace(staged, version=made.version, indexes=given)
 
     def restage(self, staged: StagedTable, base: PinnedTable) -> StagedTable:
         """The same data files on another base. Ids that entered the table since are looked for and removed (H4).
 
         Only fragments that the old base did not have as they are now are read, and ids are compared in portions, so
-        that memory does not grow with the change. Indexes of the new rows have to be built anew.
+        that memory does not grow with the change. Indexes of the new rows are built anew: they know rows by their address.
         """
         held = self.version_of(staged)
         begun = self.stage(base, staged.schema, staged.fragments, overwrite=staged.overwrite)
@@ -180,7 +185,8 @@ class BulkTables:
                 removals += _carried(old, held, target, same)
             changed = [one.id for one in base.metadata if one.id not in same]
             removals += self._replaced(staged, held, base, target, changed)
-        return self.remove(begun, removals)
+        moved = self.remove(begun, removals)
+        return self.index(moved, [IndexSpec(*one) for one in staged.indexes]) if staged.indexes else moved
 
     def _old_base(self, staged: StagedTable) -> PinnedTable | None:
         try:

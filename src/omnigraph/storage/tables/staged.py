@@ -37,7 +37,8 @@ class StagedTable:
 
     `fragments` carry field ids counted from zero over `schema`; the commit gives them those of its base.
     `touched` are fragments of the base with a grown deletion file, `emptied` those that lose their last row.
-    `version` is set if the change is a detached version already (`bulk.py`), which then says what is removed.
+    `version` is set if the change is a detached version already (`bulk.py`), which then says what is removed;
+    `indexes` are those that it was given, as arguments of `IndexSpec`.
     """
 
     table: str
@@ -53,6 +54,7 @@ class StagedTable:
     rows_removed: int
     adds_columns: bool
     version: str | None = None
+    indexes: tuple[tuple[Any, ...], ...] = ()
     written_ids: pa.Array | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -80,6 +82,7 @@ class StagedTable:
             "rows_removed": self.rows_removed,
             "adds_columns": self.adds_columns,
             "version": self.version,
+            "indexes": self.indexes,
         }
 
     @classmethod
@@ -98,6 +101,7 @@ class StagedTable:
             rows_removed=raw["rows_removed"],
             adds_columns=raw["adds_columns"],
             version=raw.get("version"),
+            indexes=tuple(_tuples(one) for one in raw.get("indexes", ())),
         )
 
 
@@ -122,6 +126,10 @@ class StagedVersion:
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> StagedVersion:
         return cls(raw["table"], raw["base_version"], raw["version"])
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def dumped(fragment: FragmentMetadata) -> str:

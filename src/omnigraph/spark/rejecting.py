@@ -1,0 +1,177 @@
+"""Taking rows of the input back: found again by file and line, written as rejects, removed from the staged version.
+
+Rows are named by their address in a staged version. A fragment belongs to one portion of one split, and a portion is
+written in an order that parsing it again repeats; so fragment and offset lead back to the record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.records.model import LINE_COLUMN, Problem, Reject
+from omnigraph.lang.records.reading import read_split
+from omnigraph.lang.records.texts import row_text
+from omnigraph.lang.schema.model import Catalog
+from omnigraph.lang.schema.rules import Violation
+from omnigraph.plan.constraints import Rule, violation_of
+from omnigraph.spark.scans import ADDRESS, FRAGMENT_SHIFT, NOWHERE, OFFSET_MASK
+from omnigraph.spark.staging import SAMPLE, StageJob, split_portions, texts_of
+from omnigraph.spark.tasks import told
+from omnigraph.spark.validation import Checked
+from omnigraph.storage.tables import delete_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PROBLEMS = "type_id string, fragment bigint, at bigint, id string, problem string"
+_RESULT = "result string"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the rows of one fragment come from: a portion of a split, from this row of its table on."""
+
+    split: int
+    portion: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Taking:
+    """What a worker needs to take rows back: the versions as they are now, and where their fragments come from."""
+
+    job: StageJob
+    versions: Mapping[str, str]
+    origins: Mapping[str, Mapping[int, Origin]]
+    attempt: int
+    removes: bool
+
+    def take(self, type_id: str, fragment: int, rows: pa.Table) -> dict[str, Any]:
+        """Take the rows at these places of one fragment back; several problems of one row are one reject."""
+        found: dict[int, list[Problem]] = {}
+        for at, text in zip(rows.column("at").to_pylist(), rows.column("problem").to_pylist(), strict=True):
+            problem = Problem(**json.loads(text))
+            if problem not in found.setdefault(at, []):
+                found[at].append(problem)
+        rejects = list(self._rejects(type_id, fragment, found))
+        origin = self.origins[type_id][fragment]
+        name = f"rows-{origin.split:05d}-{origin.portion:03d}-{type_id}-{fragment}-{self.attempt}.ndjson"
+        self.job.keep_rejects(name, rejects)
+        left = self._left(type_id, fragment, np.array(sorted(found), np.uint64)) if self.removes else None
+        return {
+            "type": type_id,
+            "removal": left,
+            "rejected": dict(Counter(one.code for one in rejects)),
+            "sample": [one.to_json() for one in rejects[:SAMPLE]],
+        }
+
+    def _left(self, type_id: str, fragment: int, offsets: np.ndarray) -> list[Any]:
+        pinned = self.job.place.open().open(type_id, self.versions[type_id])
+        removal = delete_at(pinned, fragment, offsets)
+        return [removal.fragment_id, removal.left]
+
+    def _rejects(self, type_id: str, fragment: int, found: Mapping[int, Sequence[Problem]]) -> Iterator[Reject]:
+        origin = self.origins[type_id][fragment]
+        one, split = self.job.type(type_id), self.job.splits[origin.split]
+        if split.path.startswith(FRAME):
+            yield from self._from_version(type_id, fragment, found, split.path)
+            return
+        written = next(
+            portion for at, portion in enumerate(split_portions(self.job, origin.split)) if at == origin.portion
+        ).tables[type_id]
+        places = {at: written.slice(origin.first + at, 1) for at in found}
+        lines = {at: row.column(LINE_COLUMN)[0].as_py() for at, row in places.items()}
+        texts = texts_of(read_split(split, self.job.open_file, self.job.limits), set(lines.values()))
+        for at in sorted(found, key=lambda at: lines[at]):
+            row_id = places[at].column("id")[0].as_py()
+            problems = tuple(found[at])
+            yield Reject.of(split.path, lines[at], texts[lines[at]], problems, type=one.table_key, id=row_id)
+
+    def _from_version(
+        self, type_id: str, fragment: int, found: Mapping[int, Sequence[Problem]], path: str
+    ) -> Iterator[Reject]:
+        """Rows of a frame have no line; what was staged of them tells which they are."""
+        one = self.job.type(type_id)
+        pinned = self.job.place.open().open(type_id, self.versions[type_id])
+        names = {prop.id: prop.name for prop in one.properties} | {"src": "from", "dst": "to"}
+        for at in sorted(found):
+            row = pinned.row_at(fragment, at)
+            row_id = row.column("id")[0].as_py()
+            shown = row.rename_columns([names.get(name, name) for name in row.column_names])
+            yield Reject.of(path, 0, row_text(shown, 0), tuple(found[at]), type=one.table_key, id=row_id)
+
+
+#: How the path of a split begins that is a frame and no file.
+FRAME = "frame:"
+
+
+def problems_of(checked: Checked, catalog: Catalog) -> DataFrame:
+    """The violations of one rule as rows of `PROBLEMS`; `fragment` is -1 where no row of the input is to blame."""
+    rule, table = checked.rule, checked.table
+
+    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                yield _told(catalog, rule, table, batch)
+
+    return checked.rows.mapInArrow(tell, PROBLEMS)
+
+
+def _told(catalog: Catalog, rule: Rule, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows = [{name: _plain(value) for name, value in row.items()} for row in batch.to_pylist()]
+    violations = [violation_of(catalog, rule, row) for row in rows]
+    addresses = [row[ADDRESS] for row in rows]
+    texts = [json.dumps({"code": one.rule, "reason": one.message, "property": _property(one)}) for one in violations]
+    return pa.RecordBatch.from_pydict(
+        {
+            "type_id": [table] * len(rows),
+            "fragment": [NOWHERE if one == NOWHERE else one >> FRAGMENT_SHIFT for one in addresses],
+            "at": [one & OFFSET_MASK if one != NOWHERE else NOWHERE for one in addresses],
+            "id": [one.id for one in violations],
+            "problem": texts,
+        }
+    )
+
+
+def _property(one: Violation) -> str | None:
+    return "id" if one.rule == "key_conflict" else one.property
+
+
+def _plain(value: Any) -> Any:
+    """Spark has decimals where the graph has large unsigned numbers."""
+    from decimal import Decimal
+
+    return int(value) if isinstance(value, Decimal) else value
+
+
+def take_back(problems: DataFrame, taking: Taking) -> DataFrame:
+    """One task per fragment; the results are texts of what `Taking.take` says."""
+
+    def take(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
+        type_id, fragment = key[0].as_py(), key[1].as_py()
+        return pa.Table.from_batches(told(lambda: [taking.take(type_id, fragment, rows)]))
+
+    return problems.groupBy("type_id", "fragment").applyInArrow(take, _RESULT)
+
+
+def remove_at(addresses: DataFrame, taking: Taking, type_id: str) -> DataFrame:
+    """Remove rows of one staged version by `_rowaddr`, without a word about them: one task per fragment."""
+    from pyspark.sql.functions import col
+
+    def remove(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
+        fragment = key[0].as_py()
+        offsets = rows.column(ADDRESS).to_numpy().astype(np.uint64) & np.uint64(OFFSET_MASK)
+        return pa.Table.from_batches(
+            told(lambda: [{"removal": taking._left(type_id, fragment, np.unique(offsets)), "rows": rows.num_rows}])
+        )
+
+    placed = addresses.withColumn("fragment", col(ADDRESS).bitwiseAND(~OFFSET_MASK) / (1 << FRAGMENT_SHIFT))
+    placed = placed.withColumn("fragment", col("fragment").cast("bigint"))
+    return placed.groupBy("fragment").applyInArrow(remove, _RESULT)

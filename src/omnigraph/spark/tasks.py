@@ -1,0 +1,102 @@
+"""Spark as a scheduler: numbered tasks in Python workers, whose results come back as short texts.
+
+Results are taken from what the tasks return, never from what they leave behind: a task that is repeated, or runs twice
+at once, returns one result. A worker's typed error that repeating cannot mend comes back as a result as well, so that
+it is not tried four times and arrives as what it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from omnigraph import errors
+from omnigraph.errors import OmnigraphError, Unavailable
+from omnigraph.lang.records.model import DamagedInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Work = Callable[[int], Iterable[dict[str, Any]]]
+Batches = Iterable[pa.RecordBatch]
+
+RESULT = "result string"
+_ERROR = "__error__"
+_REASON_CHARS = 500
+
+
+def run_tasks(session: SparkSession, count: int, work: Work, at_once: int | None = None) -> list[dict[str, Any]]:
+    """What `work(0)` … `work(count - 1)` say, in the order of the numbers; one task each.
+
+    `at_once` bounds how many run at the same time: then a task does several, one after the other.
+    """
+    if not count:
+        return []
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from told(lambda number=number: work(number))  # type: ignore[misc]
+
+    frame = session.range(0, count, 1, min(count, at_once) if at_once else count)
+    return results(frame.mapInArrow(run, RESULT))
+
+
+def told(work: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[pa.RecordBatch]:
+    """Inside a worker: what `work` says as rows of `RESULT`, and its final errors too."""
+    try:
+        for one in work():
+            yield _row(one)
+    except OmnigraphError as error:
+        if error.retryable:
+            raise
+        facts = {"class": type(error).__name__, "message": error.message, "code": error.code, "advice": error.advice}
+        yield _row({_ERROR: {**facts, "details": error.details}})
+
+
+def results(frame: DataFrame) -> list[dict[str, Any]]:
+    """Run the job, once, and read its results; raises the first error that a worker told."""
+    with spark_errors():
+        found = [json.loads(row[0]) for row in frame.collect()]
+    for one in found:
+        if _ERROR in one:
+            raise _error_of(one[_ERROR])
+    return found
+
+
+class spark_errors:
+    """Failures of Spark itself, and of workers that gave up, as one typed error."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, OmnigraphError) or not isinstance(error, Exception):
+            return
+        if type(error).__module__.startswith(("pyspark", "py4j")):
+            raise Unavailable(
+                f"Spark gave up: {_reason(error)}",
+                code="spark_failed",
+                advice="Nothing was written; see the cause, then repeat it",
+            ) from error
+
+
+def _row(one: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"result": [json.dumps(one)]})
+
+
+def _error_of(raw: dict[str, Any]) -> OmnigraphError:
+    kind: type[OmnigraphError] = getattr(errors, raw["class"], OmnigraphError)
+    if raw["class"] == DamagedInput.__name__:
+        kind = DamagedInput
+    return kind(raw["message"], code=raw["code"], advice=raw["advice"], **raw["details"])
+
+
+def _reason(error: Exception) -> str:
+    """The worker's last line, which names the exception, rather than the JVM's first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if "Error" in line.partition(":")[0] and not line.startswith(("File", "at "))]
+    return (python[-1] if python else lines[0] if lines else type(error).__name__)[:_REASON_CHARS]
