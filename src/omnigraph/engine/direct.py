@@ -1,4 +1,5 @@
-"""Lookups that need no statement: one row by its key, or the neighbours of one row over one hop."""
+"""Answers that need no statement: one row by its key, the neighbours of one row over one hop, any few rows of a type,
+the number of its rows."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 
 from omnigraph.engine.expand import columns_of
 from omnigraph.engine.leaves import Step
-from omnigraph.engine.pushdown import Given, exact_ids
+from omnigraph.engine.limits import Budget
+from omnigraph.engine.pushdown import Given, exact_ids, is_exact, to_filter
 from omnigraph.lang.query import checked as c
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.plan import nodes as n
@@ -27,18 +29,38 @@ class LookedUp:
     steps: tuple[Step, ...]
 
 
-def looked_up(plan: n.Plan, outputs: Outputs, snapshot: Snapshot, given: Given) -> LookedUp | None:
+def looked_up(plan: n.Plan, outputs: Outputs, snapshot: Snapshot, given: Given, budget: Budget) -> LookedUp | None:
     """The flat result of a plan of one of these shapes; None for all others.
 
-    The one condition of such a plan names a row by its id or key, so that finding the row is the whole of it.
+    The one condition of a lookup names a row by its id or key, so that finding the row is the whole of it. Rows of
+    which any will do are taken only where storage decides their conditions exactly.
     """
-    return _Lookup(snapshot, given).run(plan, outputs)
+    if isinstance(plan, n.Aggregate):
+        return _counted(plan, outputs, snapshot)
+    return _Lookup(snapshot, given, budget).run(plan, outputs)
+
+
+def _counted(plan: n.Aggregate, outputs: Outputs, snapshot: Snapshot) -> LookedUp | None:
+    """All rows of a type, counted: the commit record tells their number."""
+    leaf = plan.input
+    values = [column.value for column in plan.columns]
+    counts = [one for one in values if isinstance(one, c.Aggregate) and isinstance(one.argument, c.Entity)]
+    if plan.keys or plan.weights or len(counts) < len(values) or any(one.distinct for one in counts):
+        return None
+    if not isinstance(leaf, (n.Scan, n.Edges)) or leaf.where or leaf.computed:
+        return None
+    if isinstance(leaf, n.Edges) and (leaf.direction == "either" or leaf.left == leaf.right):
+        return None
+    rows = snapshot.count(snapshot.catalog.by_id[leaf.type.type_id])
+    flat = pa.table({name: pa.array([rows], pa.int64()) for (name,) in outputs})
+    return LookedUp(flat, (Step(leaf, "number of rows in the commit", rows),))
 
 
 @dataclass(frozen=True)
 class _Lookup:
     snapshot: Snapshot
     given: Given
+    budget: Budget
     steps: list[Step] = field(default_factory=list)
 
     def run(self, plan: n.Plan, outputs: Outputs) -> LookedUp | None:
@@ -53,7 +75,8 @@ class _Lookup:
             return None
         if not all(isinstance(column.value, (c.Prop, c.Entity)) for column in plan.columns):
             return None
-        rows = self._rows(plan.input, self._shown(plan), ordered=ordered)
+        most = None if take is None else skip + take
+        rows = self._rows(plan.input, self._shown(plan), ordered=ordered, most=most)
         if rows is None:
             return None
         flat = self._flat(plan, outputs, rows)
@@ -73,11 +96,16 @@ class _Lookup:
             return (value.column,)
         return shown_columns(self.snapshot.catalog.by_id[value.type.type_id])
 
-    def _rows(self, plan: n.Plan, shown: Mapping[str, list[str]], *, ordered: bool) -> Mapping[str, pa.Table] | None:
-        """The rows of each variable, side by side. At most one row of a single scan: its order is no question."""
+    def _rows(
+        self, plan: n.Plan, shown: Mapping[str, list[str]], *, ordered: bool, most: int | None
+    ) -> Mapping[str, pa.Table] | None:
+        """The rows of each variable, side by side. At most one row of a single lookup: its order is no question."""
         if isinstance(plan, n.Scan):
             ids = self._point(plan)
-            return None if ids is None else {plan.var: self._found(plan, ids, shown, "lookup by id")}
+            if ids is not None:
+                return {plan.var: self._found(plan, ids, shown, "lookup by id")}
+            found = None if ordered or most is None else self._some(plan, shown, most)
+            return None if found is None else {plan.var: found}
         if ordered or not isinstance(plan, n.Join):
             return None
         scans = [one for one in plan.inputs if isinstance(one, n.Scan)]
@@ -90,6 +118,19 @@ class _Lookup:
             return None
         return self._neighbours(start, hops[0], far, shown)
 
+    def _some(self, scan: n.Scan, shown: Mapping[str, list[str]], most: int) -> pa.Table | None:
+        """Any so many rows of the scan, unless storage might let others through."""
+        if scan.computed or not all(is_exact(one, self.given) for one in scan.where):
+            return None
+        view = self.snapshot.view(self.snapshot.catalog.by_id[scan.type.type_id])
+        found = view.scan(shown.get(scan.var) or ["id"], to_filter(scan.where, self.given), most)
+        return self._taken(scan, f"scan up to {most} rows", found)
+
+    def _taken(self, scan: n.Scan, access: str, found: pa.Table) -> pa.Table:
+        self.budget.take(found.nbytes)
+        self.steps.append(Step(scan, access, found.num_rows))
+        return found
+
     def _point(self, scan: n.Scan) -> list[str] | None:
         """The only id that the scan can have, in a list that is empty if there can be none."""
         one = self.snapshot.catalog.by_id[scan.type.type_id]
@@ -100,8 +141,7 @@ class _Lookup:
     def _found(self, scan: n.Scan, ids: list[str], shown: Mapping[str, list[str]], access: str) -> pa.Table:
         one = self.snapshot.catalog.by_id[scan.type.type_id]
         found = self.snapshot.view(one).find(ids, shown.get(scan.var) or ["id"])
-        self.steps.append(Step(scan, access, found.num_rows))
-        return found
+        return self._taken(scan, access, found)
 
     def _neighbours(
         self, start: n.Scan, hop: n.Pairs, far: n.Scan | None, shown: Mapping[str, list[str]]

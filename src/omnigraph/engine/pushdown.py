@@ -33,6 +33,14 @@ def to_filter(conditions: Iterable[Condition], given: Given) -> pc.Expression | 
     return reduce(and_, found) if found else None
 
 
+def is_exact(condition: Condition, given: Given) -> bool:
+    """Whether the filter lets through exactly the rows for which the condition is true."""
+    if isinstance(condition, c.NullTest):
+        return isinstance(condition.operand, c.Prop)
+    named = sides(condition) if isinstance(condition, c.Compare) else None
+    return named is not None and named[1] in _MIRRORED and _filter(condition, given) is not None
+
+
 def _filter(condition: Condition, given: Given) -> pc.Expression | None:
     match condition:
         case c.NullTest(c.Prop() as prop, negated):

@@ -137,7 +137,8 @@ class _Run:
         """By lookups alone, by counting arrays, or by the statement: the first of these that can."""
         given = values_of(self.bound, self.now)
         if coding in ("auto", "ids"):
-            found = looked_up(self.prepared.plan, self.prepared.outputs, self.snapshot, given)
+            budget = Budget(self.limits.memory_bytes)
+            found = looked_up(self.prepared.plan, self.prepared.outputs, self.snapshot, given, budget)
             if found is not None:
                 return _Answered(self._assembled(found.flat), found.steps, "lookup")
         for leaf in self.prepared.leaves:

@@ -62,11 +62,15 @@ class Catalogs:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one operation sees, captured once. It cannot be asked for anything newer."""
+    """What one operation sees, captured once. It cannot be asked for anything newer.
+
+    `pending`: the overlay holds changes that are not committed yet.
+    """
 
     backend: Backend
     record: CommitRecord
     catalog: Catalog
+    pending: bool = False
 
     @property
     def commit_id(self) -> str:
@@ -82,6 +86,13 @@ class Snapshot:
         if pinned is not None:
             _check_columns(pinned, schema)
         return TableView(schema, pinned, self.record.overlay.get(table))
+
+    def count(self, one: TypeDef) -> int:
+        """Rows of a type: the record tells, unless there is more than it knows."""
+        if self.pending:
+            return self.view(one).count()
+        pin = self.record.pins.get(one.id)
+        return pin.rows if pin is not None else 0
 
     def _pinned(self, table: str, version: str) -> PinnedTable:
         try:

@@ -45,7 +45,7 @@ class ChangeSet:
             if state.pending_count:
                 pending = state.pending_entries()
                 overlay[table] = overlay[table].with_entries(pending) if table in overlay else pending
-        return replace(snapshot, record=replace(snapshot.record, overlay=overlay))
+        return replace(snapshot, record=replace(snapshot.record, overlay=overlay), pending=True)
 
     def put_all(self, table: str, images: Mapping[str, Row | None]) -> None:
         """Replace rows by these images, None removes. Edges of removed nodes must be among the changes."""
