@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnigraph.history.base import BaseState
-from omnigraph.history.delta import is_same_table
 from omnigraph.lang.schema.model import Catalog
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.record import CommitRecord, Pin
@@ -40,8 +39,7 @@ def _can_adopt(table: str, base: BaseState, source: Snapshot, target: Snapshot, 
         theirs is not None
         and theirs.version is not None
         and theirs.version != _version(target, table)
-        and is_same_table(base.snapshot, target, table)
-        and table not in base.own_tables
+        and base.is_state_of(target, table)
         and source.catalog.by_id.get(table) == catalog.by_id.get(table)
     )
 

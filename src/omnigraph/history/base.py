@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from omnigraph.history.delta import Columns, changed_rows, rows_of, same_row, tables_that_differ
+from omnigraph.history.delta import Columns, changed_rows, is_same_table, rows_of, same_row, tables_that_differ
 from omnigraph.history.lineage import RecordsOf, merge_bases
 from omnigraph.log.record import CommitRecord
 from omnigraph.log.snapshot import Catalogs, Snapshot
@@ -35,6 +35,10 @@ class BaseState:
     def own_tables(self) -> set[str]:
         """Tables in which a virtual base differs from the snapshot."""
         return {table for table, _ in (*self.rows, *self.unsettled)}
+
+    def is_state_of(self, other: Snapshot, table: str) -> bool:
+        """Whether `other` has the table exactly as this base does, pin and overlay."""
+        return table not in self.own_tables and is_same_table(self.snapshot, other, table)
 
     def is_settled(self, table: str, row_id: str) -> bool:
         return (table, row_id) not in self.unsettled

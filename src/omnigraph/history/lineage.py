@@ -29,18 +29,24 @@ def merge_bases(records_of: RecordsOf, ours: Sequence[CommitRecord], theirs: Com
     return _Walk(records_of).run(ours, theirs)
 
 
-def content_commit(records_of: RecordsOf, record: CommitRecord) -> CommitRecord:
-    """The commit that made the state of `record`: folds, upkeep and the birth of a branch only repeat it.
+def content_place(records_of: RecordsOf, record: CommitRecord) -> tuple[str, int]:
+    """(stream, seq) of the commit that made the state of `record`: folds, upkeep and forks only repeat it.
 
-    If that one was collected, the one nearest to it that is still there.
+    Two records of one state have the same place, whether or not that commit can still be read.
     """
-    while True:
-        before = record.header.parents[0] if record.kind == "fork" else None
-        place = (record.stream, record.content_seq) if before is None else (before.stream, before.seq)
-        found = records_of(place[0]).get(place[1]) if place != (record.stream, record.seq) else None
-        if not isinstance(found, CommitRecord):
-            return record  # the maker itself, or a record of the same state whose maker was collected
-        record = found
+    entry: Entry | None = record
+    stream, seq = record.stream, record.seq
+    while entry is not None:
+        if entry.header.kind == "fork":
+            stream, seq = entry.header.parents[0].stream, entry.header.parents[0].seq
+        elif isinstance(entry, CommitRecord) and entry.content_seq != seq:
+            seq = entry.content_seq
+            if seq > 0:
+                break  # only the first record of a stream can be a fork
+        else:
+            break
+        entry = records_of(stream).get(seq)
+    return stream, seq
 
 
 @dataclass(order=True)

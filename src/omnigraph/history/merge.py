@@ -16,7 +16,7 @@ from omnigraph.history.adoption import adopting
 from omnigraph.history.base import BaseState, base_state
 from omnigraph.history.delta import Columns, changed_columns, columns_of, rows_of, same_row
 from omnigraph.history.diff import image
-from omnigraph.history.lineage import RecordsOf, content_commit, merge_bases
+from omnigraph.history.lineage import RecordsOf, content_place, merge_bases
 from omnigraph.history.schemas import merged_catalog
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.log.record import CommitRecord, Kind
@@ -62,11 +62,14 @@ class Merge:
 
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
         target = txn.snapshot
-        ours, theirs = (content_commit(self._records_of, one) for one in (target.record, self._source.record))
-        bases = merge_bases(self._records_of, [ours], theirs)
-        if any(base.ref == theirs.ref for base in bases):
+        # The bases of the very heads, not of the commits whose state they repeat: nearest in layout as well.
+        bases = merge_bases(self._records_of, [target.record], self._source.record)
+        ours, theirs, *common = (
+            content_place(self._records_of, one) for one in (target.record, self._source.record, *bases)
+        )
+        if theirs in common:
             return Receipt(None, result={"outcome": "already_up_to_date"})
-        outcome = "fast_forward" if any(base.ref == ours.ref for base in bases) else "merged"
+        outcome = "fast_forward" if ours in common else "merged"
         base = base_state(self._backend, self._catalogs, self._records_of, bases)
         known = [self._catalogs.get(one.schema) for one in base.records]
         catalog = merged_catalog(known, self._source.catalog, target.catalog)
@@ -74,6 +77,7 @@ class Merge:
         merged = rows.merge()
         changes = ChangeSet(self._backend, txn, catalog)
         for table, images in merged.items():
+            changes.know(table, rows.ours[table])
             changes.put_all(table, images)
         changes.depend_on(rows.looked_at)
         if outcome == "fast_forward":
@@ -106,6 +110,7 @@ class _Rows:
         self._options = options
         self.conflicts: list[dict[str, Any]] = []
         self.looked_at: dict[str, set[str]] = {}
+        self.ours: dict[str, dict[str, Row | None]] = {}
 
     def merge(self) -> dict[str, dict[str, Row | None]]:
         """By table, the rows of the target that become another, None for those that go."""
@@ -120,13 +125,20 @@ class _Rows:
         columns = columns_of(one)
         theirs = self._base.changes_in(self._source, one.id, columns)
         self.looked_at[one.id] = set(theirs)
-        ours = rows_of(self._target, one.id, theirs)
+        ours = self.ours[one.id] = self._ours(one.id, theirs)
         merged: dict[str, Row | None] = {}
         for row_id, change in theirs.items():
             kept, result = self._decide(one, columns, change, ours.get(row_id))
             if not kept and not same_row(result, ours.get(row_id), columns):
                 merged[row_id] = result
         return merged
+
+    def _ours(self, table: str, theirs: Mapping[str, RowChange]) -> dict[str, Row | None]:
+        """The target's rows that the source changed. A table that the target left alone is not read again."""
+        if self._base.is_state_of(self._target, table):
+            return {row_id: change.before for row_id, change in theirs.items()}
+        found = rows_of(self._target, table, theirs)
+        return {row_id: found.get(row_id) for row_id in theirs}
 
     def _decide(self, one: TypeDef, columns: Columns, change: RowChange, target: Row | None) -> tuple[bool, Row | None]:
         """(keep the target's row, else this one). The first rule that fits decides; source differs from base."""

@@ -57,6 +57,12 @@ class ChangeSet:
             else:
                 state.put({**dict.fromkeys(state.schema.names), **{k: row[k] for k in row if k in state.schema.names}})
 
+    def know(self, table: str, images: Mapping[str, Row | None]) -> None:
+        """Rows of the snapshot as they were read before; of no use if this change gives the table another shape."""
+        one = self.catalog.by_id[table]
+        if self._txn.catalog.by_id.get(table) == one:
+            self.state(one).know(images)
+
     def depend_on(self, ids_by_table: Mapping[str, Iterable[str]]) -> None:
         """Rows that were read to decide, whether or not they change."""
         for table, ids in ids_by_table.items():

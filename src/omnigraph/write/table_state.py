@@ -60,6 +60,10 @@ class TableState:
         found = {row["id"]: row for row in self._view.find(unknown).to_pylist()}
         self._committed.update({one: found.get(one) for one in unknown})
 
+    def know(self, images: Mapping[str, Row | None]) -> None:
+        """Committed images that the caller has read already, in the columns of this table."""
+        self._committed.update(images)
+
     def fetch_alive(self, ids: Iterable[str]) -> None:
         """Learn which of these ids exist, without their rows."""
         known = (self._committed, self._alive, self._minted, self._pending)
