@@ -35,10 +35,25 @@ class Journal:
         LOGGER.log(level, json.dumps(line, ensure_ascii=False, default=str))
 
 
-def to_stderr(level: int = logging.INFO) -> None:
-    """Let the journal, and nothing else, reach stderr."""
+def to_stderr(clock: Clock, level: int = logging.INFO) -> None:
+    """Let the journal reach stderr, and what the web server has to say, as lines of the same kind."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     LOGGER.handlers[:] = [handler]
     LOGGER.propagate = False
     LOGGER.setLevel(level)
+    web = logging.getLogger("uvicorn")
+    web.handlers[:] = [_Retelling(Journal(clock))]
+    web.propagate = False
+
+
+class _Retelling(logging.Handler):
+    """Records of another logger, told in the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._journal.tell("web server", record.levelno, error, message=record.getMessage())

@@ -25,13 +25,14 @@ def serve(settings: ServerSettings, environment: dict[str, str], *, config: Conf
     check_exposure(settings, environment)
     if not settings.graphs and settings.directory is None:
         raise InvalidInput("there is no graph to serve", code="bad_config", advice="Name one, or a directory of graphs")
-    to_stderr()
+    clock = SystemClock()
+    to_stderr(clock)
     app = create_app(settings, config=config)
     with _listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         names = [one.name for one in settings.graphs]
-        Journal(SystemClock()).tell("listening", url=f"http://{shown}:{port}", port=port, graphs=names)
+        Journal(clock).tell("listening", url=f"http://{shown}:{port}", port=port, graphs=names)
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
