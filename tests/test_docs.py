@@ -32,7 +32,8 @@ def test_a_rule_names_the_file_that_tests_it() -> None:
     }
     wrong = [number for number, path in told.items() if not path.exists() or number not in _tested_rules(path)]
     assert wrong == []
-    tested = set().union(*map(_tested_rules, (ROOT / "tests" / "schedules").glob("test_*.py")))
+    folders = (ROOT / "tests" / "schedules", ROOT / "tests" / "recovery")
+    tested = set().union(*(_tested_rules(path) for folder in folders for path in folder.glob("test_*.py")))
     assert set(told) == tested
 
 

@@ -37,6 +37,7 @@ CALLS = {
     "tag delete": ["v0", "{g}", "--confirm"],
     "optimize": ["{g}"],
     "cleanup": ["{g}", "--keep", "1", "--confirm"],
+    "recover": ["{g}"],
     "verify": ["{g}"],
     "repair": ["{g}"],
     "schema show": ["{g}"],

@@ -21,6 +21,7 @@ from omnigraph.cli import (
     graphs,
     mutations,
     queries,
+    recovery,
     schemas,
     serve,
     texts,
@@ -41,7 +42,7 @@ class _InOrder(TyperGroup):
 
 _VERBS = (
     "init", "schema", "mutate", "query", "snapshot", "commit", "diff", "changes", "branch", "tag",
-    "optimize", "cleanup", "verify", "repair", "lint", "fmt", "serve", "token", "config", "version",
+    "optimize", "cleanup", "recover", "verify", "repair", "lint", "fmt", "serve", "token", "config", "version",
 )  # fmt: skip
 
 
@@ -94,6 +95,7 @@ app.add_typer(schemas.app, name="schema")
 app.add_typer(upkeep.tags, name="tag")
 app.command("optimize")(upkeep.optimize)
 app.command("cleanup")(upkeep.cleanup)
+app.command("recover")(recovery.recover)
 app.command("verify")(upkeep.verify)
 app.command("repair")(upkeep.repair)
 app.command("lint")(texts.lint)

@@ -85,12 +85,17 @@ def pairs_of(given: Sequence[str] | None, option: str, known: Sequence[str] = ()
 
 
 def open_graph(
-    address: str, storage_option: Sequence[str] | None, branch: str | None = None, *, read_only: bool = True
+    address: str,
+    storage_option: Sequence[str] | None,
+    branch: str | None = None,
+    *,
+    read_only: bool = True,
+    recover: bool = True,
 ) -> Graph:
     options: Mapping[str, str] = pairs_of(storage_option, "--storage-option")
     import omnigraph
 
-    return omnigraph.open(address, branch or "main", read_only=read_only, storage_options=options)
+    return omnigraph.open(address, branch or "main", read_only=read_only, recover=recover, storage_options=options)
 
 
 def open_view(

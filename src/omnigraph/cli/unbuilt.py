@@ -10,7 +10,7 @@ from omnigraph.errors import Unsupported
 UNBUILT: dict[str | None, tuple[str, ...]] = {
     None: (
         "load", "export",
-        "recover", "embed", "mcp", "studio",
+        "embed", "mcp", "studio",
     ),
 }  # fmt: skip
 
