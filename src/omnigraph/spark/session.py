@@ -35,7 +35,7 @@ class _Running:
     session: SparkSession
     settings: SparkSettings
     pid: int
-    scratch: str
+    scratch: tempfile.TemporaryDirectory[str]
 
 
 _LOCK = RLock()
@@ -69,7 +69,7 @@ def stop_session() -> None:
     own.session.stop()
     if own.settings.remote is None:
         _end_jvm()
-    shutil.rmtree(own.scratch, ignore_errors=True)
+    own.scratch.cleanup()
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -96,11 +96,11 @@ def _start(settings: SparkSettings) -> SparkSession:
     global _running
     if settings.remote is not None and settings.master is not None:
         raise InvalidInput("a Spark master and a Spark Connect server are both named", advice="Leave out one of them")
-    scratch = tempfile.mkdtemp(prefix="omnigraph-spark-")
+    scratch = tempfile.TemporaryDirectory(prefix="omnigraph-spark-", ignore_cleanup_errors=True)
     try:
-        session = _connect(settings) if settings.remote is not None else _launch(settings, scratch)
+        session = _connect(settings) if settings.remote is not None else _launch(settings, scratch.name)
     except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.cleanup()
         raise
     _running = _Running(session, settings, os.getpid(), scratch)
     return session

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import obstore
 from obstore import exceptions as failures
@@ -99,6 +100,24 @@ class RemoteStore:
             obstore.put(self._client, check_key(key), data, mode="overwrite", use_multipart=False)
         except (failures.BaseError, OSError) as error:
             raise self._typed(error, "write", key) from error
+
+    @contextmanager
+    def writing(self, key: str) -> Iterator[BinaryIO]:
+        """A stream into an object, which appears when the block ends well, replacing what was there."""
+        try:
+            # No `with`: leaving it by an error would complete the upload of half a file.
+            writer = obstore.open_writer(self._client, check_key(key))
+            yield writer  # type: ignore[misc]  # it writes, and that is all it does
+            writer.close()
+        except (failures.BaseError, OSError) as error:
+            raise self._typed(error, "write", key) from error
+
+    def rename(self, old: str, new: str) -> None:
+        """A copy and a delete: objects have no names to change."""
+        try:
+            obstore.rename(self._client, check_key(old), check_key(new), overwrite=True)
+        except (failures.BaseError, OSError) as error:
+            raise self._typed(error, "write", new) from error
 
     def head(self, key: str) -> ObjectInfo:
         try:

@@ -1,0 +1,167 @@
+"""Files that users ask for: one file, or a folder of them, in a file system or an object store.
+
+A file appears whole or not at all. A folder in a file system is filled beside its place and then gets its name, so
+that nobody ever sees half of it; in an object store, where folders do not exist, `_SUCCESS` is written last.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from omnigraph.clock import IdSource
+from omnigraph.errors import Forbidden, InvalidInput, OmnigraphError, Unavailable
+from omnigraph.storage.address import normalise, open_store
+from omnigraph.storage.remote import RemoteStore
+
+SUCCESS = "_SUCCESS"
+_TOKEN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFolder:
+    """Where files are written by name. Picklable, so that every worker writes for itself."""
+
+    address: str
+    storage_options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_local(self) -> bool:
+        return normalise(self.address).is_local
+
+    def path(self, name: str = "") -> str:
+        root = normalise(self.address).uri
+        return f"{root}/{name}" if name else root
+
+    @contextmanager
+    def writing(self, name: str, ids: IdSource) -> Iterator[BinaryIO]:
+        """A stream into a file, which gets its name when the block ends well."""
+        if not self.is_local:
+            with self._store().writing(name) as stream:
+                yield stream
+            return
+        place = Path(self.path(name))
+        unfinished = place.with_name(f".{place.name}.{ids.token(_TOKEN)}.tmp")
+        with _told(str(place)):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with unfinished.open("xb") as stream:
+                    yield stream
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                unfinished.replace(place)
+            except BaseException:
+                with suppress(OSError):
+                    unfinished.unlink(missing_ok=True)
+                raise
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[BinaryIO]:
+        """A file of this folder in the file system."""
+        with _told(self.path(name)), Path(self.path(name)).open("rb") as stream:
+            yield stream
+
+    def size_bytes(self, name: str) -> int | None:
+        """None if the file is not there."""
+        if not self.is_local:
+            found = [one for one in self._store().list(f"{name.rpartition('/')[0]}/") if one.key == name]
+            return found[0].size_bytes if found else None
+        try:
+            return Path(self.path(name)).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def rename(self, old: str, new: str) -> None:
+        if not self.is_local:
+            self._store().rename(old, new)
+            return
+        with _told(self.path(new)):
+            Path(self.path(new)).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self.path(old), self.path(new))
+
+    def taken(self, name: str = "") -> bool:
+        """Whether there is a file of this name, or anything in the folder."""
+        if not self.is_local:
+            if name:
+                return self.size_bytes(name) is not None
+            return bool(self._store().list("", first_page=True))
+        place = Path(self.path(name))
+        with _told(str(place)):
+            return place.exists() and not (place.is_dir() and not any(place.iterdir()))
+
+    def _store(self) -> RemoteStore:
+        store = open_store(self.address, dict(self.storage_options))
+        assert isinstance(store, RemoteStore)
+        return store
+
+
+@contextmanager
+def filling(folder: OutputFolder, ids: IdSource, *, overwrite: bool) -> Iterator[OutputFolder]:
+    """A folder to fill, which becomes `folder` when the block ends well; before that it has another name, or no mark.
+
+    Refuses a folder that holds something, unless `overwrite`; in an object store always.
+    """
+    if folder.taken() and not (overwrite and folder.is_local):
+        advice = "Choose another, or say --overwrite" if folder.is_local else "Choose an empty folder"
+        raise taken_error(folder.path(), advice)
+    if not folder.is_local:
+        yield folder
+        with folder.writing(SUCCESS, ids):
+            pass
+        return
+    place = Path(folder.path())
+    beside = place.with_name(f".{place.name}.{ids.token(_TOKEN)}.tmp")
+    with _told(str(place)):
+        beside.mkdir(parents=True)
+    try:
+        made = replace(folder, address=str(beside))
+        yield made
+        with made.writing(SUCCESS, ids):
+            pass
+        with _told(str(place)):
+            _swap(beside, place, ids)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def taken_error(path: str, advice: str = "Choose another name, or say --overwrite") -> InvalidInput:
+    return InvalidInput(f"{path} is there already", code="output_exists", advice=advice, path=path)
+
+
+def _swap(new: Path, place: Path, ids: IdSource) -> None:
+    """`new` becomes `place`. What was there is put aside first: a folder that is not empty cannot be replaced."""
+    if not place.exists():
+        new.rename(place)
+        return
+    old = place.with_name(f".{place.name}.{ids.token(_TOKEN)}.old")
+    place.rename(old)
+    new.rename(place)
+    if old.is_dir() and not old.is_symlink():
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        old.unlink(missing_ok=True)
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Errors of the file system as ours."""
+    try:
+        yield
+    except OmnigraphError:
+        raise
+    except PermissionError as error:
+        raise Forbidden(f"{path} cannot be written: {error.strerror}", advice="Check the permissions") from error
+    except (NotADirectoryError, IsADirectoryError, FileExistsError) as error:
+        raise InvalidInput(
+            f"{path} cannot be written: {error.strerror}", code="output_error", advice="Choose another path"
+        ) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be written: {error.strerror or error}", advice="Check the disk") from error
