@@ -185,15 +185,17 @@ class _Compiler:
         counts = self._counts_of_touched(edge, node) if limits.low > 0 else self._counts_of_gaining(edge, node)
         if alive is None or counts is None:
             return
-        broken = Outside(counts, "count", limits.low, limits.high)
+        broken: Relation = Outside(counts, "count", limits.low, limits.high)
+        if limits.low == 0 and self.rows("kept", edge.id):
+            broken = Semi(broken, Rows("new", edge.id, ("src",)), (("id", "src"),))
         yield Rule("cardinality", edge.id, Semi(broken, alive, (("id", "id"),)), node_id=node.id)
 
     def _counts_of_gaining(self, edge: TypeDef, node: TypeDef) -> Relation | None:
-        gaining, edges = self.rows("new", edge.id, "src"), self.after(edge.id, "src")
-        if gaining is None or edges is None:
+        """Of all sources; those that gain nothing are left out once few are left."""
+        edges = self.after(edge.id, "src")
+        if edges is None or self.rows("new", edge.id) is None:
             return None
-        counts = Tally(Pick(self._suspect(edges, node, "src"), (("id", "src"),)), ("id",), "count")
-        return Semi(counts, gaining, (("id", "src"),)) if self.rows("kept", edge.id) else counts
+        return Tally(Pick(self._suspect(edges, node, "src"), (("id", "src"),)), ("id",), "count")
 
     def _counts_of_touched(self, edge: TypeDef, node: TypeDef) -> Relation | None:
         """Of sources that gain or lose an edge, and of nodes that are new."""
