@@ -54,6 +54,9 @@ class Config:
     load_concurrency: int = 0
     """How many tasks of one load write data files at the same time; 0 is as many as Spark runs."""
 
+    load_check_rows: int = 20_000_000
+    """Up to so many rows, of the input and the graph, one task checks the rules of a load; more are shuffled."""
+
     idempotency_days: int = 7
     recovery_grace: float = 900.0
     """Seconds without a sign of life after which others may end a bulk operation. Never less than ten heartbeats."""

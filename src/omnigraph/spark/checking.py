@@ -14,10 +14,12 @@ from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import SAMPLE_SIZE, RejectSummary, load_rejected
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.spark.gathered import Gathered, reject_of
+from omnigraph.spark.one_task import OneTask
+from omnigraph.spark.questions import Asking
 from omnigraph.spark.rejecting import Origin, Taking, problems_of, remove_at, take_back
-from omnigraph.spark.scans import ADDRESS, TableRows
+from omnigraph.spark.scans import NOWHERE, TableRows
 from omnigraph.spark.staging import StageJob
-from omnigraph.spark.tasks import results
+from omnigraph.spark.tasks import results, run_tasks
 from omnigraph.spark.validation import LoadedTable, Validation
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.tables import Removal
@@ -83,109 +85,164 @@ class Checks:
         sample = tuple(sorted(self._sample, key=self._order)[:SAMPLE_SIZE])
         return RejectSummary(sum(self._codes.values()), dict(self._codes), sample)
 
-    def _validation(self) -> Validation:
-        return Validation(
-            self._session,
-            self._snapshot.catalog,
-            self._loaded,
-            self._new_rows,
-            self._base_rows,
-            self._backend.ids.token(8),
+    @property
+    def _by_one_task(self) -> bool:
+        """Whether all rows that the rules may have to look at are few enough for one task."""
+        rows = sum(one.staged.rows_written for one in self._loaded.values())
+        rows += sum(pin.rows for pin in self._snapshot.record.pins.values())
+        return rows <= self._backend.config.load_check_rows
+
+    def _asking(self, *, refuse_twice: bool = False, strict: bool = False) -> Asking:
+        there = {table: not one.is_empty for table, one in self._job.bases.items()}
+        known = {table: one.known for table, one in self._loaded.items()}
+        return Asking(self._snapshot.catalog, known, there, strict, refuse_twice)
+
+    def _validation(self, asking: Asking) -> Validation:
+        token = self._backend.ids.token(8)
+        return Validation(self._session, asking, self._loaded, self._new_rows, self._base_rows, token)
+
+    def _one_task(self, asking: Asking) -> OneTask:
+        bases = {one.id: self._base_rows(one.id) for one in self._snapshot.catalog.types}
+        return OneTask(
+            self._job.place,
+            asking,
+            {table: self._new_rows(one) for table, one in self._loaded.items() if one.has_rows},
+            {table: rows for table, rows in bases.items() if rows is not None},
         )
+
+    def _told_by_one(self, work: Callable[[], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
+        return run_tasks(self._session, 1, lambda _: work())
+
+    # --- an id twice in the input ------------------------------------------------------------------------------
 
     def _remove_repeated(self) -> None:
         """Where the last record of an id counts, the earlier ones go without a word."""
         if not self._job.last_wins or not any(one.repeats for one in self._loaded.values()):
             return
-        validation = self._validation()
-        with validation.views():
-            validation.suspects()
-            for table, frame in validation.superseded().items():
-                self._duplicates += self._remove(table, frame.select(frame["at"].alias(ADDRESS)))
+        asking = self._asking()
+        if self._by_one_task:
+            found = self._told_by_one(self._one_task(asking).without_repeated)
+        else:
+            validation = self._validation(asking)
+            with validation.views():
+                frames = validation.superseded(validation.screen())
+                found = [one for table, frame in frames.items() for one in self._removed(table, frame)]
+        self._duplicates += self._put_all(found)
         self._loaded = {table: replace(one, repeats=False) for table, one in self._loaded.items()}
+
+    # --- rules -------------------------------------------------------------------------------------------------
 
     def _take_back_once(self) -> bool:
         """One round; whether rows were taken back."""
-        validation = self._validation()
-        refuse_twice = not self._job.last_wins and self._round == 0
+        first = self._round == 0
+        asking = self._asking(
+            refuse_twice=first and not self._job.last_wins, strict=first and self._options.mode == "append"
+        )
+        if self._by_one_task:
+            (answer,) = self._told_by_one(self._one_task(asking).violations)
+            if "problems" in answer:
+                return self._take_back_few(answer["problems"])
+        validation = self._validation(asking)
         with validation.views():
-            clean = not validation.suspects()
-            checked = validation.violations(
-                strict=self._options.mode == "append" and self._round == 0,
-                refuse_twice=refuse_twice,
-                screened_clean=clean,
-            )
-            frames = [problems_of(one, self._snapshot.catalog) for one in checked]
-            if not frames:
-                return False
-            problems = _united(frames).persist()
-            try:
-                return self._take_back(problems)
-            finally:
-                problems.unpersist()
+            checked = validation.violations(validation.screen())
+            frames = [problems_of(question, rows, asking.catalog) for question, rows in checked]
+            return self._take_back_many(_united(frames)) if frames else False
 
-    def _take_back(self, problems: DataFrame) -> bool:
-        nobodys = problems.filter(problems["fragment"] < 0)
-        blamed = problems.filter(problems["fragment"] >= 0)
-        taking = self._taking(removes=True)
-        found = results(take_back(blamed, taking))
-        if not found:
-            self._refuse_unowned(nobodys)
+    def _take_back_few(self, problems: Sequence[Sequence[Any]]) -> bool:
+        blamed: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        for type_id, fragment, at, _, problem in problems:
+            if fragment != NOWHERE:
+                blamed.setdefault((type_id, fragment), []).append((at, problem))
+        if not blamed:
+            nobodys = [(type_id, row_id, problem) for type_id, _, _, row_id, problem in problems]
+            self._refuse_unowned(nobodys[:SAMPLE_SIZE], len(nobodys))
             return False
+        taking, places = self._taking(), sorted(blamed)
+        return self._taken(
+            run_tasks(self._session, len(places), lambda at: [taking.take(*places[at], blamed[places[at]])])
+        )
+
+    def _take_back_many(self, problems: DataFrame) -> bool:
+        kept = problems.persist()
+        try:
+            found = results(take_back(kept.filter(kept["fragment"] >= 0), self._taking()))
+            if not found:
+                nobodys = kept.filter(kept["fragment"] < 0)
+                first = [(row["type_id"], row["id"], row["problem"]) for row in nobodys.limit(SAMPLE_SIZE).collect()]
+                self._refuse_unowned(first, nobodys.count())
+                return False
+            return self._taken(found)
+        finally:
+            kept.unpersist()
+
+    def _taken(self, found: Sequence[Mapping[str, Any]]) -> bool:
         for one in found:
             self._codes.update(one["rejected"])
             self._sample += [reject_of(raw) for raw in one["sample"]]
-        by_table: dict[str, list[Removal]] = {}
-        for one in found:
-            by_table.setdefault(one["type"], []).append(Removal(*one["removal"]))
-        for table, removals in by_table.items():
-            self._put(table, removals)
+        self._put_all(found)
         self._round += 1
         return True
 
-    def _refuse_unowned(self, nobodys: DataFrame) -> None:
+    def _refuse_unowned(self, first: Sequence[tuple[str, str, str]], count: int) -> None:
         """Violations that no record can be blamed for are left: the load cannot be done, whatever is skipped."""
-        rows = nobodys.limit(SAMPLE_SIZE).collect()
-        if not rows:
+        if not count:
             return
-        catalog = self._snapshot.catalog
-        first = []
-        for row in rows:
-            problem, one = json.loads(row["problem"]), catalog.by_id[row["type_id"]]
-            first.append(Reject("", 0, None, problem["code"], problem["reason"], "", type=one.table_key, id=row["id"]))
-        codes = Counter(self._codes)
-        codes[first[0].code] += nobodys.count()
-        summary = RejectSummary(
-            sum(codes.values()), dict(codes), tuple([*first, *self._summary().sample][:SAMPLE_SIZE])
-        )
-        raise load_rejected(summary, self._job.rejects_at if self._codes else None, even_skipping=True)
+        sample = []
+        for type_id, row_id, text in first:
+            problem, one = json.loads(text), self._snapshot.catalog.by_id[type_id]
+            sample.append(Reject("", 0, None, problem["code"], problem["reason"], "", type=one.table_key, id=row_id))
+        codes = self._codes + Counter({sample[0].code: count})
+        shown = tuple([*sample, *self._summary().sample][:SAMPLE_SIZE])
+        path = self._job.rejects_at if self._codes else None
+        raise load_rejected(RejectSummary(sum(codes.values()), dict(codes), shown), path, even_skipping=True)
+
+    # --- rows of the graph -------------------------------------------------------------------------------------
 
     def _finish(self) -> dict[str, int]:
-        """Remove what the load replaces; count what an overwrite brings again."""
-        validation = self._validation()
-        kept: dict[str, int] = {}
+        """Remove what the load replaces; how many rows of the graph an overwrite brings again, by table."""
+        if not any(one.replaces and one.has_rows and not one.base.is_empty for one in self._loaded.values()):
+            return {}
+        asking = self._asking()
+        if self._by_one_task:
+            versions = {table: one.staged.version or "" for table, one in self._loaded.items()}
+            task = self._one_task(asking)
+            found = self._told_by_one(lambda: task.without_replaced(versions))
+        else:
+            found = self._replaced_by_spark(self._validation(asking))
+        self._put_all([one for one in found if "removal" in one])
+        return {one["type"]: one["again"] for one in found if "again" in one}
+
+    def _replaced_by_spark(self, validation: Validation) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
         with validation.views():
-            for table, one in list(self._loaded.items()):
+            for table, one in self._loaded.items():
                 replaced = validation.replaced(table)
                 if replaced is not None:
-                    self._remove(table, replaced)
+                    found += self._removed(table, replaced)
                 if one.overwrite:
-                    kept[table] = validation.kept_ids(table)
-        return kept
+                    found.append({"type": table, "again": validation.kept_ids(table)})
+        return found
 
-    def _remove(self, table: str, addresses: DataFrame) -> int:
-        found = results(remove_at(addresses, self._taking(removes=True), table))
-        self._put(table, [Removal(*one["removal"]) for one in found])
-        return sum(one["rows"] for one in found)
+    # --- staged versions ---------------------------------------------------------------------------------------
 
-    def _put(self, table: str, removals: Iterable[Removal]) -> None:
-        one, bulk = self._loaded[table], self._backend.tables.bulk
-        staged = bulk.remove(one.staged, list(removals))
-        self._loaded = {**self._loaded, table: replace(one, staged=staged, own=tuple(bulk.own_fragments(staged)))}
+    def _removed(self, table: str, addresses: DataFrame) -> list[dict[str, Any]]:
+        return results(remove_at(addresses, self._taking(), table))
 
-    def _taking(self, *, removes: bool) -> Taking:
+    def _put_all(self, found: Sequence[Mapping[str, Any]]) -> int:
+        """Put removals, which workers have written, under the staged versions; how many rows they say they removed."""
+        by_table: dict[str, list[Removal]] = {}
+        for one in found:
+            by_table.setdefault(one["type"], []).append(Removal(*one["removal"]))
+        bulk = self._backend.tables.bulk
+        for table, removals in by_table.items():
+            mine = self._loaded[table]
+            staged = bulk.remove(mine.staged, removals)
+            self._loaded[table] = replace(mine, staged=staged, own=tuple(bulk.own_fragments(staged)))
+        return sum(one.get("rows", 0) for one in found)
+
+    def _taking(self) -> Taking:
         versions = {table: one.staged.version or "" for table, one in self._loaded.items()}
-        return Taking(self._job, versions, dict(self._origins()), self._round, removes)
+        return Taking(self._job, versions, dict(self._origins()), self._round)
 
     def _origins(self) -> Iterator[tuple[str, dict[int, Origin]]]:
         for table, one in self._loaded.items():

@@ -21,16 +21,17 @@ from omnigraph.lang.records.texts import row_text
 from omnigraph.lang.schema.model import Catalog
 from omnigraph.lang.schema.rules import Violation
 from omnigraph.plan.constraints import Rule, violation_of
+from omnigraph.spark.questions import Question
 from omnigraph.spark.scans import ADDRESS, FRAGMENT_SHIFT, NOWHERE, OFFSET_MASK
 from omnigraph.spark.staging import SAMPLE, StageJob, split_portions, texts_of
 from omnigraph.spark.tasks import told
-from omnigraph.spark.validation import Checked
 from omnigraph.storage.tables import delete_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PROBLEMS = "type_id string, fragment bigint, at bigint, id string, problem string"
+_PROBLEM_COLUMNS = ["type_id", "fragment", "at", "id", "problem"]
 _RESULT = "result string"
 
 
@@ -51,12 +52,11 @@ class Taking:
     versions: Mapping[str, str]
     origins: Mapping[str, Mapping[int, Origin]]
     attempt: int
-    removes: bool
 
-    def take(self, type_id: str, fragment: int, rows: pa.Table) -> dict[str, Any]:
-        """Take the rows at these places of one fragment back; several problems of one row are one reject."""
+    def take(self, type_id: str, fragment: int, problems: Iterable[tuple[int, str]]) -> dict[str, Any]:
+        """Take rows of one fragment back: (offset, problem) each; several problems of one row are one reject."""
         found: dict[int, list[Problem]] = {}
-        for at, text in zip(rows.column("at").to_pylist(), rows.column("problem").to_pylist(), strict=True):
+        for at, text in problems:
             problem = Problem(**json.loads(text))
             if problem not in found.setdefault(at, []):
                 found[at].append(problem)
@@ -64,7 +64,7 @@ class Taking:
         origin = self.origins[type_id][fragment]
         name = f"rows-{origin.split:05d}-{origin.portion:03d}-{type_id}-{fragment}-{self.attempt}.ndjson"
         self.job.keep_rejects(name, rejects)
-        left = self._left(type_id, fragment, np.array(sorted(found), np.uint64)) if self.removes else None
+        left = self.left(type_id, fragment, np.array(sorted(found), np.uint64))
         return {
             "type": type_id,
             "removal": left,
@@ -72,7 +72,7 @@ class Taking:
             "sample": [one.to_json() for one in rejects[:SAMPLE]],
         }
 
-    def _left(self, type_id: str, fragment: int, offsets: np.ndarray) -> list[Any]:
+    def left(self, type_id: str, fragment: int, offsets: np.ndarray) -> list[Any]:
         pinned = self.job.place.open().open(type_id, self.versions[type_id])
         removal = delete_at(pinned, fragment, offsets)
         return [removal.fragment_id, removal.left]
@@ -112,32 +112,30 @@ class Taking:
 FRAME = "frame:"
 
 
-def problems_of(checked: Checked, catalog: Catalog) -> DataFrame:
+def problems_of(question: Question, rows: DataFrame, catalog: Catalog) -> DataFrame:
     """The violations of one rule as rows of `PROBLEMS`; `fragment` is -1 where no row of the input is to blame."""
-    rule, table = checked.rule, checked.table
+    rule, table = question.rule, question.table
 
     def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            if batch.num_rows:
-                yield _told(catalog, rule, table, batch)
+            found = problem_rows(catalog, rule, table, batch.to_pylist())
+            if found:
+                columns = (pa.array(column) for column in zip(*found, strict=True))
+                yield pa.RecordBatch.from_arrays(list(columns), names=_PROBLEM_COLUMNS)
 
-    return checked.rows.mapInArrow(tell, PROBLEMS)
+    return rows.mapInArrow(tell, PROBLEMS)
 
 
-def _told(catalog: Catalog, rule: Rule, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    rows = [{name: _plain(value) for name, value in row.items()} for row in batch.to_pylist()]
-    violations = [violation_of(catalog, rule, row) for row in rows]
-    addresses = [row[ADDRESS] for row in rows]
-    texts = [json.dumps({"code": one.rule, "reason": one.message, "property": _property(one)}) for one in violations]
-    return pa.RecordBatch.from_pydict(
-        {
-            "type_id": [table] * len(rows),
-            "fragment": [NOWHERE if one == NOWHERE else one >> FRAGMENT_SHIFT for one in addresses],
-            "at": [one & OFFSET_MASK if one != NOWHERE else NOWHERE for one in addresses],
-            "id": [one.id for one in violations],
-            "problem": texts,
-        }
-    )
+def problem_rows(catalog: Catalog, rule: Rule, table: str, rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """What each row of a rule's answer says: table, fragment, offset, id, and the problem as JSON."""
+    found: list[list[Any]] = []
+    for row in rows:
+        violation = violation_of(catalog, rule, {name: _plain(value) for name, value in row.items()})
+        address = row[ADDRESS]
+        place = [NOWHERE, NOWHERE] if address == NOWHERE else [address >> FRAGMENT_SHIFT, address & OFFSET_MASK]
+        facts = {"code": violation.rule, "reason": violation.message, "property": _property(violation)}
+        found.append([table, *place, violation.id, json.dumps(facts)])
+    return found
 
 
 def _property(one: Violation) -> str | None:
@@ -156,7 +154,8 @@ def take_back(problems: DataFrame, taking: Taking) -> DataFrame:
 
     def take(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
         type_id, fragment = key[0].as_py(), key[1].as_py()
-        return pa.Table.from_batches(told(lambda: [taking.take(type_id, fragment, rows)]))
+        pairs = list(zip(rows.column("at").to_pylist(), rows.column("problem").to_pylist(), strict=True))
+        return pa.Table.from_batches(told(lambda: [taking.take(type_id, fragment, pairs)]))
 
     return problems.groupBy("type_id", "fragment").applyInArrow(take, _RESULT)
 
@@ -169,7 +168,15 @@ def remove_at(addresses: DataFrame, taking: Taking, type_id: str) -> DataFrame:
         fragment = key[0].as_py()
         offsets = rows.column(ADDRESS).to_numpy().astype(np.uint64) & np.uint64(OFFSET_MASK)
         return pa.Table.from_batches(
-            told(lambda: [{"removal": taking._left(type_id, fragment, np.unique(offsets)), "rows": rows.num_rows}])
+            told(
+                lambda: [
+                    {
+                        "type": type_id,
+                        "removal": taking.left(type_id, fragment, np.unique(offsets)),
+                        "rows": rows.num_rows,
+                    }
+                ]
+            )
         )
 
     placed = addresses.withColumn("fragment", col(ADDRESS).bitwiseAND(~OFFSET_MASK) / (1 << FRAGMENT_SHIFT))

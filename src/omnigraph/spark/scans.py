@@ -48,8 +48,8 @@ class TableRows:
     def frame(self, session: SparkSession, columns: Sequence[str]) -> DataFrame:
         """The columns and `_rowaddr`, one task per group of fragments and one for the overlay."""
         names = tuple(columns)
-        wanted = spark_arrow_schema(pa.schema([*(self.schema.field(name) for name in names), _ADDRESS_FIELD]))
-        count = len(self.groups) + (self.overlay is not None)
+        wanted = spark_arrow_schema(self.schema_of(names))
+        count = self._parts
         if not count:
             return session.createDataFrame([], spark_schema(wanted))
 
@@ -60,6 +60,17 @@ class TableRows:
                         yield to_spark(rows, wanted)
 
         return session.range(0, count, 1, count).mapInArrow(read, spark_schema(wanted))
+
+    def schema_of(self, columns: Sequence[str]) -> pa.Schema:
+        return pa.schema([*(self.schema.field(name) for name in columns), _ADDRESS_FIELD])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The same rows in one process."""
+        return (batch for number in range(self._parts) for batch in self._rows(number, columns))
+
+    @property
+    def _parts(self) -> int:
+        return len(self.groups) + (self.overlay is not None)
 
     def _rows(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if number == len(self.groups):
@@ -88,5 +99,4 @@ class TableRows:
             batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, self.schema.field(name).type)
             for name in names
         ]
-        schema = pa.schema([*(self.schema.field(name) for name in names), _ADDRESS_FIELD])
-        return pa.RecordBatch.from_arrays([*columns, addresses], schema=schema)
+        return pa.RecordBatch.from_arrays([*columns, addresses], schema=self.schema_of(names))

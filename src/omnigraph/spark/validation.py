@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.schema.model import Catalog, TypeDef
+from omnigraph.lang.schema.model import TypeDef
 from omnigraph.plan.constraint_sql import relation_sql
-from omnigraph.plan.constraints import Images, Rule, accused, images_needed, rules_of, superseded
-from omnigraph.plan.relations import Anti, Image, Relation
+from omnigraph.plan.constraints import images_needed, superseded
+from omnigraph.plan.relations import Image, Relation
 from omnigraph.plan.screen_sql import screen
+from omnigraph.spark.questions import Asking, Known, Question
 from omnigraph.spark.scans import ADDRESS, NOWHERE, TableRows
 from omnigraph.spark.staging import BaseTable
 from omnigraph.storage.tables import StagedTable
@@ -40,44 +41,34 @@ class LoadedTable:
     staged: StagedTable
     own: tuple[int, ...]
     overwrite: bool
-    replaces: bool  # whether an id of the input may be in the graph already
-    repeats: bool  # whether an id may come twice in the input
-
-    @property
-    def images(self) -> Images:
-        there = not self.base.is_empty
-        if self.overwrite:
-            return Images(new=self.has_rows, old=there, gone=there, kept=False)
-        return Images(new=self.has_rows, old=self.replaces and there, kept=there)
+    replaces: bool
+    repeats: bool
 
     @property
     def has_rows(self) -> bool:
         return bool(self.own)
 
-
-@dataclass(frozen=True)
-class Checked:
-    """A rule with the frame of rows that break it: per violation its columns, and `_rowaddr`, -1 if nobody's."""
-
-    rule: Rule
-    table: str
-    rows: DataFrame
+    @property
+    def known(self) -> Known:
+        there = not self.base.is_empty
+        return Known(self.type.kind, self.has_rows, there, self.overwrite, self.replaces, self.repeats)
 
 
 class Validation:
-    """Asks the rules about one state of a load. `rows_of` gives the rows of any table as the load found it."""
+    """Asks the rules about one state of a load; `new_rows` and `base_rows` give the rows that it is about."""
 
     def __init__(
         self,
         session: SparkSession,
-        catalog: Catalog,
+        asking: Asking,
         loaded: Mapping[str, LoadedTable],
         new_rows: Callable[[LoadedTable], TableRows],
         base_rows: Callable[[str], TableRows | None],
         token: str,
     ) -> None:
         self._session = session
-        self._catalog = catalog
+        self._asking = asking
+        self._catalog = catalog = asking.catalog
         self._loaded = loaded
         self._new_rows = new_rows
         self._base_rows = base_rows
@@ -85,8 +76,8 @@ class Validation:
         self._places = {one.id: at for at, one in enumerate(catalog.types)}
         self._views: set[str] = set()
         self._queries = 0
-        self._suspected: set[str] = set()
         self._suspects: dict[str, DataFrame] = {}
+        self._persisted: DataFrame | None = None
 
     @contextmanager
     def views(self) -> Iterator[None]:
@@ -97,82 +88,42 @@ class Validation:
             for name in self._views:
                 self._session.catalog.dropTempView(name)
             self._views.clear()
-            for one in self._suspects.values():
-                one.unpersist()
             self._suspects.clear()
+            if self._persisted is not None:
+                self._persisted.unpersist()
 
-    @property
-    def changed(self) -> dict[str, Images]:
-        """Every table of the schema: one that no row is in must not be asked for."""
-        found = {one.id: Images(kept=self._base_rows(one.id) is not None) for one in self._catalog.types}
-        return {**found, **{table: one.images for table, one in self._loaded.items()}}
-
-    def suspects(self) -> bool:
-        """Screen all keys at once; whether any id is worth a rule. Duplicates of nodes are among the suspicions."""
-        asked = screen(self._catalog, self.changed, duplicates=self._may_repeat("node"), name_of=self.name_of)
+    def screen(self) -> frozenset[str]:
+        """Look at all keys at once; the node types with ids that are worth a rule."""
+        asking = self._asking
+        asked = screen(self._catalog, asking.changed, duplicates=asking.may_repeat_nodes, name_of=self.name_of)
         if asked is None:
-            return False
+            return frozenset()
         for (image, table), columns in images_needed(asked.images).items():
             self._make(image, table, columns)
         found = self._session.sql(asked.sql("spark")).persist()
-        counts = {row["place"]: row["count"] for row in found.groupBy("place").count().collect()}
+        suspected = {asked.tables[row["place"]] for row in found.select("place").distinct().collect()}
         for place, table in enumerate(asked.tables):
             self._suspects[table] = found.filter(found["place"] == place).select("id")
-        self._suspected = {asked.tables[place] for place in counts}
-        if not counts:
-            found.unpersist()
-            self._suspects.clear()
-        return bool(counts)
+        self._persisted = found
+        return frozenset(suspected)
 
-    def superseded(self) -> dict[str, DataFrame]:
-        """By table, input rows that a later one of the same id replaces: `id`, `at`. Only where there may be some."""
-        found = {}
-        for table, one in self._loaded.items():
-            if one.repeats and one.has_rows and (one.type.kind == "edge" or table in self._suspected):
-                found[table] = self._sql(superseded(table, ADDRESS)).select("id", "at")
-        return found
+    def superseded(self, suspected: frozenset[str]) -> dict[str, DataFrame]:
+        """By table, input rows that a later one of the same id replaces: `_rowaddr`."""
+        return {
+            table: self._sql(superseded(table, ADDRESS)).selectExpr(f"at AS {ADDRESS}")
+            for table in self._asking.repeating(suspected)
+        }
 
-    def violations(self, *, strict: bool, refuse_twice: bool, screened_clean: bool) -> Iterator[Checked]:
+    def violations(self, suspected: frozenset[str]) -> Iterator[tuple[Question, DataFrame]]:
         """The rules that can be broken, each with its frame. Nothing runs before a frame is asked."""
-        rules = rules_of(
-            self._catalog,
-            self.changed,
-            strict=strict and any(one.replaces for one in self._loaded.values()),
-            ordinal=ADDRESS if refuse_twice else None,
-            screened=bool(self._suspects),
-        )
-        for rule in rules:
-            if self._is_settled(rule, screened_clean):
-                continue
-            yield from self._checked(rule)
-
-    def _is_settled(self, rule: Rule, screened_clean: bool) -> bool:
-        """What the screening, or what is known of the input, has answered already."""
-        one = self._loaded.get(rule.type_id)
-        if rule.code == "duplicate_key":
-            assert one is not None
-            return not one.repeats or (one.type.kind == "node" and rule.type_id not in self._suspected)
-        if rule.code == "key_exists":
-            return one is None or not one.replaces
-        return screened_clean and rule.code in ("endpoint", "cardinality")
-
-    def _checked(self, rule: Rule) -> Iterator[Checked]:
-        blamed = accused(rule, self._catalog, ADDRESS)
-        for table, relation in blamed.items():
-            if self.changed[table].new:
-                yield Checked(rule, table, self._sql(relation))
-        if rule.code in ("orphan_edge", "cardinality"):
-            yield Checked(rule, rule.type_id, self._nobodys(rule, blamed))
-
-    def _nobodys(self, rule: Rule, blamed: Mapping[str, Relation]) -> DataFrame:
-        """Violations that no row of the input is to blame for."""
         from pyspark.sql.functions import lit
 
-        rest: Relation = rule.query
-        for table, relation in blamed.items():
-            if self.changed[table].new:
-                rest = Anti(rest, relation, (("id", "id"),))
-        return self._sql(rest).withColumn(ADDRESS, lit(NOWHERE).cast("bigint"))
+        for question in self._asking.questions(suspected):
+            frame = self._sql(question.relation)
+            yield (
+                question,
+                frame.withColumn(ADDRESS, lit(NOWHERE).cast("bigint")) if question.is_nobodys else frame,
+            )
 
     def replaced(self, table: str) -> DataFrame | None:
         """Addresses of rows of the pinned version, hidden ones too, whose id the input has."""
@@ -237,6 +188,3 @@ class Validation:
     def _nothing(self, columns: Iterable[str], table: str) -> DataFrame:
         schema: pa.Schema = arrow_schema(self._catalog.by_id[table])
         return TableRows(None, table, schema, None, ()).frame(self._session, list(columns))  # type: ignore[arg-type]
-
-    def _may_repeat(self, kind: str) -> bool:
-        return any(one.repeats for one in self._loaded.values() if one.type.kind == kind)
