@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from omnigraph.errors import BranchClosed, Unsupported
+from omnigraph.errors import BranchClosed, InvalidInput, Unsupported
 from omnigraph.graph.branches import Branches
 from omnigraph.graph.schema import Schema
 from omnigraph.history.diff import Change, diff
 from omnigraph.history.diff_pages import PAGE_LIMIT, DiffCursor, DiffPage, page_of
 from omnigraph.history.feed import Feed, FeedLimits, Page
 from omnigraph.lang.query.script import MutationScript, pick_query
-from omnigraph.lang.schema.model import Catalog
+from omnigraph.lang.schema.model import Catalog, EntityKind
 from omnigraph.lang.statements import Condition, Overwrite, Statement
 from omnigraph.load.inputs import Given, PathLike, Paths
 from omnigraph.load.options import Engine, LoadOptions, Mode, OnDuplicate, OnError
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from omnigraph.engine.limits import QueryLimits
     from omnigraph.engine.result import Result
+    from omnigraph.load.export import ExportEngine, ExportReport
+    from omnigraph.load.formats import ExportFormat
 
 Freshness = Literal["latest"] | float
 
@@ -120,6 +122,42 @@ class Graph:
     def spark_views(self, spark: SparkSession | None = None) -> dict[str, str]:
         """Temporary views of all types for Spark SQL, all of one commit: view name → table key."""
         return self.view().spark_views(spark)
+
+    def export(
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        format: ExportFormat = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+        branch: str | None = None,
+        at: str | None = None,
+        engine: ExportEngine = "auto",
+        partitioned: bool | None = None,
+        overwrite: bool = False,
+        spark: SparkSession | None = None,
+        progress: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> ExportReport:
+        """Write this branch as it is now, another branch, or a commit: see `GraphView.export`."""
+        if branch is not None and at is not None:
+            raise InvalidInput("branch and at contradict each other", advice="Leave out one of the two")
+        view = self.at(at) if at is not None else self._view_named(branch)
+        return view.export(
+            path,
+            format,
+            types=types,
+            engine=engine,
+            partitioned=partitioned,
+            overwrite=overwrite,
+            spark=spark,
+            progress=progress,
+            storage_options=storage_options,
+        )
+
+    def _view_named(self, branch: str | None) -> GraphView:
+        if branch is None or branch == self.branch_name:
+            return self.view()
+        return self._on(self._site.branch(branch)).view()
 
     def query(
         self,
@@ -248,6 +286,36 @@ class Graph:
                 master,
             )
         )
+
+    def load_frames(
+        self,
+        nodes: Mapping[str, DataFrame] | None = None,
+        edges: Mapping[str, DataFrame] | None = None,
+        *,
+        mode: Mode = "merge",
+        on_error: OnError = "fail",
+        rejects: PathLike | None = None,
+        on_duplicate: OnDuplicate = "last",
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+        progress: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> LoadReport:
+        """Load Spark frames as one commit: by type, rows with the properties, for edges also `from` and `to`."""
+        from omnigraph.spark.load import FrameLoad, run_frames
+
+        self._for_writing()
+        place = os.fspath(rejects) if rejects is not None else None
+        options = LoadOptions(mode, on_error, place, on_duplicate, "spark", storage_options=storage_options or {})
+        frames: dict[tuple[EntityKind, str], DataFrame] = {
+            **{("node", name): frame for name, frame in (nodes or {}).items()},
+            **{("edge", name): frame for name, frame in (edges or {}).items()},
+        }
+        write = WriteOptions(actor, message, client_key, if_commit, on_conflict)
+        return run_frames(FrameLoad(self._site, self._branch, self._holder, frames, options, write, progress))
 
     def fold(self) -> str | None:
         """Move what rides in the newest record into tables. The commit that did it, or None."""
