@@ -13,9 +13,10 @@ from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import SAMPLE_SIZE, RejectSummary, load_rejected
 from omnigraph.log.snapshot import Snapshot
+from omnigraph.plan.constraints import RuleCode
 from omnigraph.spark.gathered import Gathered, reject_of
 from omnigraph.spark.one_task import OneTask
-from omnigraph.spark.questions import Asking
+from omnigraph.spark.questions import REPEATED, RULES, TAKEN, Asking
 from omnigraph.spark.rejecting import Origin, Taking, problems_of, remove_at, take_back
 from omnigraph.spark.scans import NOWHERE, TableRows
 from omnigraph.spark.staging import StageJob
@@ -72,8 +73,10 @@ class Checks:
     def run(self) -> Work:
         """The tables as they are to be published. Raises LoadRejected for what no skipped record could mend."""
         if self._gathered.rows or self._options.mode == "overwrite":
-            self._remove_repeated()
-            while self._take_back_once():
+            self._settle_repeated()
+            if self._options.mode == "append" and any(one.replaces for one in self._loaded.values()):
+                self._take_back_once(TAKEN)
+            while self._take_back_once(RULES):
                 pass
         summary = self._summary()
         failing = summary.count and self._options.on_error == "fail"
@@ -92,10 +95,10 @@ class Checks:
         rows += sum(pin.rows for pin in self._snapshot.record.pins.values())
         return rows <= self._backend.config.load_check_rows
 
-    def _asking(self, *, refuse_twice: bool = False, strict: bool = False) -> Asking:
+    def _asking(self, codes: frozenset[RuleCode] = RULES) -> Asking:
         there = {table: not one.is_empty for table, one in self._job.bases.items()}
         known = {table: one.known for table, one in self._loaded.items()}
-        return Asking(self._snapshot.catalog, known, there, strict, refuse_twice)
+        return Asking(self._snapshot.catalog, known, there, codes)
 
     def _validation(self, asking: Asking) -> Validation:
         token = self._backend.ids.token(8)
@@ -115,11 +118,20 @@ class Checks:
 
     # --- an id twice in the input ------------------------------------------------------------------------------
 
-    def _remove_repeated(self) -> None:
-        """Where the last record of an id counts, the earlier ones go without a word."""
-        if not self._job.last_wins or not any(one.repeats for one in self._loaded.values()):
+    def _settle_repeated(self) -> None:
+        """Where the last record of an id counts, the earlier ones go without a word; else the later are rejected."""
+        if not any(one.repeats for one in self._loaded.values()):
             return
-        asking = self._asking()
+        if self._job.last_wins:
+            self._remove_repeated()
+        else:
+            before = self._codes.total()
+            self._take_back_once(REPEATED)
+            self._duplicates += self._codes.total() - before
+        self._loaded = {table: replace(one, repeats=False) for table, one in self._loaded.items()}
+
+    def _remove_repeated(self) -> None:
+        asking = self._asking(REPEATED)
         if self._by_one_task:
             found = self._told_by_one(self._one_task(asking).without_repeated)
         else:
@@ -128,16 +140,12 @@ class Checks:
                 frames = validation.superseded(validation.screen())
                 found = [one for table, frame in frames.items() for one in self._removed(table, frame)]
         self._duplicates += self._put_all(found)
-        self._loaded = {table: replace(one, repeats=False) for table, one in self._loaded.items()}
 
     # --- rules -------------------------------------------------------------------------------------------------
 
-    def _take_back_once(self) -> bool:
+    def _take_back_once(self, codes: frozenset[RuleCode]) -> bool:
         """One round; whether rows were taken back."""
-        first = self._round == 0
-        asking = self._asking(
-            refuse_twice=first and not self._job.last_wins, strict=first and self._options.mode == "append"
-        )
+        asking = self._asking(codes)
         if self._by_one_task:
             (answer,) = self._told_by_one(self._one_task(asking).violations)
             if "problems" in answer:

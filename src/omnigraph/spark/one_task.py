@@ -47,7 +47,7 @@ class OneTask:
     def violations(self) -> Iterator[dict[str, Any]]:
         """All rows that break a rule, as lists of `rejecting.PROBLEMS`; or only that they are too many."""
         with _images(self) as images:
-            suspected = images.screened()
+            suspected = images.screened() if self.asking.needs_screen else frozenset()
             rows: list[Sequence[Any]] = []
             for one in self.asking.questions(suspected):
                 found = images.fetched(one.relation, PROBLEMS_MAX + 1 - len(rows))

@@ -6,9 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from omnigraph.lang.schema.model import Catalog, EntityKind
-from omnigraph.plan.constraints import Images, Rule, accused, rules_of
+from omnigraph.plan.constraints import Images, Rule, RuleCode, accused, rules_of
 from omnigraph.plan.relations import Anti, Relation
 from omnigraph.spark.scans import ADDRESS
+
+RULES: frozenset[RuleCode] = frozenset({"unique", "endpoint", "orphan_edge", "cardinality"})
+REPEATED: frozenset[RuleCode] = frozenset({"duplicate_key"})
+TAKEN: frozenset[RuleCode] = frozenset({"key_exists"})
+"""What is asked first, one after the other, since the rules are about what is left then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,12 @@ class Asking:
     catalog: Catalog
     known: Mapping[str, Known]
     there: Mapping[str, bool]
-    strict: bool
-    refuse_twice: bool
+    codes: frozenset[RuleCode] = RULES
+
+    @property
+    def needs_screen(self) -> bool:
+        """Whether keys must be looked at first: an id that the graph has is found without."""
+        return self.codes != TAKEN
 
     @property
     def changed(self) -> dict[str, Images]:
@@ -68,12 +77,12 @@ class Asking:
         rules = rules_of(
             self.catalog,
             changed,
-            strict=self.strict and any(one.replaces for one in self.known.values()),
-            ordinal=ADDRESS if self.refuse_twice else None,
+            strict="key_exists" in self.codes,
+            ordinal=ADDRESS if "duplicate_key" in self.codes else None,
             screened=bool(suspected),
         )
         for rule in rules:
-            if self._is_settled(rule, suspected):
+            if rule.code not in self.codes or self._is_settled(rule, suspected):
                 continue
             blamed = {table: one for table, one in accused(rule, self.catalog, ADDRESS).items() if changed[table].new}
             for table, relation in blamed.items():

@@ -95,6 +95,8 @@ class Validation:
     def screen(self) -> frozenset[str]:
         """Look at all keys at once; the node types with ids that are worth a rule."""
         asking = self._asking
+        if not asking.needs_screen:
+            return frozenset()
         asked = screen(self._catalog, asking.changed, duplicates=asking.may_repeat_nodes, name_of=self.name_of)
         if asked is None:
             return frozenset()
