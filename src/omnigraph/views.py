@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from omnigraph.engine.explain import Explanation
     from omnigraph.engine.limits import QueryLimits
     from omnigraph.engine.result import Result
+    from omnigraph.load.export import ExportEngine, ExportReport
+    from omnigraph.load.formats import ExportFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,11 @@ class Table:
 
     def count(self) -> int:
         return self._snapshot.view(self._type).count()
+
+    @property
+    def key(self) -> str:
+        """How errors and reports name this table: `node:Person`."""
+        return self._type.table_key
 
     def spark(
         self,
@@ -161,6 +169,35 @@ class GraphView:
         from omnigraph.spark.source import create_views
 
         return create_views(self._snapshot, spark)
+
+    def export(
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        format: ExportFormat = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+        engine: ExportEngine = "auto",
+        partitioned: bool | None = None,
+        overwrite: bool = False,
+        spark: SparkSession | None = None,
+        progress: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> ExportReport:
+        """Write this commit to a file, a folder (a path that ends in `/`) or a binary stream.
+
+        `ndjson` is one stream of records, nodes first, sorted by type and id; `parquet` and `csv` are one folder per
+        type. Large graphs are written by Spark. Storage options are those of the graph unless others are given.
+        """
+        from omnigraph.load.export import ExportOptions, export
+
+        named = None if types is None else tuple(self._named_key(name) for name in types)
+        given = dict(self._site.backend.tables.place.options) if storage_options is None else dict(storage_options)
+        options = ExportOptions(format, named, engine, partitioned, overwrite, given, progress)
+        return export(self._snapshot, path, options, spark)
+
+    def _named_key(self, name: str) -> str:
+        """The key, at this commit, of a type by its name then or now; a key is left as it is."""
+        return name if ":" in name else self.table(name).key
 
     def query(
         self,

@@ -84,6 +84,15 @@ class OutputFolder:
             Path(self.path(new)).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self.path(old), self.path(new))
 
+    def drop(self, name: str) -> None:
+        """Remove a folder inside this one, with what is in it; it may be missing."""
+        if self.is_local:
+            shutil.rmtree(self.path(name), ignore_errors=True)
+            return
+        store = self._store()
+        for one in store.list(f"{name}/"):
+            store.delete(one.key)
+
     def taken(self, name: str = "") -> bool:
         """Whether there is a file of this name, or anything in the folder."""
         if not self.is_local:
@@ -128,6 +137,16 @@ def filling(folder: OutputFolder, ids: IdSource, *, overwrite: bool) -> Iterator
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
+
+
+@contextmanager
+def scratch_beside(folder: OutputFolder, ids: IdSource) -> Iterator[OutputFolder]:
+    """A folder inside a directory for files on the way to another; it is gone afterwards."""
+    name = f".{ids.token(_TOKEN)}.tmp"
+    try:
+        yield replace(folder, address=folder.path(name))
+    finally:
+        folder.drop(name)
 
 
 def taken_error(path: str, advice: str = "Choose another name, or say --overwrite") -> InvalidInput:
