@@ -1,4 +1,4 @@
-"""Queries: one look for newer commits and the data asked for, the same at any depth and with any number of tables. S142.
+"""Queries: one look for newer commits and the data asked for, at any depth and with any number of tables. S142.
 
 Warm: the process has run the query before. What it then still reads is what a lookup reads of its table.
 """

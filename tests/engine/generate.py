@@ -157,6 +157,7 @@ class QueryMaker:
     needs_limit: bool = False
     grouped: bool = False
     distinct: bool = False
+    always_grouped: bool = False
 
     def one_of(self, items: Sequence[T]) -> T:
         return self.draw(st.sampled_from(list(items)))  # type: ignore[no-any-return]
@@ -356,7 +357,7 @@ class QueryMaker:
     def columns(self, visible: dict[str, Type]) -> tuple[list[str], list[str]]:
         """Columns, and the names of those that have an order."""
         columns, named = [], []
-        grouped = self.chance(3)
+        grouped = self.always_grouped or self.chance(3)
         count = self.draw(st.integers(1, 3))
         distinct = "distinct " if not grouped and self.chance(4) else ""
         self.grouped, self.distinct = grouped, bool(distinct)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,18 +19,22 @@ from omnigraph.engine.query import Coding
 from omnigraph.errors import TypeCheckError
 from tests.engine.bed import Bed, make_bed, with_overlay_folded
 from tests.engine.generate import World, queries, worlds
+from tests.engine.generate_ways import lookup_queries, tree_queries
 
 QUERIES_PER_GRAPH = 6
 CODINGS: tuple[Coding, ...] = ("ids", "codes", "arrays")
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-def _check(world: World, data: st.DataObject, change: Callable[[Bed], Bed]) -> None:
+Queries = Callable[[World], st.SearchStrategy[tuple[str, dict[str, Any]]]]
+
+
+def _check(world: World, data: st.DataObject, change: Callable[[Bed], Bed], ask: Queries = queries) -> None:
     with TemporaryDirectory() as folder:
         bed = change(make_bed(Path(folder), world.schema, world.content))
         try:
             for _ in range(QUERIES_PER_GRAPH):
-                source, params = data.draw(queries(world))
+                source, params = data.draw(ask(world))
                 try:
                     bed.checked(source)
                 except TypeCheckError:
@@ -55,6 +60,14 @@ def test_any_layout(world: World, data: st.DataObject) -> None:
 @given(world=worlds(), data=st.data())
 def test_all_folded(world: World, data: st.DataObject) -> None:
     _check(world, data, with_overlay_folded)
+
+
+@pytest.mark.parametrize("ask", [tree_queries, lookup_queries])
+@settings(max_examples=_examples(10), deadline=None, suppress_health_check=_RELAXED)
+@given(world=worlds(), data=st.data(), fold=st.booleans())
+def test_ways_of_their_own(ask: Queries, world: World, data: st.DataObject, fold: bool) -> None:
+    """Counted trees and lookups, which random queries seldom are."""
+    _check(world, data, with_overlay_folded if fold else lambda bed: bed, ask)
 
 
 @pytest.mark.slow
