@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: setup ## Run something real, end to end, and print what it shows
-	@$(BIN)/python demo/demo.py
+	@$(BIN)/python -m demo.demo
 
 test: setup ## Fast tests with sampled sweeps (under 15 minutes on 2 cores)
 	@$(PYTEST)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 def test_the_demo_runs_and_all_claims_hold() -> None:
     done = subprocess.run(
-        [sys.executable, "demo/demo.py"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, "-m", "demo.demo"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=290
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert "All claims hold." in done.stdout
