@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.records.columns import ColumnPlan, column_plan
+from omnigraph.lang.records.fast_columns import read_columns
+from omnigraph.lang.records.fast_lines import by_type, lines_of, read_lines
 from omnigraph.lang.records.model import (
     LINE_COLUMN,
     ColumnBatch,
@@ -56,7 +59,9 @@ class RecordParser:
 
         Raises DamagedInput if the columns of a file do not fit its type.
         """
-        return parse_by_record(self, raw)
+        if self.reference or not isinstance(raw, (LineBatch, ColumnBatch)):
+            return parse_by_record(self, raw)
+        return parse_at_once(self, raw)
 
     def type_of(self, split: Split) -> TypeDef | None:
         """The type that a file is about; None for mixed records."""
@@ -81,6 +86,47 @@ def parse_by_record(parser: RecordParser, raw: RawBatch) -> ParsedBatch:
     return gathered.finish()
 
 
+def parse_at_once(parser: RecordParser, raw: LineBatch | ColumnBatch) -> ParsedBatch:
+    """Whole columns where they are plainly right, and the reference for the other records."""
+    one = parser.type_of(raw.split)
+    done = np.zeros(0, np.int64)
+    gathered = _Gathered(parser, raw)
+    for type_id, table in _fast_tables(parser, one, raw):
+        gathered.tables.setdefault(type_id, []).append(table)
+        done = np.concatenate([done, table.column(LINE_COLUMN).to_numpy()])
+    if len(done) < _record_count(raw):
+        for line, read in _readers(parser, raw, frozenset(done.tolist())):
+            gathered.take(line, read)
+    return gathered.finish()
+
+
+def _record_count(raw: LineBatch | ColumnBatch) -> int:
+    """At most so many records are there; blank lines are among them."""
+    if isinstance(raw, ColumnBatch):
+        return int(raw.table.num_rows)
+    return raw.data.count(b"\n") + (not raw.data.endswith(b"\n"))
+
+
+def _fast_tables(
+    parser: RecordParser, one: TypeDef | None, raw: LineBatch | ColumnBatch
+) -> Iterable[tuple[str, pa.Table]]:
+    file = raw.split.source_index
+    if isinstance(raw, ColumnBatch):
+        assert one is not None
+        plan = column_plan(one, raw.split, raw.table.column_names)
+        table = read_columns(one, parser.seed, file, plan, raw)
+        if table is not None:
+            yield one.id, table
+        return
+    lines = lines_of(raw)
+    if lines is None:
+        return
+    groups = by_type(parser.catalog, lines) if one is None else [(one, None, lines.take(lines.plain))]
+    for found, name, part in groups:
+        for table in read_lines(found, parser.seed, file, part, name):
+            yield found.id, table
+
+
 class _Gathered:
     """Drafts and rejects of one batch."""
 
@@ -89,6 +135,7 @@ class _Gathered:
         self._raw = raw
         self._drafts: dict[str, list[tuple[int, Draft]]] = {}
         self._bad: list[tuple[int, BadRecord]] = []
+        self.tables: dict[str, list[pa.Table]] = {}  # made otherwise, not judged yet
 
     def take(self, line: int, read: _Read) -> None:
         try:
@@ -99,18 +146,19 @@ class _Gathered:
             self._drafts.setdefault(draft.type.id, []).append((line, draft))
 
     def finish(self) -> ParsedBatch:
-        split = self._raw.split
-        tables: dict[str, pa.Table] = {}
+        split, parser = self._raw.split, self._parser
         rejects = [*self._raw.rejects, *rejects_of(self._raw, self._bad)]
         for type_id, drafts in self._drafts.items():
-            one = self._parser.catalog.by_id[type_id]
-            made = table_of_drafts(one, self._parser.seed, split.source_index, drafts)
-            tables[type_id], broken = judged(self._parser, one, made, self._raw)
+            made = table_of_drafts(parser.catalog.by_id[type_id], parser.seed, split.source_index, drafts)
+            self.tables.setdefault(type_id, []).append(made)
+        tables: dict[str, pa.Table] = {}
+        for type_id, parts in self.tables.items():
+            rows = parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by(LINE_COLUMN).combine_chunks()
+            good, broken = judged(parser, parser.catalog.by_id[type_id], rows, self._raw)
             rejects += broken
-        return ParsedBatch(
-            {name: table for name, table in tables.items() if table.num_rows},
-            tuple(sorted(rejects, key=lambda one: one.line)),
-        )
+            if good.num_rows:
+                tables[type_id] = good
+        return ParsedBatch(tables, tuple(sorted(rejects, key=lambda one: one.line)))
 
 
 def judged(parser: RecordParser, one: TypeDef, rows: pa.Table, raw: RawBatch) -> tuple[pa.Table, list[Reject]]:
@@ -158,11 +206,13 @@ def rejects_of(raw: RawBatch, bad: Iterable[tuple[int, BadRecord]]) -> list[Reje
 # --- what each kind of batch gives, record by record --------------------------------------------------------------
 
 
-def _readers(parser: RecordParser, raw: RawBatch) -> Iterable[tuple[int, _Read]]:
+def _readers(parser: RecordParser, raw: RawBatch, done: frozenset[int] = frozenset()) -> Iterable[tuple[int, _Read]]:
+    """Records with their lines, but for those that are done."""
     one = parser.type_of(raw.split)
     if isinstance(raw, LineBatch):
         for line, data in text_lines(raw):
-            yield line, partial(line_draft, parser, one, data)
+            if line not in done:
+                yield line, partial(line_draft, parser, one, data)
     elif isinstance(raw, ItemBatch):
         plan = column_plan(one, raw.split, raw.split.columns) if one is not None and raw.split.format == "csv" else None
         for line, item in zip(raw.lines, raw.items, strict=True):
@@ -175,7 +225,8 @@ def _readers(parser: RecordParser, raw: RawBatch) -> Iterable[tuple[int, _Read]]
     else:
         assert one is not None
         plan = column_plan(one, raw.split, raw.table.column_names)
-        for at, row in enumerate(plain_rows(raw.table)):
+        left = [at for at in range(raw.table.num_rows) if raw.first_line + at not in done]
+        for at, row in zip(left, plain_rows(raw.table.take(left) if done else raw.table), strict=True):
             yield raw.first_line + at, partial(_cells_draft, one, plan, row)
 
 
