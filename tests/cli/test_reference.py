@@ -23,6 +23,7 @@ CALLS = {
     "version": [],
     "mutate": ["{g}", "-e", 'query q() {{ insert Person {{ name: "Eve" }} }}'],
     "query": ["{g}", "-e", "query q() {{ match {{ $p: Person }} return {{ $p.name }} }}"],
+    "export": ["{g}", "-o", "{t}/people.ndjson"],
     "commit list": ["{g}"],
     "commit show": ["{c}", "{g}"],
     "commit changes": ["{c}", "{g}"],

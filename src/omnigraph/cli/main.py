@@ -18,6 +18,7 @@ from omnigraph.cli import (
     commits,
     configuration,
     differences,
+    exports,
     graphs,
     mutations,
     queries,
@@ -41,7 +42,7 @@ class _InOrder(TyperGroup):
 
 
 _VERBS = (
-    "init", "schema", "mutate", "query", "snapshot", "commit", "diff", "changes", "branch", "tag",
+    "init", "schema", "mutate", "query", "export", "snapshot", "commit", "diff", "changes", "branch", "tag",
     "optimize", "cleanup", "recover", "verify", "repair", "lint", "fmt", "serve", "token", "config", "version",
 )  # fmt: skip
 
@@ -86,6 +87,7 @@ def root(
 app.command("init")(graphs.init)
 app.command("mutate")(mutations.mutate)
 app.command("query")(queries.query)
+app.command("export")(exports.export)
 app.add_typer(commits.app, name="commit")
 app.add_typer(branches.app, name="branch")
 app.command("diff")(differences.diff)

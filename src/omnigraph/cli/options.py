@@ -55,6 +55,24 @@ FormatOption = Annotated[
     RowFormat | None,
     typer.Option("--format", metavar="FORMAT", help="table (default), json, jsonl, csv or kv.", show_default=False),
 ]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark master. Default: this machine; or $SPARK_REMOTE.")
+]
+SparkConfOption = Annotated[
+    list[str] | None, typer.Option("--spark-conf", metavar="K=V", help="Setting of Spark; may be repeated.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def use_spark(master: str | None, spark_conf: Sequence[str] | None) -> None:
+    """Settings for the Spark session that this command may start."""
+    conf = pairs_of(spark_conf, "--spark-conf")
+    if master is None and not conf:
+        return
+    from omnigraph.spark.session import use_settings
+    from omnigraph.spark.settings import SparkSettings
+
+    use_settings(SparkSettings.from_environment(master=master, conf=conf))
 
 
 def address_of(address: str | None, graph: str | None) -> str:

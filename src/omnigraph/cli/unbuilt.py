@@ -9,7 +9,7 @@ from omnigraph.errors import Unsupported
 #: By group; None holds the verbs without one. A verb leaves this list when its capability lands.
 UNBUILT: dict[str | None, tuple[str, ...]] = {
     None: (
-        "load", "export",
+        "load",
         "embed", "mcp", "studio",
     ),
 }  # fmt: skip

@@ -40,13 +40,20 @@ class _Running:
 
 _LOCK = RLock()
 _running: _Running | None = None
+_chosen: SparkSettings | None = None
+
+
+def use_settings(settings: SparkSettings) -> None:
+    """What a session is started with if somebody needs one later in this process; nothing is started now."""
+    global _chosen
+    _chosen = settings
 
 
 def get_session(settings: SparkSettings | None = None, existing: SparkSession | None = None) -> SparkSession:
     """`existing` if given; else the session that is active here; else a new one, shared by the whole process.
 
-    Without `settings` those of the environment count. A running session is not started anew for other settings:
-    asking for them is refused.
+    Without `settings` those of `use_settings` count, else those of the environment. A running session is not
+    started anew for other settings: asking for them is refused.
     """
     if existing is not None:
         return existing
@@ -56,7 +63,7 @@ def get_session(settings: SparkSettings | None = None, existing: SparkSession | 
             if settings is not None and settings != own.settings:
                 raise _other_settings()
             return own.session
-        return _foreign_session() or _start(settings or SparkSettings.from_environment())
+        return _foreign_session() or _start(settings or _chosen or SparkSettings.from_environment())
 
 
 def stop_session() -> None:
@@ -103,6 +110,9 @@ def _start(settings: SparkSettings) -> SparkSession:
         scratch.cleanup()
         raise
     _running = _Running(session, settings, os.getpid(), scratch)
+    from omnigraph.spark.source import register
+
+    register(session)
     return session
 
 
