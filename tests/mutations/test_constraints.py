@@ -292,6 +292,14 @@ def test_s100_a_hundred_violations_are_listed_and_all_are_counted(ground: Ground
     assert refused.value.violations[0]["value"] == "p0"
 
 
+def test_s100_also_violations_of_values_are_all_counted(ground: Ground) -> None:
+    add = "query q($n: String, $a: I32) { insert Person { name: $n, age: $a, email: $n } }"
+    with pytest.raises(ConstraintViolation) as refused:
+        ground.graph.mutate_many(add, [{"n": f"p{number}", "a": number} for number in range(300)])
+    assert refused.value.details["violation_count"] == 300 + 149
+    assert len(refused.value.violations) == 100
+
+
 def test_s100_violations_of_all_sorts_are_listed_together(ground: Ground) -> None:
     ground.run(STAFF + 'insert Person { name: "c", email: "c@x" } insert WorksAt { from: "a", to: "x" } '
                'insert WorksAt { from: "a", to: "y" }')  # fmt: skip

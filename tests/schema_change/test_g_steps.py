@@ -236,6 +236,27 @@ def test_violations_are_bounded(make_world: MakeWorld) -> None:
     with pytest.raises(ConstraintViolation) as error:
         actor.graph.schema.apply(changed(("age: I32?", "age: I32")))
     assert len(error.value.violations) == 100
+    assert error.value.details["violation_count"] == 300
+
+
+@pytest.mark.parametrize("where", ["overlay", "table"])
+def test_all_violations_of_rules_between_rows_are_counted(make_world: MakeWorld, where: str) -> None:
+    actor = make_world(SCHEMA).actor()
+    people = [person(f"p{number:03}", age=number % 2) for number in range(150)]
+    edges = [InsertEdge("Owns", f"p{number:03}", "Kit") for number in range(120) for _ in range(2)]
+    actor.apply(*people, InsertNode("Pet", {"name": "Kit"}), *edges)
+    if where == "table":
+        actor.graph.fold()
+    with pytest.raises(ConstraintViolation) as error:
+        actor.graph.schema.apply(
+            changed(("age: I32?", "age: I32? @unique"), ("Person -> Pet", "Person -> Pet @card(1..1)"))
+        )
+    assert error.value.details["violation_count"] == 148 + 150
+    assert len(error.value.violations) == 100
+    with pytest.raises(ConstraintViolation) as error:
+        actor.graph.schema.apply(changed(("Person -> Pet", "Person -> Pet @card(..1)")))
+    assert error.value.details["violation_count"] == 120
+    assert (error.value.violations[0]["id"], error.value.violations[0]["value"]) == ("p000", 2)
 
 
 # --- nothing to do -----------------------------------------------------------------------------------------------
