@@ -83,6 +83,10 @@ class Cost:
         return f"{self.requests} requests in {self.hops} hops ({parts or 'none'})"
 
 
+#: What opening for writing may look at, once: whether a dead bulk operation is to be ended.
+NEVER_BUT_INTENTS = frozenset({"archive", "trash", "lease", "tag", "lock", "other"})
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The most that an operation may cost. What is not mentioned may not happen at all.
@@ -101,7 +105,7 @@ class Budget:
     total: int | None = None
     hops: int | None = None
     exactly: bool = False
-    never: frozenset[str] = field(default=frozenset({"intent", "archive", "trash", "lease", "tag", "lock", "other"}))
+    never: frozenset[str] = field(default=NEVER_BUT_INTENTS | {"intent"})
 
     def breaches(self, cost: Cost) -> list[str]:
         """What is over the budget, in words; empty if the cost is within it."""
@@ -134,3 +138,10 @@ class Budget:
         if self.hops is not None:
             limits.append(("hops", self.hops, cost.hops, False))
         return limits
+
+
+def cold_open(*, read_only: bool) -> Budget:
+    """What opening a graph costs, exactly, whatever it holds."""
+    if read_only:
+        return Budget(gets=3, lists=1, hops=3, exactly=True)
+    return Budget(gets=3, lists=2, puts=1, hops=4, exactly=True, never=NEVER_BUT_INTENTS)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from omnigraph.config import Config
 from omnigraph.graph import Graph, make_backend
+from omnigraph.graph.opening import open_branch
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.statements import InsertEdge, InsertNode, Statement
 from omnigraph.log.record import CommitRecord, decode_record, parse_commit_id
@@ -135,7 +136,7 @@ class Actor:
     def open(self, branch: str = "main") -> Actor:
         """Cold: nothing was read before."""
         self.site = Site.open(self.backend, read_only=self._read_only)
-        self.graph = Graph(self.site, self.site.branch(branch))
+        self.graph = open_branch(self.site, branch)
         return self
 
     def init(self, tables: int) -> None:

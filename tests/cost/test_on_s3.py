@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph.graph import Graph
 from omnigraph.lang.statements import InsertNode
-from tests.cost.budget import Budget, Cost, OverBudget
+from tests.cost.budget import Budget, Cost, OverBudget, cold_open
 from tests.cost.ground import STAGED, Actor, Ground, Shape, acting, build, deepen
 from tests.cost.operations import (
     ALL,
@@ -121,9 +121,7 @@ def test_cold_open(read_only: bool, wire: Ground) -> None:  # S144
         rows = view.table("Note").to_arrow()
     actor.close()
     assert rows["text"].to_pylist() == ["here"]
-    Budget(gets=3, lists=1, puts=0 if read_only else 1, hops=3 + (not read_only), exactly=True).hold(
-        opening.cost, "cold open"
-    )
+    cold_open(read_only=read_only).hold(opening.cost, "cold open")
     Budget(table_reads=5, hops=4).hold(reading.cost, "first row of a folded table")
 
 

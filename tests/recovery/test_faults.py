@@ -174,7 +174,7 @@ def test_s155_every_request_of_recovery_fails(
     """S155"""
     copies = _copies(dead_at(point), tmp_path)
     n = next(n for n in itertools.count(1) if not _strike_recoverer(next(copies), point, fault, n, times))
-    assert n > 3
+    assert n > 2, "the audit and the end at least"
 
 
 def test_s155_a_listing_that_fails_is_loud(dead_at: DeadAt) -> None:
