@@ -35,9 +35,12 @@ def connect(url: str, token: str | None = None, *, graph: str | None = None, bra
     prefix, found, named = parts.path.rstrip("/").rpartition("/graphs/")
     base = f"{parts.scheme}://{parts.netloc}{prefix if found else parts.path.rstrip('/')}"
     wire = Transport(base, token)
-    name = graph or (named if found else None) or _only_graph(wire)
-    made = RemoteGraph(wire, name, branch)
-    made.refresh()
+    try:
+        made = RemoteGraph(wire, graph or (named if found else None) or _only_graph(wire), branch)
+        made.refresh()
+    except BaseException:
+        wire.close()
+        raise
     return made
 
 

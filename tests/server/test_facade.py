@@ -1,0 +1,286 @@
+"""The facade's own tests, run on a graph that is opened here and on one behind a server."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph.errors import (
+    ConstraintViolation,
+    InvalidInput,
+    KeyConflict,
+    LoadRejected,
+    MergeConflict,
+    NotFound,
+    ParseError,
+    PreconditionFailed,
+    TypeCheckError,
+    Unavailable,
+    Unknown,
+    Unsupported,
+)
+from omnigraph.history.feed import ChangeFeedGap
+from tests.server.bed import ADD, AGE, ALL, PEOPLE, Door
+
+Facade = Any  # og.Graph or og.RemoteGraph: that both fit is what these tests are about
+
+
+@pytest.fixture(params=["embedded", "remote"])
+def g(request: pytest.FixtureRequest, door: Door) -> Iterator[Facade]:
+    one: Facade = door.embedded() if request.param == "embedded" else door.connected()
+    yield one
+    one.close()
+
+
+def _names(g: Facade) -> list[str]:
+    return [row["name"] for row in g.query(ALL).rows]
+
+
+def test_query_and_mutate(g: Facade) -> None:
+    receipt = g.mutate(ADD, {"n": "Ada", "a": 36}, message="first")
+    assert receipt.counts == {"inserted": 1, "updated": 0, "deleted": 0}
+    assert not receipt.replayed
+    found = g.query(ALL)
+    assert found.rows == [{"name": "Ada", "age": 36}]
+    assert found.json_rows == found.rows
+    assert found.commit_id == receipt.commit_id
+    assert [(one.name, one.type) for one in found.columns] == [("name", "String"), ("age", "I32?")]
+    assert len(found) == 1
+    assert g.commits(1)[0].message == "first"
+    assert g.mutate(AGE, {"n": "nobody", "a": 1}).commit_id is None
+
+
+def test_values_keep_their_types(g: Facade) -> None:
+    add = "query add($n: String, $b: Date) { insert Person { name: $n, born: $b } }"
+    g.mutate(add, {"n": "Ada", "b": date(1815, 12, 10)})
+    found = g.query("query q() { match { $p: Person } return { $p, $p.born as born } }")
+    assert found.rows == [
+        {"p": {"id": "Ada", "name": "Ada", "age": None, "born": date(1815, 12, 10)}, "born": date(1815, 12, 10)}
+    ]
+    assert found.json_rows[0]["born"] == "1815-12-10"
+    assert found.json_rows[0]["p"]["born"] == "1815-12-10"
+    assert found.to_arrow().num_rows == 1
+    assert json.loads(json.dumps(found.to_json())) == found.to_json()
+
+
+def test_mutate_many_is_one_commit(g: Facade) -> None:
+    g.mutate_many(ADD, [{"n": f"p{n}"} for n in range(5)])
+    assert len(_names(g)) == 5
+    assert len(g.commits()) == 2
+
+
+def test_a_repeated_key_answers_as_before(g: Facade) -> None:
+    first = g.mutate(ADD, {"n": "Ada"}, client_key="k")
+    again = g.mutate(ADD, {"n": "Ada"}, client_key="k")
+    assert (again.commit_id, again.replayed) == (first.commit_id, True)
+    assert dict(again.counts) == dict(first.counts)
+
+
+def test_errors_are_of_their_class(g: Facade) -> None:
+    g.mutate(ADD, {"n": "Ada", "a": 1})
+    with pytest.raises(ParseError):
+        g.query("query q( {")
+    with pytest.raises(TypeCheckError):
+        g.query("query q() { match { $p: Persn } return { $p } }")
+    with pytest.raises(ConstraintViolation) as broken:
+        g.mutate(ADD, {"n": "Old", "a": 200})
+    assert broken.value.violations[0]["id"] == "Old"
+    with pytest.raises(KeyConflict) as taken:
+        g.mutate(ADD, {"n": "Ada"}, strict=True)
+    assert taken.value.details["key_conflict"]["id"] == "Ada"
+    with pytest.raises(PreconditionFailed):
+        g.mutate(ADD, {"n": "Bo"}, if_commit="01ARZ3NDEKTSV4RRFFQ69G5FAV.0")
+    with pytest.raises(NotFound):
+        g.on_branch("nothing")
+    with pytest.raises(NotFound):
+        g.at("01ARZ3NDEKTSV4RRFFQ69G5FAV.0")
+    assert _names(g) == ["Ada"]
+
+
+def test_a_precondition_that_holds(g: Facade) -> None:
+    here = g.refresh()
+    assert g.mutate(ADD, {"n": "Ada"}, if_commit=here).commit_id is not None
+
+
+def test_branches(g: Facade) -> None:
+    g.mutate(ADD, {"n": "Ada", "a": 1})
+    x = g.branch.create("review/x")
+    assert g.branch.list() == ["main", "review/x"]
+    x.mutate(ADD, {"n": "Bo"})
+    assert (_names(x), _names(g)) == (["Ada", "Bo"], ["Ada"])
+    assert [one.id for one in g.diff("main", "review/x")] == ["Bo"]
+    assert g.branch.merge("review/x", dry_run=True).commit_id is None
+    report = g.branch.merge("review/x", into="main")
+    assert (report.outcome, report.counts["inserted"]) == ("fast_forward", 1)
+    assert g.branch.merge("review/x").outcome == "already_up_to_date"
+    g.branch.delete("review/x")
+    assert g.branch.list() == ["main"]
+    with pytest.raises(NotFound):
+        g.branch.delete("review/x")
+
+
+def test_a_merge_with_conflicts(g: Facade) -> None:
+    g.mutate(ADD, {"n": "Ada", "a": 1})
+    x = g.branch.create("x")
+    x.mutate(AGE, {"n": "Ada", "a": 2})
+    g.mutate(AGE, {"n": "Ada", "a": 3})
+    with pytest.raises(MergeConflict) as refused:
+        g.branch.merge("x")
+    assert [one["entity_id"] for one in refused.value.conflicts] == ["Ada"]
+    g.branch.merge("x", per_entity={("node:Person", "Ada"): "theirs"})
+    assert g.query(ALL).rows == [{"name": "Ada", "age": 2}]
+
+
+def test_time_travel(g: Facade) -> None:
+    first = g.mutate(ADD, {"n": "Ada"}).commit_id
+    g.mutate(ADD, {"n": "Bo"})
+    then = g.at(first)
+    assert then.commit_id == first
+    assert [row["name"] for row in then.query(ALL).rows] == ["Ada"]
+    assert then.snapshot()["commit_id"] == first
+    assert then.commit()["touched"][0]["inserted"] == 1
+    assert then.commits(1)[0].commit_id == first
+    fork = g.branch.create("old", first)
+    assert _names(fork) == ["Ada"]
+
+
+def test_history(g: Facade) -> None:
+    start = g.refresh()
+    g.mutate(ADD, {"n": "Ada"})
+    newest = g.mutate(AGE, {"n": "Ada", "a": 2}).commit_id
+    assert [one.kind for one in g.commits()] == ["mutate", "mutate", "init"]
+    assert [one.kind for one in g.commits(kind="init")] == ["init"]
+    assert isinstance(g.commits()[0], og.CommitInfo)
+    changes = list(g.diff(start))
+    assert [(one.op, one.id, one.after["age"]) for one in changes] == [("insert", "Ada", 2)]
+    assert [one.op for one in g.commit_changes(newest).changes] == ["update"]
+    page = g.changes(start)
+    assert [one.changes[0].op for one in page.commits] == ["insert", "update"]
+    assert page.commits[-1].commit.commit_id == newest
+    assert g.changes(page.cursor).commits == ()
+    with pytest.raises(ChangeFeedGap):
+        g.changes("01ARZ3NDEKTSV4RRFFQ69G5FAV.0")
+
+
+def test_a_long_diff_comes_in_pages(g: Facade) -> None:
+    start = g.refresh()
+    g.mutate_many(ADD, [{"n": f"p{n:04d}"} for n in range(1500)])
+    assert [one.id for one in g.diff(start)] == [f"p{n:04d}" for n in range(1500)]
+
+
+def test_schema(g: Facade) -> None:
+    wider = PEOPLE + "node City { name: String @key }\n"
+    assert g.schema.source == PEOPLE
+    plan = g.schema.plan(wider)
+    assert plan.supported
+    plan.check()
+    receipt = g.schema.apply(wider, message="cities")
+    assert receipt.result["steps"] == plan.to_json()["steps"] or len(receipt.result["steps"]) == len(list(plan))
+    assert g.schema.source == wider
+    refused = g.schema.plan("node Person { name: String @key  age: String? }\n")
+    assert not refused.supported
+    with pytest.raises(InvalidInput):
+        refused.check()
+
+
+def test_snapshot(g: Facade) -> None:
+    g.mutate(ADD, {"n": "Ada"})
+    found = g.snapshot()
+    assert (found["branch"], found["graph_id"]) == ("main", g.graph_id)
+    assert {one["table_key"]: one["rows"] for one in found["tables"]}["node:Person"] == 1
+    assert "indexes" in g.snapshot(indexes=True)["tables"][0]
+
+
+def test_blobs(g: Facade) -> None:
+    g.mutate('query d($b: Blob) { insert Doc { name: "x", content: $b } }', {"b": "base64:aGk="})
+    g.mutate('query d() { insert Doc { name: "empty" } }')
+    assert g.blob("Doc", "x", "content") == b"hi"
+    assert g.blob("Doc", "empty", "content") is None
+    with pytest.raises(NotFound):
+        g.blob("Doc", "y", "content")
+
+
+def test_load(g: Facade, tmp_path: Path) -> None:
+    lines = [{"type": "Person", "data": {"name": f"p{n}"}} for n in range(3)]
+    lines.append({"edge": "Knows", "from": "p0", "to": "p1", "data": {}})
+    file = tmp_path / "people.jsonl"
+    file.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    report = g.load(file, mode="append")
+    assert report.commit_id == g.refresh()
+    assert report.counts["node:Person"]["inserted"] == 3
+    assert g.commits(1)[0].kind == "load"
+    file.write_text('{"type": "Person", "data": {"name": "x", "age": 200}}\n{"type": "Persn", "data": {}}\n')
+    with pytest.raises(LoadRejected) as refused:
+        g.load(file)
+    assert refused.value.details["reject_count"] == 2
+    assert [one["line"] for one in refused.value.details["rejects"]] == [1, 2]
+    assert _names(g) == ["p0", "p1", "p2"]
+
+
+# What only a server has, or cannot do
+
+
+def test_what_is_not_possible_over_http(door: Door) -> None:
+    with door.connected() as remote:
+        calls: list[Callable[[], Any]] = [
+            remote.transaction,
+            lambda: remote.optimize(),
+            lambda: remote.table("Person"),
+            lambda: remote.tags,
+            lambda: remote.mutate(ADD, {"n": "x"}, actor="somebody"),
+            lambda: remote.query(ALL, limits=object()),
+        ]
+        for call in calls:
+            with pytest.raises(Unsupported):
+                call()
+        with pytest.raises(AttributeError):
+            remote.nonsense  # noqa: B018
+        assert _names(remote) == []
+
+
+def test_addresses(door: Door) -> None:
+    with og.connect(door.url, graph=door.name) as named, door.connected() as whole:
+        assert named.uri == whole.uri == f"{door.url}/graphs/{door.name}"
+        assert named.graph_id == whole.graph_id
+    with pytest.raises(InvalidInput):
+        og.connect("ftp://x")
+    with pytest.raises(NotFound):
+        og.connect(door.url, graph="nothing")
+    with pytest.raises(NotFound):
+        og.connect(f"{door.url}/graphs/{door.name}", branch="nothing")
+    with pytest.raises(Unavailable):
+        og.connect("http://127.0.0.1:1/graphs/x")
+
+
+def test_the_only_graph_need_not_be_named(serving: Callable[..., Door]) -> None:
+    door = serving()
+    with og.connect(door.url) as only:
+        assert only.uri.endswith("/graphs/own")
+
+
+def test_a_connection_that_breaks_leaves_the_outcome_unknown(serving: Callable[..., Door]) -> None:
+    """The server takes the request and dies: the client must not claim to know what became of the write."""
+    door = serving()
+    remote = door.connected()
+    assert door.server is not None
+    killer = threading.Timer(1.0, door.server.kill)
+    killer.start()
+
+    def write_on() -> None:
+        for number in itertools.count():
+            remote.mutate(ADD, {"n": f"q{number}"}, client_key=f"k{number}")
+
+    with pytest.raises((Unknown, Unavailable)) as broken:
+        write_on()
+    killer.join()
+    if isinstance(broken.value, Unknown):
+        assert str(broken.value.details["client_key"]).startswith("k")
+    remote.close()
