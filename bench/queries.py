@@ -2,8 +2,9 @@
 
 The graph is generated: persons who follow each other, live in cities of states of countries, and have interests.
 All systems answer the same questions; a question whose answers differ fails the run. Each is asked warm, taking turns,
-and the median counts. The peers are an embedded graph database from PyPI (`ladybug`, else `kuzu`) and hand-written SQL
-on DuckDB over the very Arrow tables that the graph holds.
+and the median counts; what takes seconds is asked once. The peers are an embedded graph database from PyPI (`ladybug`,
+else `kuzu`), `lance-graph` where it is installed, and hand-written SQL on DuckDB, the last two over the very Arrow
+tables that the graph holds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import pyarrow.parquet as pq
 
 from bench import lookups
 from bench.report import Report
-from bench.timing import medians_s
+from bench.timing import medians_s, seconds
 from omnigraph.config import Config
 from omnigraph.engine.prepare import checked_query
 from omnigraph.engine.query import run_query
@@ -51,6 +53,8 @@ edge HasInterest: Person -> Interest
 COUNTRIES, STATES, CITIES, INTERESTS = 3, 60, 7_000, 40
 FOLLOWED_MEAN = 24
 SEED = 20_260_301
+#: What takes longer than this the first time is timed once.
+SLOW_S = 2.0
 
 Answer = list[tuple[Any, ...]]
 
@@ -293,6 +297,22 @@ def graph_system(name: str, root: Path, tables: Mapping[str, pa.Table]) -> Calla
     return ask
 
 
+def lance_graph_system(tables: Mapping[str, pa.Table]) -> Callable[[Question], Callable[[], Answer]]:
+    """Cypher over Arrow tables."""
+    package = importlib.import_module("lance_graph")
+    builder = package.GraphConfig.builder()
+    for name, table in tables.items():
+        is_edge = "src" in table.column_names
+        builder = builder.with_relationship(name, "src", "dst") if is_edge else builder.with_node_label(name, "id")
+    config = builder.build()
+
+    def ask(question: Question) -> Callable[[], Answer]:
+        query = package.CypherQuery(question.cypher).with_config(config)
+        return lambda: [tuple(row.values()) for row in query.execute(dict(tables)).to_pylist()]
+
+    return ask
+
+
 def _peers() -> list[str]:
     """One of the two: they are the same program under two names and cannot be loaded into one process."""
     return [name for name in ("ladybug", "kuzu") if importlib.util.find_spec(name) is not None][:1]
@@ -309,6 +329,8 @@ def run(report: Report, *, quick: bool) -> None:
         systems = {"omnigraph": omnigraph_system(snapshot), "duckdb": duckdb_system(tables)}
         for name in _peers():
             systems[name] = graph_system(name, root, tables)
+        if importlib.util.find_spec("lance_graph") is not None:
+            systems["lance-graph"] = lance_graph_system(tables)
         looked_up = lookups.compare(snapshot, 20 if quick else 100)
         rows = [_measured(question, systems, 3 if quick else 10) for question in QUESTIONS]
     best = sum(row["ratio"] <= 1.0 for row in rows)
@@ -321,13 +343,19 @@ def _measured(
     question: Question, systems: Mapping[str, Callable[[Question], Callable[[], Answer]]], repeat: int
 ) -> dict[str, Any]:
     ways = {name: ask(question) for name, ask in systems.items()}
-    answers = {name: _rounded(way()) for name, way in ways.items()}
+    answers: dict[str, Answer] = {}
+    first_s = {name: seconds(partial(_answered, name, way, answers)) for name, way in ways.items()}
     if len({repr(answer) for answer in answers.values()}) > 1:
         raise AssertionError(f"{question.title}: {answers}")
-    spent = medians_s(ways, repeat)
-    times = {name: round(seconds * 1000, 2) for name, seconds in spent.items()}
-    best = min(seconds for name, seconds in spent.items() if name != "omnigraph")
+    slow = {name: seconds(way) for name, way in ways.items() if first_s[name] > SLOW_S}
+    spent = medians_s({name: way for name, way in ways.items() if name not in slow}, repeat) | slow
+    times = {name: round(spent[name] * 1000, 2) for name in ways}
+    best = min(taken_s for name, taken_s in spent.items() if name != "omnigraph")
     return {"question": question.title, **times, "ratio": round(spent["omnigraph"] / best, 2)}
+
+
+def _answered(name: str, way: Callable[[], Answer], answers: dict[str, Answer]) -> None:
+    answers[name] = _rounded(way())
 
 
 def _rounded(answer: Answer) -> Answer:
