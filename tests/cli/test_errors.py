@@ -161,7 +161,7 @@ def test_unbuilt_verbs_are_refused_by_name(cli: Cli, verb: str) -> None:
 def test_unbuilt_verbs_stand_apart_in_the_help(cli: Cli) -> None:
     out = cli("--help").out
     commands, _, apart = out.partition("Not built yet")
-    assert "load" not in commands.partition("Commands:")[2]
+    assert "studio" not in commands.partition("Commands:")[2]
     assert all(verb in " ".join(apart.split()) for verb in unbuilt.full_names())
 
 

@@ -21,6 +21,7 @@ CALLS = {
     "snapshot": ["{g}"],
     "config show": [],
     "version": [],
+    "load": ["{t}/people.jsonl", "{g}"],
     "mutate": ["{g}", "-e", 'query q() {{ insert Person {{ name: "Eve" }} }}'],
     "query": ["{g}", "-e", "query q() {{ match {{ $p: Person }} return {{ $p.name }} }}"],
     "export": ["{g}", "-o", "{t}/people.ndjson"],
@@ -70,6 +71,7 @@ def test_the_example_has_the_shape_of_the_output(cli: Cli, place: Path, tmp_path
     g.branch.create("x").apply([Update("Person", {"age": 3}, Compare("name", "=", "Ada"))])
     (tmp_path / "more.pg").write_text(SCHEMA.replace("age: I32?", "age: I32?\n    born: Date?"))
     (tmp_path / "bad.pg").write_text("node Person { name: Strin }\n" if verb == "lint" else "node Person{}")
+    (tmp_path / "people.jsonl").write_text('{"type": "Person", "data": {"name": "Eve"}}\n')
     newest = g.commits(limit=1)[0].commit_id
     g.tags.create("v0", newest, actor="ada", message="before the move")
     words = [word.format(g=place, t=tmp_path, c=newest) for word in CALLS[verb]]

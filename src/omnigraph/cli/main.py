@@ -20,6 +20,7 @@ from omnigraph.cli import (
     differences,
     exports,
     graphs,
+    loads,
     mutations,
     queries,
     recovery,
@@ -42,7 +43,7 @@ class _InOrder(TyperGroup):
 
 
 _VERBS = (
-    "init", "schema", "mutate", "query", "export", "snapshot", "commit", "diff", "changes", "branch", "tag",
+    "init", "schema", "load", "mutate", "query", "export", "snapshot", "commit", "diff", "changes", "branch", "tag",
     "optimize", "cleanup", "recover", "verify", "repair", "lint", "fmt", "serve", "token", "config", "version",
 )  # fmt: skip
 
@@ -85,6 +86,7 @@ def root(
 
 
 app.command("init")(graphs.init)
+app.command("load")(loads.load)
 app.command("mutate")(mutations.mutate)
 app.command("query")(queries.query)
 app.command("export")(exports.export)

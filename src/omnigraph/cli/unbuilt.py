@@ -9,7 +9,6 @@ from omnigraph.errors import Unsupported
 #: By group; None holds the verbs without one. A verb leaves this list when its capability lands.
 UNBUILT: dict[str | None, tuple[str, ...]] = {
     None: (
-        "load",
         "embed", "mcp", "studio",
     ),
 }  # fmt: skip

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any
 
-from omnigraph.errors import InvalidInput, Unsupported
+from omnigraph.errors import InvalidInput
 from omnigraph.load.inputs import Given, Inputs, discover
 from omnigraph.load.local import LocalLoad
 from omnigraph.load.options import LoadOptions
@@ -54,16 +53,10 @@ def run_load(job: LoadJob) -> LoadReport:
         job = replace(job, write=replace(job.write, on_conflict="fail"))
     if job.options.engine_for(job.inputs.size_bytes) == "local":
         return run_local(job)
-    try:
-        spark_load = import_module("omnigraph.spark.load")  # pyspark takes its time: only where it is used
-    except ModuleNotFoundError as error:
-        raise Unsupported(
-            "`omnigraph.spark.load` is not built yet in this version",
-            advice="Use --engine local for up to 64 MiB of input",
-            verb="load",
-        ) from error
-    report: LoadReport = spark_load.run(job)
-    return report
+    # The Spark plane takes its time to import, and imports this module: only where it is used.
+    from omnigraph.spark.load import run as run_on_spark
+
+    return run_on_spark(job)
 
 
 def run_local(job: LoadJob) -> LoadReport:

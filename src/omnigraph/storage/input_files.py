@@ -130,6 +130,7 @@ def _find_local(path: str) -> list[InputFile] | None:
         if os.path.isfile(path):
             return [_local_file(path)]
         if os.path.isdir(path):
+            _refuse_graph(path)
             return [_local_file(one) for one in _below(path)]
         if _WILD.search(path):
             found = [one for one in glob.glob(path, recursive=True) if os.path.isfile(one)]
@@ -139,6 +140,16 @@ def _find_local(path: str) -> list[InputFile] | None:
     except OSError as error:
         raise _unreadable(path, error) from error
     return None
+
+
+def _refuse_graph(folder: str) -> None:
+    if os.path.isfile(os.path.join(folder, "graph.json")):
+        raise InvalidInput(
+            f"{folder} is a graph, not a folder of records",
+            code="file_error",
+            advice="Name the graph by --graph, or last; to copy a graph, export it first",
+            file=folder,
+        )
 
 
 def _below(folder: str) -> list[str]:
