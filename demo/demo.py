@@ -163,7 +163,7 @@ def export_again(place: str) -> None:
     """Export, and a new graph from it: the same content"""
     g = og.open(place)
     out = Path(f"{place}-export.ndjson")
-    omnigraph("export", place, "--to", str(out))
+    omnigraph("export", place, "--output", str(out))
     other = og.init(f"{place}-copy", SCHEMA)
     other.load(out, engine="spark", progress=False)
     check("export, init, load is the identity on content", contents(g) == contents(other))
