@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from omnigraph.errors import BranchClosed, InvalidInput, Unsupported
 from omnigraph.graph.branches import Branches
+from omnigraph.graph.recovering import recovery
 from omnigraph.graph.schema import Schema
 from omnigraph.history.diff import Change, diff
 from omnigraph.history.diff_pages import PAGE_LIMIT, DiffCursor, DiffPage, page_of
@@ -36,7 +37,7 @@ from omnigraph.views import CommitInfo, GraphView, Table
 from omnigraph.write.mutate import Mutation, Script
 from omnigraph.write.plan import Receipt, WriteOptions
 from omnigraph.write.pressure import tables_in_need
-from omnigraph.write.recovery import Recovered, Recovery
+from omnigraph.write.recovery import Recovered
 from omnigraph.write.site import Branch, Site
 
 if TYPE_CHECKING:
@@ -437,7 +438,7 @@ class Graph:
         """
         self._for_writing()
         holders = {self._branch.entry.stream: self._holder} if self._holder else {}
-        return Recovery(self._site, holders).run(now=now)
+        return recovery(self._site, holders).run(now=now)
 
     def recover_list(self) -> list[IntentReport]:
         """Every bulk operation that left word of itself, and what is left of those that were given up."""

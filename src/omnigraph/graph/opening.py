@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput
 from omnigraph.graph.handle import Freshness, Graph
+from omnigraph.graph.recovering import recovery
 from omnigraph.graph.schema import read_schema
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.model import Catalog
@@ -25,7 +26,6 @@ from omnigraph.views import GraphView
 from omnigraph.write.birth import init_graph
 from omnigraph.write.intent_states import list_intents
 from omnigraph.write.plan import WriteOptions
-from omnigraph.write.recovery import Recovery
 from omnigraph.write.site import Site
 
 _TOKEN = 8
@@ -80,7 +80,7 @@ def open_branch(
         # The listing costs a request, and no time beside those that open the branch.
         listed = site.backend.later(lambda: list_intents(site.backend.store))
         found = site.branch(branch)
-        ended = Recovery(site).run(listed=listed.result())
+        ended = recovery(site).run(listed=listed.result())
     holder = site.claim(found, WriteOptions()) if exclusive else None
     graph = Graph(site, found, freshness=freshness, holder=holder)
     if holder is not None and any(one.verdict == "waiting" for one in ended):

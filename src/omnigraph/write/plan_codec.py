@@ -28,12 +28,16 @@ PLAN_VERSION = 1
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """A plan that has lost its base: `base` names the record it was made on, `schema` the schema of that record."""
+    """A plan that has lost its base: `base` names the record it was made on, `schema` the schema of that record.
+
+    `judged` means that its process could tell more exactly than the footprint what disturbs it.
+    """
 
     base: CommitRef
     schema: str
     catalog: str | None
     fields: Mapping[str, Any]
+    judged: bool = False
 
     @property
     def op_id(self) -> str:
@@ -81,6 +85,7 @@ def encode_plan(plan: PublishPlan) -> bytes:
         "extra": dict(plan.extra) if plan.extra is not None else None,
         "result": dict(plan.result),
         "answers": list(plan.answers),
+        "judged": plan.judge is not None,
         "sections": parts.sizes,
     }
     return encode_frame(head, parts.sections)
@@ -147,7 +152,7 @@ def _saved(head: Mapping[str, Any], parts: Sequence[memoryview], where: str) -> 
         "result": head["result"],
         "answers": tuple(head["answers"]),
     }
-    return SavedPlan(CommitRef(*head["base"]), head["schema"], head["catalog"], fields)
+    return SavedPlan(CommitRef(*head["base"]), head["schema"], head["catalog"], fields, head["judged"])
 
 
 def _header_of(data: memoryview, where: str) -> Header:

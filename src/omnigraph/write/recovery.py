@@ -15,9 +15,10 @@ the log takes one of them; the audit is a record under the client key `recovery:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache, partial
 from typing import Any, Literal
 
 from omnigraph.errors import BranchClosed, Contention, Corruption, NotFound, Unsupported, WriterFenced
@@ -40,7 +41,7 @@ from omnigraph.write.intent_objects import (
     write_end,
 )
 from omnigraph.write.intent_states import FoundIntent, IntentState, list_intents, read_intent
-from omnigraph.write.plan import PublishPlan, TableAction, WriteOptions, WriteTxn
+from omnigraph.write.plan import Judge, PublishPlan, TableAction, WriteOptions, WriteTxn
 from omnigraph.write.plan_codec import SavedPlan
 from omnigraph.write.publish import Failed, Pointless, Published, Publisher, Stale, invalidates, publishes
 from omnigraph.write.site import Site
@@ -49,6 +50,7 @@ from omnigraph.write.submit import Writer, publish_staged
 RECOVERY_ACTOR = "omnigraph:recovery"
 _TRIES = 8
 
+JudgeOf = Callable[[Site, SavedPlan], Judge]
 Verdict = Literal["live", "waiting", "ended", "rolled_forward", "rolled_back"]
 Class = Literal["live", "published", "confirmed", "conflicting", "unconfirmed", "given_up", "branch_deleted", "ended"]
 
@@ -82,11 +84,18 @@ class Recovered:
 
 
 class Recovery:
-    """One look at all intents of a graph. `holders` are the claims of the caller, by stream."""
+    """One look at all intents of a graph. `holders` are the claims of the caller, by stream.
 
-    def __init__(self, site: Site, holders: Mapping[str, str] | None = None) -> None:
+    `judge_of` makes the judge of a saved plan anew, where its operation had one; without it the footprint decides,
+    which refuses more.
+    """
+
+    def __init__(
+        self, site: Site, holders: Mapping[str, str] | None = None, *, judge_of: JudgeOf | None = None
+    ) -> None:
         self._site = site
         self._holders = dict(holders or {})
+        self._judge_of = judge_of
 
     @property
     def _backend(self) -> Backend:
@@ -159,7 +168,7 @@ class Recovery:
         saved, stale = decision.plan, Hit(None, "other commits were faster each time")
         for _ in range(_TRIES):
             head = line.publisher.refresh()
-            tested = line.test(saved, head)
+            tested = line.test(self._judged(saved, head))
             if isinstance(tested, str):
                 return self._closed(state, line, "published", tested)
             if tested is not None:
@@ -178,6 +187,21 @@ class Recovery:
             assert isinstance(outcome, Stale)
             stale = outcome.hit
         return self._given_up(state, line, "conflicting", stale.reason)
+
+    def _judged(self, saved: SavedPlan, head: CommitRecord) -> tuple[SavedPlan, PublishPlan]:
+        """The plan as it is to be tested. A judge that finds the staged files gone has found a reason as well."""
+        plan = saved.on(head, self._site.catalogs)
+        if self._judge_of is None or not saved.judged or head.schema != saved.schema:
+            return saved, plan
+        judge = cache(partial(self._judge_of, self._site, saved))
+
+        def careful(record: CommitRecord) -> Hit | None:
+            try:
+                return judge()(record)
+            except NotFound as error:
+                return Hit(None, f"what it staged is gone: {error.message}")
+
+        return saved, replace(plan, judge=careful)
 
     def _plan(self, saved: SavedPlan, opening: Opening, head: CommitRecord) -> PublishPlan:
         plan = saved.on(head, self._site.catalogs)
@@ -282,13 +306,14 @@ class _Line:
         head = self.publisher.head
         return Snapshot(self._site.backend, head, self._site.catalogs.get(head.schema))
 
-    def test(self, saved: SavedPlan, head: CommitRecord) -> str | Hit | None:
-        """The commit that published the plan, or why it does not hold on `head`, or None if it does.
+    def test(self, tested: tuple[SavedPlan, PublishPlan]) -> str | Hit | None:
+        """The commit that published the plan, or why it does not hold on its new base, or None if it does.
 
         Every record since its base is looked at, however many: the plan cannot be made anew. One that published it
         counts also when a later one would have refused it.
         """
-        plan = saved.on(head, self._site.catalogs)
+        saved, plan = tested
+        head = plan.base
         hit = Hit(None, "the schema changed") if head.schema != saved.schema else None
         for entry in self._since(saved.base.seq, head):
             if publishes(entry, saved.op_id):
