@@ -51,7 +51,7 @@ def _requests(report: Report, server: ServerProcess, shapes: tuple[Shape, ...]) 
     found: dict[str, list[tuple[Shape, Cost, bool]]] = {one.name: [] for one in ALL}
     for shape in shapes:
         for config in (INLINE, STAGED):
-            with _on_s3(server) as ground:
+            with on_s3(server) as ground:
                 build(ground, shape)
                 with acting(ground, config) as actor:
                     warm(actor)
@@ -95,7 +95,7 @@ def _label(shape: Shape) -> str:
 def _seconds(report: Report, server: ServerProcess, repeat: int) -> None:
     """Wall time with latency added to every request and eight at a time: a trend, never a gate."""
     rows = []
-    with _on_s3(server) as ground:
+    with on_s3(server) as ground:
         build(ground, Shape(depth=20))
         assert ground.proxy is not None
         ground.proxy.max_concurrent = AT_ONCE
@@ -130,6 +130,6 @@ def _slow_row(actor: Actor, proxy: Proxy, operation: Operation, repeat: int) -> 
 
 
 @contextmanager
-def _on_s3(server: ServerProcess) -> Iterator[Ground]:
+def on_s3(server: ServerProcess) -> Iterator[Ground]:
     with fresh_bucket(server) as place, Proxy(server.endpoint) as proxy:
         yield Ground.on_s3(place.through(proxy), proxy)

@@ -11,17 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnigraph.history.base import BaseState
+from omnigraph.history.lineage import Records
 from omnigraph.lang.schema.model import Catalog
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.record import CommitRecord, Pin
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.log.stream import RecordStream
 from omnigraph.storage.tables import StagedVersion
 from omnigraph.write.plan import PublishPlan, StagedMove, TableAction
 
 
 def adopting(
-    plan: PublishPlan, base: BaseState, source: Snapshot, target: Snapshot, catalog: Catalog, records: RecordStream
+    plan: PublishPlan, base: BaseState, source: Snapshot, target: Snapshot, catalog: Catalog, records: Records
 ) -> PublishPlan:
     """The plan, with the source's versions for all tables that can be taken over. `records` are the source's."""
     tables = {one.table for one in plan.actions if _can_adopt(one.table, base, source, target, catalog)}
@@ -44,7 +44,7 @@ def _can_adopt(table: str, base: BaseState, source: Snapshot, target: Snapshot, 
     )
 
 
-def _is_there(records: RecordStream, captured: CommitRecord) -> bool:
+def _is_there(records: Records, captured: CommitRecord) -> bool:
     found = records.get(captured.seq)
     return isinstance(found, CommitRecord) and found.rid == captured.rid
 

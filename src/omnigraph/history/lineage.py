@@ -10,14 +10,41 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from omnigraph.log.record import CommitRecord, Stub, no_such_commit
-from omnigraph.log.stream import Entry, RecordStream
+from omnigraph.log.stream import Entry
 
 _OURS, _THEIRS, _STALE = 1, 2, 4
 _BOTH = _OURS | _THEIRS
 
-RecordsOf = Callable[[str], RecordStream]
+
+class Records(Protocol):
+    """One stream, as far as lineage reads it."""
+
+    def get(self, seq: int) -> Entry | None: ...
+
+
+RecordsOf = Callable[[str], Records]
+
+
+def remembered(records_of: RecordsOf, *known: CommitRecord) -> RecordsOf:
+    """The same records, each asked for once: for the time of one decision, in which none of them changes."""
+    seen: dict[tuple[str, int], Entry | None] = {(one.stream, one.seq): one for one in known}
+    return lambda stream: _Remembered(records_of(stream), stream, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    records: Records
+    stream: str
+    seen: dict[tuple[str, int], Entry | None]
+
+    def get(self, seq: int) -> Entry | None:
+        place = (self.stream, seq)
+        if place not in self.seen:
+            self.seen[place] = self.records.get(seq)
+        return self.seen[place]
 
 
 def merge_bases(records_of: RecordsOf, ours: Sequence[CommitRecord], theirs: CommitRecord) -> list[CommitRecord]:

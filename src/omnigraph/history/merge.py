@@ -16,7 +16,7 @@ from omnigraph.history.adoption import adopting
 from omnigraph.history.base import BaseState, base_state
 from omnigraph.history.delta import Columns, changed_columns, columns_of, rows_of, same_row
 from omnigraph.history.diff import image
-from omnigraph.history.lineage import RecordsOf, content_place, merge_bases
+from omnigraph.history.lineage import RecordsOf, content_place, merge_bases, remembered
 from omnigraph.history.schemas import merged_catalog
 from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.log.record import CommitRecord, Kind
@@ -63,14 +63,13 @@ class Merge:
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
         target = txn.snapshot
         # The bases of the very heads, not of the commits whose state they repeat: nearest in layout as well.
-        bases = merge_bases(self._records_of, [target.record], self._source.record)
-        ours, theirs, *common = (
-            content_place(self._records_of, one) for one in (target.record, self._source.record, *bases)
-        )
+        records_of = remembered(self._records_of, target.record, self._source.record)
+        bases = merge_bases(records_of, [target.record], self._source.record)
+        ours, theirs, *common = (content_place(records_of, one) for one in (target.record, self._source.record, *bases))
         if theirs in common:
             return Receipt(None, result={"outcome": "already_up_to_date"})
         outcome = "fast_forward" if ours in common else "merged"
-        base = base_state(self._backend, self._catalogs, self._records_of, bases)
+        base = base_state(self._backend, self._catalogs, records_of, bases)
         known = [self._catalogs.get(one.schema) for one in base.records]
         catalog = merged_catalog(known, self._source.catalog, target.catalog)
         rows = _Rows(base, self._source, target, catalog, self._options)

@@ -1,0 +1,116 @@
+"""Branches: what it costs to make one, write to it, merge it and delete it, in a small and in a wide graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.report import Report
+from bench.writes import on_s3
+from omnigraph.graph import Graph
+from omnigraph.lang.statements import InsertNode
+from tests.cost.budget import Cost
+from tests.cost.ground import INLINE, Actor, Shape, acting, build
+from tests.cost.operations import warm
+from tests.support.s3 import ServerProcess
+
+FEW, MANY = 10, 10_000
+TABLES = (3, 200)
+QUICK_TABLES = (3, 20)
+
+Act = Callable[[Graph], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`act` is what is measured, `prepare` comes before it; both get a handle on main."""
+
+    name: str
+    act: Act
+    prepare: Act = lambda graph: None
+
+
+def write(branch: str, count: int, tag: str) -> Act:
+    def run(graph: Graph) -> object:
+        return graph.on_branch(branch).apply([InsertNode("Note", {"text": f"{tag}{n}"}) for n in range(count)])
+
+    return run
+
+
+def merge(branch: str, outcome: str) -> Act:
+    def run(graph: Graph) -> None:
+        found = graph.branch.merge(branch).outcome
+        assert found == outcome, found
+
+    return run
+
+
+def both(*acts: Act) -> Act:
+    def run(graph: Graph) -> None:
+        for act in acts:
+            act(graph)
+
+    return run
+
+
+STEPS = (
+    Step("create a branch", lambda graph: graph.branch.create("work")),
+    Step("first row on it", write("work", 1, "first")),
+    Step(f"merge of {FEW} rows, fast forward", merge("work", "fast_forward"), write("work", FEW, "few")),
+    Step(
+        f"merge of {FEW} rows, both changed",
+        merge("work", "merged"),
+        both(write("work", FEW, "more"), write("main", FEW, "own")),
+    ),
+    Step("merge of nothing", merge("work", "already_up_to_date")),
+    Step(f"merge of {MANY:,} rows, both changed", merge("work", "merged"), write("work", MANY, "many")),
+    Step(
+        f"merge of {MANY:,} rows, pin taken over",
+        merge("wide", "fast_forward"),
+        both(lambda graph: graph.branch.create("wide"), write("wide", MANY, "wide")),
+    ),
+    Step("delete the branch", lambda graph: graph.branch.delete("work")),
+)
+
+
+def run(report: Report, *, quick: bool) -> None:
+    tables = QUICK_TABLES if quick else TABLES
+    server = ServerProcess("moto_server.py")
+    try:
+        found = {count: _measured(server, count) for count in tables}
+    finally:
+        server.stop()
+    report.add(
+        "Requests (hops) and seconds of branches, on the wire, Lance's own included",
+        [_row(step, {count: costs[step.name] for count, costs in found.items()}) for step in STEPS],
+        "warm, one process; seconds with 150 ms added to every request; flat = the same requests at every width",
+    )
+
+
+def _measured(server: ServerProcess, tables: int) -> dict[str, tuple[Cost, float]]:
+    with on_s3(server) as ground:
+        build(ground, Shape(tables=tables))
+        with acting(ground, INLINE) as actor:
+            warm(actor)
+            return {step.name: _cost(actor, step) for step in STEPS}
+
+
+def _cost(actor: Actor, step: Step) -> tuple[Cost, float]:
+    step.prepare(actor.graph)
+    started_s = time.monotonic()
+    with actor.measure() as gauge:
+        step.act(actor.graph)
+    return gauge.cost, time.monotonic() - started_s
+
+
+def _row(step: Step, found: dict[int, tuple[Cost, float]]) -> dict[str, object]:
+    row: dict[str, object] = {"operation": step.name}
+    for tables, (cost, _) in found.items():
+        row[f"{tables} tables"] = f"{cost.requests} ({cost.hops})"
+    for tables, (_, seconds_s) in found.items():
+        row[f"s, {tables} tables"] = round(seconds_s, 2)
+    costs = [cost for cost, _ in found.values()]
+    row["flat"] = "yes" if len({cost.requests for cost in costs}) == 1 else "no"
+    row["of which"] = ", ".join(f"{count} {kind} {part}" for (kind, part), count in costs[0].counts)
+    return row

@@ -1,0 +1,153 @@
+"""Branches, commits and merges on plain dictionaries: what a graph with history means, without any of its code.
+
+A commit is a node with parents and a whole content. A merge base is found by comparing sets of ancestors; the row
+rule is the table of the design, cell by cell.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+State = dict[tuple[str, str], Row]
+"""Rows by (type, id)."""
+
+ENDS = {"Knows": ("from", "to")}
+
+
+@dataclass(frozen=True)
+class Commit:
+    number: int
+    parents: tuple[Commit, ...]
+    state: State = field(compare=False, hash=False)
+
+    def ancestors(self) -> set[Commit]:
+        """Itself included."""
+        return {self}.union(*(parent.ancestors() for parent in self.parents))
+
+
+@dataclass(frozen=True)
+class Base:
+    """The state that two commits have in common; about `unsettled` rows the bases disagree."""
+
+    state: State
+    unsettled: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Merged:
+    """`outcome` as users are told, or `conflict` with its kinds and ids."""
+
+    outcome: str
+    state: State
+    conflicts: frozenset[tuple[str, str]] = frozenset()
+
+
+class Model:
+    """All branches by name."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self.heads: dict[str, Commit] = {"main": Commit(next(self._numbers), (), {})}
+
+    def state(self, branch: str) -> State:
+        return self.heads[branch].state
+
+    def commit(self, branch: str, state: State, *others: Commit) -> None:
+        self.heads[branch] = Commit(next(self._numbers), (self.heads[branch], *others), state)
+
+    def merge(self, source: str, target: str, *, cells: bool = False, resolve: str | None = None) -> Merged:
+        """What merging would do; `commit` makes it so."""
+        theirs, ours = self.heads[source], self.heads[target]
+        if theirs in ours.ancestors():
+            return Merged("already_up_to_date", ours.state)
+        forward = ours in theirs.ancestors()
+        base = base_of([ours], theirs)
+        state, conflicts = _join(base, theirs.state, ours.state, cells, resolve)
+        conflicts |= {("orphan_edge", place[1]) for place in orphans(state)}
+        if conflicts:
+            return Merged("conflict", ours.state, frozenset(conflicts))
+        return Merged("fast_forward" if forward else "merged", state)
+
+
+def base_of(ours: list[Commit], theirs: Commit) -> Base:
+    """Of one commit, or of several that were made one; several bases are made one in the same way."""
+    known = set().union(*(one.ancestors() for one in ours)) & theirs.ancestors()
+    below = {other for one in known for other in one.ancestors() - {one}}
+    first, *others = sorted(known - below, key=lambda one: one.number)
+    base, joined = Base(first.state), [first]
+    for other in others:
+        base = _settle(base, base_of(joined, other), other)
+        joined.append(other)
+    return base
+
+
+def _settle(mine: Base, below: Base, other: Commit) -> Base:
+    state, unsettled = dict(mine.state), set(mine.unsettled)
+    for place in {*mine.state, *below.state, *other.state} | below.unsettled:
+        ours, before, theirs = (one.get(place) for one in (mine.state, below.state, other.state))
+        if (before == theirs and place not in below.unsettled) or ours == theirs:
+            continue
+        if ours == before and place not in below.unsettled:
+            _put(state, place, theirs)
+        else:
+            _put(state, place, None)
+            unsettled.add(place)
+    return Base(state, frozenset(unsettled))
+
+
+def _join(
+    base: Base, theirs: State, ours: State, cells: bool, resolve: str | None
+) -> tuple[State, set[tuple[str, str]]]:
+    state, conflicts = dict(ours), set()
+    for place in {*base.state, *theirs, *ours} | base.unsettled:
+        b, s, t = base.state.get(place), theirs.get(place), ours.get(place)
+        settled = place not in base.unsettled
+        if (settled and s == b) or s == t:
+            continue
+        if settled and t == b:
+            _put(state, place, s)
+        elif cells and b and s and t and not changed(b, s) & changed(b, t):
+            state[place] = {**t, **{name: s[name] for name in changed(b, s)}}
+        elif resolve is not None:
+            _put(state, place, s if resolve == "theirs" else t)
+        else:
+            conflicts.add((_kind(b, s, t, settled), place[1]))
+    return state, conflicts
+
+
+def _kind(b: Row | None, s: Row | None, t: Row | None, settled: bool) -> str:
+    if s is None or t is None:
+        return "delete_vs_update"
+    return "divergent_insert" if b is None and settled else "divergent_update"
+
+
+def _put(state: State, place: tuple[str, str], row: Row | None) -> None:
+    if row is None:
+        state.pop(place, None)
+    else:
+        state[place] = row
+
+
+def changed(one: Row, other: Row) -> set[str]:
+    return {name for name in one if one[name] != other[name]}
+
+
+def orphans(state: Mapping[tuple[str, str], Row]) -> Iterable[tuple[str, str]]:
+    for (kind, row_id), row in state.items():
+        if any(("Person", row[end]) not in state for end in ENDS.get(kind, ())):
+            yield kind, row_id
+
+
+def difference(old: State, new: State) -> set[tuple[str, str, str]]:
+    """(type, id, op) of every row that differs."""
+    found = set()
+    for kind, row_id in {*old, *new}:
+        before, after = old.get((kind, row_id)), new.get((kind, row_id))
+        if before != after:
+            op = "insert" if before is None else "delete" if after is None else "update"
+            found.add((kind, row_id, op))
+    return found
