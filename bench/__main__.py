@@ -8,13 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import imports, mutations, queries, upkeep, writes
+from bench import branches, imports, mutations, queries, upkeep, writes
 from bench.report import Report, save
 
 PARTS = {
     "writes": writes.run,
     "mutations": mutations.run,
     "queries": queries.run,
+    "branches": branches.run,
     "upkeep": upkeep.run,
     "imports": imports.run,
 }
