@@ -1,0 +1,79 @@
+"""A load does what the same mutation does, and refuses what it refuses, with the same codes. S95–S99"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph.config import Config
+from omnigraph.errors import ConstraintViolation, KeyConflict, LoadRejected, OmnigraphError
+from omnigraph.graph import Graph
+from tests.load.corpus import CORPUS, SCHEMA, Entry, as_statements, contents
+
+
+def graph_at(place: Path, entry: Entry) -> Graph:
+    graph = og.init(str(place), SCHEMA, config=Config(fsync=False))
+    if entry.before:
+        graph.apply(as_statements(entry.before, "merge"))
+    return graph
+
+
+def codes_of(error: OmnigraphError) -> tuple[str, ...]:
+    """What a mutation says, as codes of violations."""
+    if isinstance(error, ConstraintViolation):
+        return tuple(sorted(one["rule"] for one in error.violations))
+    return ("key_conflict",) if isinstance(error, KeyConflict) else (error.code,)
+
+
+def codes_of_rejects(error: LoadRejected) -> tuple[str, ...]:
+    found: list[str] = []
+    for one in error.details["rejects"]:
+        found += [one["code"], *(other["code"] for other in one.get("others", ()))]
+    return tuple(sorted(found))
+
+
+def mutated(graph: Graph, entry: Entry) -> tuple[str, ...] | None:
+    try:
+        graph.apply(as_statements(entry.lines, entry.mode))
+    except OmnigraphError as error:
+        return codes_of(error)
+    return None
+
+
+def loaded(graph: Graph, entry: Entry, path: Path, **options: Any) -> tuple[str, ...] | None:
+    path.write_text(entry.text)
+    try:
+        graph.load(path, mode=entry.mode, progress=False, **options)  # type: ignore[arg-type]
+    except LoadRejected as error:
+        return codes_of_rejects(error)
+    return None
+
+
+@pytest.mark.parametrize("entry", CORPUS, ids=str)
+def test_the_same_graph_and_the_same_violations(entry: Entry, tmp_path: Path) -> None:
+    one, other = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
+    before = contents(other)
+    assert before == contents(one)
+    told = loaded(other, entry, tmp_path / "input.jsonl", engine="local")
+    assert (mutated(one, entry), told) == (entry.codes, entry.codes)
+    assert contents(other) == contents(one)
+    assert (contents(other) == before) or entry.codes is None
+
+
+def test_messages_are_those_of_a_mutation(tmp_path: Path) -> None:
+    """Of rules on rows; the ids that a load makes up differ."""
+    for entry in CORPUS:
+        if entry.codes not in (("range",), ("check",), ("OG-V-002",), ("OG-V-004",), ("unique",)):
+            continue
+        one = graph_at(tmp_path / f"m-{entry.name}", entry)
+        other = graph_at(tmp_path / f"l-{entry.name}", entry)
+        with pytest.raises(OmnigraphError) as refusal:
+            one.apply(as_statements(entry.lines, entry.mode))
+        path = tmp_path / "input.jsonl"
+        path.write_text(entry.text)
+        with pytest.raises(LoadRejected) as rejection:
+            other.load(path, mode=entry.mode, progress=False)  # type: ignore[arg-type]
+        assert rejection.value.details["rejects"][0]["reason"] == refusal.value.message
