@@ -76,10 +76,12 @@ class Table:
         names = list(columns) if columns is not None else [*_system_names(one), *one.by_name]
         ids = [column_of(self._named, name).id for name in names]
         condition = to_expression(self._named, where) if where is not None else None
-        return self._snapshot.view(one).scan(ids, condition).rename_columns(names)
+        with self._snapshot.reading():
+            return self._snapshot.view(one).scan(ids, condition).rename_columns(names)
 
     def count(self) -> int:
-        return self._snapshot.view(self._type).count()
+        with self._snapshot.reading():
+            return self._snapshot.view(self._type).count()
 
     @property
     def key(self) -> str:

@@ -57,7 +57,8 @@ def run_query(
     coding: Coding = "auto",
 ) -> Result:
     """The rows of a reading query at this snapshot. `bound` comes from `bind_params`."""
-    return _start(snapshot, checked, bound, now, limits, backend, embedder).answered(coding).result
+    with snapshot.reading():
+        return _start(snapshot, checked, bound, now, limits, backend, embedder).answered(coding).result
 
 
 def explain_query(
@@ -76,7 +77,8 @@ def explain_query(
     run = _start(snapshot, checked, bound, now, limits, backend, embedder)
     clock, before = run.backend.clock, run.backend.tables.io_stats()
     started = clock.monotonic()
-    answered = run.answered(coding)
+    with snapshot.reading():
+        answered = run.answered(coding)
     total_s = clock.monotonic() - started
     after = run.backend.tables.io_stats()
     table_of = {leaf: f"t{at}" for at, leaf in enumerate(run.prepared.leaves)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -100,12 +102,24 @@ class Snapshot:
         except ObjectMissing as error:
             raise self._missing(table, version) from error
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What looks like damage inside the block is told as what it is, if the commit was collected meanwhile."""
+        try:
+            yield
+        except Corruption as error:
+            gone = self._collected()
+            if gone is None:
+                raise
+            raise gone from error
+
+    def _collected(self) -> OmnigraphError | None:
+        now = RecordStream(self.backend.store, self.record.stream).get(self.record.seq)
+        return now.expired() if isinstance(now, Stub) else None
+
     def _missing(self, table: str, version: str) -> OmnigraphError:
         """Why a version that this commit names is not there: the commit was collected meanwhile, or it is damage."""
-        now = RecordStream(self.backend.store, self.record.stream).get(self.record.seq)
-        if isinstance(now, Stub):
-            return now.expired()
-        return Corruption(
+        return self._collected() or Corruption(
             f"version {version} of table {table} is missing though commit {self.commit_id} names it",
             advice="Run `omnigraph verify`",
             table=table,
