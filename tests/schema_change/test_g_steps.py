@@ -239,6 +239,20 @@ def test_violations_are_bounded(make_world: MakeWorld) -> None:
     assert error.value.details["violation_count"] == 300
 
 
+def test_a_new_type_of_edge_that_every_node_must_have(make_world: MakeWorld) -> None:
+    """It has no rows yet, not even a table; the nodes that need one are named."""
+    actor = make_world(SCHEMA).actor()
+    text = f"{SCHEMA}\nedge Feeds: Person -> Pet @card(1..)\n"
+    actor.apply(person("Ada"))
+    with pytest.raises(ConstraintViolation) as error:
+        actor.graph.schema.apply(text)
+    assert [(one["rule"], one["type"], one["id"]) for one in error.value.violations] == [
+        ("cardinality", "edge:Feeds", "Ada")
+    ]
+    actor.apply(Delete("Person", Compare("name", "=", "Ada")))
+    assert actor.graph.schema.apply(text).commit_id is not None
+
+
 @pytest.mark.parametrize("where", ["overlay", "table"])
 def test_all_violations_of_rules_between_rows_are_counted(make_world: MakeWorld, where: str) -> None:
     actor = make_world(SCHEMA).actor()

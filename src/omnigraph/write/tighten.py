@@ -14,7 +14,6 @@ from omnigraph.lang.schema.model import Catalog, TypeDef
 from omnigraph.lang.schema.rules import row_findings
 from omnigraph.lang.schema.steps import Tighten
 from omnigraph.lang.schema.values import default_of
-from omnigraph.log.view import TableView
 from omnigraph.plan.constraints import Images, Rule, rules_of
 from omnigraph.plan.relations import Rows
 from omnigraph.write.checks import VIOLATIONS_MAX, Findings
@@ -65,10 +64,12 @@ def _rule(txn: WriteTxn, new: Catalog, rule: Rule) -> Findings:
 
 def _read(txn: WriteTxn, new: Catalog, image: Rows) -> Iterator[Tuple]:
     """Every row there is. A required column of this very change is there with its default in all of them."""
-    one, before = new.by_id[image.table], txn.catalog.by_id[image.table]
+    one, before = new.by_id[image.table], txn.catalog.by_id.get(image.table)
+    if before is None:
+        return  # a type of this very change
     added = {column: default_of(one.by_id[column]) for column in image.columns if _is_new(column, one, before)}
     held = [column for column in image.columns if column not in added]
-    for batch in _view(txn, one).batches(held):
+    for batch in txn.view(before).batches(held):
         values: list[list[Any]] = [
             [added[column]] * batch.num_rows if column in added else batch.column(column).to_pylist()
             for column in image.columns
@@ -81,7 +82,7 @@ def _values(txn: WriteTxn, one: TypeDef) -> Findings:
     found = Findings()
     shape = arrow_schema(one)
     shape = pa.schema([column.with_nullable(True) for column in shape])
-    for batch in _view(txn, one).batches(shape.names):
+    for batch in txn.view(txn.catalog.by_id[one.id]).batches(shape.names):
         rows = pa.Table.from_batches([batch]).cast(shape)
         found.add(*row_findings(one, rows, limit=VIOLATIONS_MAX - len(found.listed)))
     return found
@@ -99,8 +100,3 @@ def _only(one: TypeDef, columns: Collection[str]) -> TypeDef:
 
 def _is_new(column: str, one: TypeDef, before: TypeDef) -> bool:
     return column in one.by_id and column not in before.by_id
-
-
-def _view(txn: WriteTxn, one: TypeDef) -> TableView:
-    """Rows as they are now, under the schema they were written with."""
-    return txn.view(txn.catalog.by_id.get(one.id, one))
