@@ -37,6 +37,7 @@ from omnigraph.write.intent_states import list_intents, read_intent
 from omnigraph.write.intents import Intent, IntentEnded, Intents
 from omnigraph.write.plan import PublishPlan, WriteOptions
 from tests.recovery.ground import ACTOR, ROWS, Actor, acting, age, audits, intents, names, objects
+from tests.spark.loading import load, new_graph, node, write_lines
 
 
 def _opened(actor: Actor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> Intent:
@@ -73,6 +74,15 @@ def test_a_small_change_writes_no_intent(place: str) -> None:
     with acting(place) as actor:
         assert actor.bulk([InsertNode("Person", {"name": "Eve"})]).commit_id
         assert intents(place) == []
+
+
+@pytest.mark.parametrize(("people", "left"), [(20, 0), (9000, 1)])
+def test_a_load_in_this_process_leaves_one_if_it_is_large(people: int, left: int, tmp_path: Path) -> None:
+    lines = [node("Person", name=f"p{number}", email=f"{number}@{'x' * 120}") for number in range(people)]
+    graph = new_graph(tmp_path / "graph")
+    report = load(graph, write_lines(tmp_path / "many.ndjson", lines), engine="local", split_bytes=1 << 20)
+    assert [one.commit_id for one in graph.recover_list()] == [report.commit_id] * left
+    assert graph.view().table("Person").to_arrow(["id"]).num_rows == people
 
 
 def test_the_opening_says_who_does_what(place: str) -> None:

@@ -14,6 +14,7 @@ from omnigraph.load.report import LoadReport
 from omnigraph.log.snapshot import Catalogs
 from omnigraph.spark.progress import report_progress
 from omnigraph.storage.input_files import InputFiles
+from omnigraph.write.bulk import run_bulk
 from omnigraph.write.plan import WriteOptions
 from omnigraph.write.publish import Publisher
 from omnigraph.write.site import Branch, Site
@@ -62,7 +63,7 @@ def run_load(job: LoadJob) -> LoadReport:
 def run_local(job: LoadJob) -> LoadReport:
     with report_progress(job.progress) as progress:
         operation = LocalLoad(job.site.backend, job.inputs, job.options, progress)
-        receipt = job.branch.writer.run(operation, job.write, job.holder)
+        receipt = run_bulk(job.site.backend, job.branch.writer, operation, job.write, job.holder)
     report = LoadReport.of_receipt(receipt)
     if receipt.replayed:
         return report
