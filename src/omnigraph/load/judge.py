@@ -51,7 +51,7 @@ class Judge:
                 return Verdict(changes, tuple(self._rejects), duplicates, tuple(unowned))
             for one in left:
                 if one.key in blamed:
-                    self._rejects.append(one.reject(*blamed[one.key]))
+                    self._rejects.append(one.reject(*sorted(blamed[one.key], key=Problem.order)))
             left = [one for one in left if one.key not in blamed]
             changes = self._applied(left)
 

@@ -91,7 +91,7 @@ class Taking:
         texts = texts_of(read_split(split, self.job.open_file, self.job.limits), set(lines.values()))
         for at in sorted(found, key=lambda at: lines[at]):
             row_id = places[at].column("id")[0].as_py()
-            problems = tuple(found[at])
+            problems = tuple(sorted(found[at], key=Problem.order))
             yield Reject.of(split.path, lines[at], texts[lines[at]], problems, type=one.table_key, id=row_id)
 
     def _from_version(

@@ -79,6 +79,10 @@ class Problem:
     property: str | None = None
     column: int | None = None
 
+    def order(self) -> tuple[str, str, str]:
+        """Problems that rules found in no particular order are told in this one, by every engine."""
+        return self.code, self.property or "", self.reason
+
     def to_json(self) -> dict[str, Any]:
         return {"code": self.code, "reason": self.reason, "property": self.property, "column": self.column}
 
