@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,6 +105,7 @@ def _start(settings: SparkSettings) -> SparkSession:
     if settings.remote is not None and settings.master is not None:
         raise InvalidInput("a Spark master and a Spark Connect server are both named", advice="Leave out one of them")
     scratch = tempfile.TemporaryDirectory(prefix="omnigraph-spark-", ignore_cleanup_errors=True)
+    atexit.register(stop_session)  # after the directory's own way to go, hence run before it
     try:
         session = _connect(settings) if settings.remote is not None else _launch(settings, scratch.name)
     except BaseException:
@@ -146,13 +148,21 @@ def _launch(settings: SparkSettings, scratch: str) -> SparkSession:
 
     start_jvm: Any = java_gateway.launch_gateway
     conf = SparkConf(loadDefaults=False).setAll(list(settings.spark_conf(scratch).items()))
-    with tempfile.TemporaryFile() as log, _environment(settings.environment(sys.executable)):
+    with (
+        tempfile.TemporaryFile() as log,
+        _environment(settings.environment(sys.executable)),
+        warnings.catch_warnings(),
+    ):
+        # PySpark forks to start Java, and Lance warns of forks; this one becomes another program at once.
+        warnings.filterwarnings("ignore", "lance is not fork-safe")
+        gateway = None
         try:
-            gateway = None
             if SparkContext._gateway is None:  # else an earlier session has left its JVM behind
                 gateway = start_jvm(conf, {} if settings.shows_log else {"stderr": log})
             context = SparkContext(conf=conf, gateway=gateway)
         except Exception as error:  # py4j and Spark raise a dozen kinds here; each means that it did not start
+            if gateway is not None:
+                _end_jvm()
             raise _not_started(settings, error, log) from error
     return SparkSession(context)
 
@@ -226,6 +236,3 @@ def _end_jvm() -> None:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-atexit.register(stop_session)
