@@ -15,6 +15,7 @@ from omnigraph.engine.images import Images
 from omnigraph.engine.leaves import Filled, Known, laid_out, narrowest
 from omnigraph.engine.limits import Budget, Deadline, QueryLimits
 from omnigraph.engine.pushdown import Given, exact_ids, to_filter
+from omnigraph.engine.reach import each_once
 from omnigraph.engine.searching import Searcher, matching, sources
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.plan import nodes as n
@@ -148,7 +149,7 @@ class CodeAccess:
         elif end is not None:
             start = np.asarray(known[end]).astype(np.int64)
             found = [codes.incidence(one.id, column).neighbours(start)[1] for column in columns_of(leaf, end)]
-            places = pa.array(np.unique(np.concatenate(found)).astype(np.int32))
+            places = pa.array(each_once(np.concatenate(found)).astype(np.int32))
             access = f"adjacency of {len(start)} known nodes"
         whole = places is None
         taken = codes.places(one.id) if places is None else places

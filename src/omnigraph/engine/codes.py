@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.images import ImageKey, Images, S
-from omnigraph.engine.reach import Adjacency
+from omnigraph.engine.reach import Adjacency, each_once
 from omnigraph.errors import Corruption
 from omnigraph.lang.query.checked import Direction
 from omnigraph.lang.schema.model import Catalog, TypeDef
@@ -142,9 +142,7 @@ class Codes:
         if not distinct:
             return PairSet(left, right)
         width = max(1, self.sizes(edge, direction)[1])
-        keys = np.unique(left.astype(np.int64) * width + right)
-        if len(keys) == len(left):
-            return PairSet(left, right)
+        keys = each_once(left.astype(np.int64) * width + right)
         return PairSet((keys // width).astype(np.int32), (keys % width).astype(np.int32))
 
     def adjacency(self, edge: str, direction: Direction, *, distinct: bool, backwards: bool = False) -> Adjacency:

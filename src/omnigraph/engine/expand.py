@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.limits import Budget, Deadline, QueryLimits, exceeded
-from omnigraph.engine.reach import Adjacency, Reached, reach
+from omnigraph.engine.reach import Adjacency, Reached, each_once, reach
 from omnigraph.plan import nodes as n
 
 
@@ -94,12 +94,12 @@ class IdReach:
         nodes = pa.chunked_array([*edges["l"].chunks, *edges["r"].chunks], pa.utf8()).unique()
         left = _codes(edges["l"], nodes)
         right = _codes(edges["r"], nodes)
-        sources = np.unique(left)
+        sources = each_once(left.astype(np.int64))
         if start is not None:
             wanted = pc.index_in(start, value_set=nodes).drop_null()
-            sources = np.unique(np.asarray(wanted)).astype(np.int64)
+            sources = each_once(np.asarray(wanted).astype(np.int64))
         graph = Adjacency.of(left, right, len(nodes))
-        found = self.reach(graph, sources.astype(np.int64))
+        found = self.reach(graph, sources)
         return pa.table({"l": nodes.take(pa.array(found.sources)), "r": nodes.take(pa.array(found.targets))}), found.cut
 
     def reach(self, graph: Adjacency, sources: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Reached:
