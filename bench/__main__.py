@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import branches, imports, mutations, queries, upkeep, writes
+from bench import branches, imports, load, mutations, queries, upkeep, writes
 from bench.report import Report, save
 
 PARTS = {
@@ -17,6 +17,7 @@ PARTS = {
     "queries": queries.run,
     "branches": branches.run,
     "upkeep": upkeep.run,
+    "load": load.run,
     "imports": imports.run,
 }
 RESULTS = Path(__file__).with_name("results")

@@ -1,0 +1,172 @@
+"""Bulk loads: rows per second of a validated, indexed load, beside writes that validate and index nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+import omnigraph
+from bench.report import Report
+from bench.timing import seconds
+from omnigraph.spark.session import get_session, stop_session
+from omnigraph.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  city: String? }
+edge Knows: Person -> Person { since: I32? }
+"""
+_GROUP_ROWS = 250_000
+_SEED = 7
+
+Way = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is loaded; `again` rows are then upserted, half of them new."""
+
+    nodes: int
+    edges: int
+    again: int
+
+    @property
+    def rows(self) -> int:
+        return self.nodes + self.edges
+
+
+FULL, QUICK = Size(1_000_000, 5_000_000, 200_000), Size(50_000, 250_000, 10_000)
+
+
+def run(report: Report, *, quick: bool) -> None:
+    size = QUICK if quick else FULL
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
+        place = Path(folder)
+        _write_inputs(place, size)
+        session = get_session(SparkSettings(driver_memory="1g"))
+        try:
+            _warm(place, session)
+            _compare(report, place, session, size)
+        finally:
+            stop_session()
+
+
+def _compare(report: Report, place: Path, session: SparkSession, size: Size) -> None:
+    files = {"Person": str(place / "people.parquet"), "Knows": str(place / "knows.parquet")}
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    spent = {
+        "(b) Spark reads Parquet and writes Parquet": seconds(lambda: _spark_copy(place, session)),
+        "omnigraph, Parquet": seconds(lambda: _load(place / "g-parquet", files)),
+        "omnigraph, NDJSON": seconds(lambda: _load(place / "g-ndjson", str(place / "mixed.ndjson"))),
+    }
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024
+    spent["(a) bare pylance, one process"] = seconds(lambda: _bare(place))
+    for name, way in (("Ladybug", "ladybug"), ("Kuzu", "kuzu")):
+        copied = _copy_into(way, place)
+        if copied is not None:
+            spent[f"(c) {name} COPY"] = copied
+    base_s = spent["(b) Spark reads Parquet and writes Parquet"]
+    rows = [
+        {"way": name, "seconds": spent_s, "rows/s": round(size.rows / spent_s), "times (b)": spent_s / base_s}
+        for name, spent_s in spent.items()
+    ]
+    title = f"Load of {size.nodes:,} nodes and {size.edges:,} edges"
+    report.add(title, rows, f"Spark's session is running already; the driver's Python grew by {grown_mb:.0f} MiB")
+    again_s = seconds(lambda: _load(place / "g-parquet", {"Person": str(place / "again.parquet")}, mode="merge"))
+    report.add(
+        f"Upsert of {size.again:,} nodes, half of them new, into that graph",
+        [
+            {
+                "seconds": again_s,
+                "rows/s": round(size.again / again_s),
+                "of the load": again_s / spent["omnigraph, Parquet"],
+            }
+        ],
+    )
+
+
+def _names(numbers: np.ndarray) -> pa.Array:
+    return pa.array(np.char.add("person-", np.char.zfill(numbers.astype(str), 8)))
+
+
+def _write_inputs(place: Path, size: Size) -> None:
+    choose = np.random.default_rng(_SEED)
+    everybody = _names(np.arange(size.nodes))
+    ages = pa.array(choose.integers(0, 99, size.nodes), pa.int32())
+    cities = pa.array(np.char.add("city-", choose.integers(0, 500, size.nodes).astype(str)))
+    people = pa.table({"name": everybody, "age": ages, "city": cities})
+    ends = [everybody.take(pa.array(choose.integers(0, size.nodes, size.edges))) for _ in range(2)]
+    since = pa.array(choose.integers(1990, 2026, size.edges), pa.int32())
+    knows = pa.table({"from": ends[0], "to": ends[1], "since": since})
+    parquet.write_table(people, place / "people.parquet", row_group_size=_GROUP_ROWS)
+    parquet.write_table(knows, place / "knows.parquet", row_group_size=_GROUP_ROWS)
+    numbers = np.arange(size.nodes - size.again // 2, size.nodes + size.again // 2)
+    again = pa.table({"name": _names(numbers), "age": pa.array(np.full(len(numbers), 50), pa.int32())})
+    parquet.write_table(again, place / "again.parquet", row_group_size=_GROUP_ROWS)
+    with (place / "mixed.ndjson").open("w") as out:
+        for part in people.to_batches(max_chunksize=_GROUP_ROWS):
+            out.writelines(json.dumps({"type": "Person", "data": row}) + "\n" for row in part.to_pylist())
+        for part in knows.to_batches(max_chunksize=_GROUP_ROWS):
+            out.writelines(_edge_line(row) for row in part.to_pylist())
+
+
+def _edge_line(row: dict[str, Any]) -> str:
+    return json.dumps({"edge": "Knows", "from": row["from"], "to": row["to"], "data": {"since": row["since"]}}) + "\n"
+
+
+def _warm(place: Path, session: SparkSession) -> None:
+    """Everything once with a handful of rows, so that no way pays for what a process pays once."""
+    few = place / "few.parquet"
+    parquet.write_table(pa.table({"name": ["a", "b"]}), few)
+    _load(place / "g-warm", {"Person": str(few)})
+    session.read.parquet(str(few)).write.parquet(str(place / "copied-warm"))
+
+
+def _load(place: Path, inputs: Any, mode: Any = "append") -> None:
+    graph = omnigraph.open(place) if place.exists() else omnigraph.init(place, SCHEMA)
+    graph.load(inputs, mode=mode, engine="spark", progress=False)
+
+
+def _spark_copy(place: Path, session: SparkSession) -> None:
+    for name in ("people", "knows"):
+        session.read.parquet(str(place / f"{name}.parquet")).write.parquet(str(place / f"copied-{name}"))
+
+
+def _bare(place: Path) -> None:
+    for name in ("people", "knows"):
+        lance.write_dataset(parquet.read_table(place / f"{name}.parquet"), str(place / f"bare-{name}"))
+
+
+def _copy_into(package: str, place: Path) -> float | None:
+    """Seconds of a COPY of the same Parquet files; None if the package is not installed."""
+    try:
+        module = __import__(package)
+    except ImportError:
+        return None
+    target = place / f"{package}.db"
+    connection = module.Connection(module.Database(str(target)))
+    connection.execute("CREATE NODE TABLE Person(name STRING PRIMARY KEY, age INT32, city STRING)")
+    connection.execute("CREATE REL TABLE Knows(FROM Person TO Person, since INT32)")
+
+    def copy() -> None:
+        connection.execute(f"COPY Person FROM '{place / 'people.parquet'}'")
+        connection.execute(f"COPY Knows FROM '{place / 'knows.parquet'}'")
+
+    spent_s = seconds(copy)
+    connection.close()
+    shutil.rmtree(target) if os.path.isdir(target) else target.unlink(missing_ok=True)
+    return spent_s
