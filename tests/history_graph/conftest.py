@@ -25,7 +25,7 @@ def bed(tmp_path: Path) -> Bed:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.module.__name__.rpartition(".")[2] in LAYOUT_FREE and not hasattr(metafunc.function, "as_it_is"):
+    if metafunc.module.__name__.rpartition(".")[2] in LAYOUT_FREE:
         params = ["plain", pytest.param("compacted", marks=pytest.mark.slow)]
         metafunc.parametrize("upkeep", params, indirect=True)
 
@@ -37,32 +37,29 @@ def upkeep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, swee
         return
     chance = random.Random(f"{sweep_seed} {request.node.nodeid}")
 
-    def tidy(graph: Graph, *names: str | None) -> None:
-        for name in names:
-            branch = graph if name is None else graph.on_branch(name)
-            if chance.random() < 0.4:
-                branch.fold()
-            if chance.random() < 0.4:
-                branch.optimize()
+    def tidy(graph: Graph) -> None:
+        if chance.random() < 0.4:
+            graph.fold()
+        if chance.random() < 0.4:
+            graph.optimize()
 
-    def after_apply(real: Callable[..., Any]) -> Callable[..., Any]:
+    def around_apply(real: Callable[..., Any]) -> Callable[..., Any]:
         def apply(graph: Graph, *args: Any, **options: Any) -> Any:
+            tidy(graph)
             receipt = real(graph, *args, **options)
-            tidy(graph, None)
+            tidy(graph)
             return receipt
 
         return apply
 
-    def around_merge(real: Callable[..., Any]) -> Callable[..., Any]:
+    def before_merge(real: Callable[..., Any]) -> Callable[..., Any]:
         def merge(branches: Branches, source: str, into: str | None = None, **options: Any) -> Any:
-            graph = branches._graph
-            if source != (into or graph.branch_name):
-                tidy(graph, source, into)
-            report = real(branches, source, into, **options)
-            tidy(graph, into)
-            return report
+            # Of the source only: tests compare the target's newest commit before and after.
+            if source != (into or branches._graph.branch_name):
+                tidy(branches._graph.on_branch(source))
+            return real(branches, source, into, **options)
 
         return merge
 
-    monkeypatch.setattr(Graph, "apply", after_apply(Graph.apply))
-    monkeypatch.setattr(Branches, "merge", around_merge(Branches.merge))
+    monkeypatch.setattr(Graph, "apply", around_apply(Graph.apply))
+    monkeypatch.setattr(Branches, "merge", before_merge(Branches.merge))

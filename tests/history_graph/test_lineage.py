@@ -140,12 +140,12 @@ def test_merge_delete_make_again_by_the_same_name_merge(bed: Bed) -> None:
 
 def test_folds_are_no_commits_to_merge(bed: Bed) -> None:
     work = bed.fork("work")
-    assert work.fold()
+    work.fold()
     assert bed.merge("work").outcome == "already_up_to_date"
-    assert bed.main.fold()
+    bed.main.fold()
     work.apply([change("Alice", age=1)])
     assert bed.merge("work").outcome == "fast_forward"
-    assert work.fold()
+    work.fold()
     assert bed.merge("work").outcome == "already_up_to_date"
     assert bed.merge("main", "work").outcome in ("fast_forward", "already_up_to_date")
 
@@ -164,7 +164,8 @@ def test_net_zero_source(bed: Bed, with_delta: bool, target_moved: bool) -> None
     report = bed.merge("work")
     assert report.outcome == ("merged" if target_moved else "fast_forward")
     after = {one["table_key"]: one["version"] for one in bed.main.snapshot()["tables"]}
-    assert after == pins
+    # A table with a delta may be taken over whole; the one with none stays where it is.
+    assert {table for table in pins if after[table] != pins[table]} <= ({"node:Person"} if with_delta else set())
     assert report.counts["updated"] == with_delta
     touched = {one["table_key"] for one in bed.main.view().commit()["touched"]}
     assert touched == ({"node:Person"} if with_delta else set())
@@ -191,4 +192,4 @@ def test_merge_into_another_branch_than_main(bed: Bed) -> None:
     bed.merge("one", "two")
     assert content(bed.main) == before
     assert rows(bed.on("two"), "Person")["Alice"]["age"] == 1
-    assert bed.main.commits(1)[0].kind == "mutate"
+    assert "merge" not in {one.kind for one in bed.main.commits()}
