@@ -15,12 +15,15 @@ from omnigraph.cli.options import (
     FormatOption,
     GraphOption,
     JsonOption,
+    MasterOption,
     MessageOption,
+    SparkConfOption,
     StorageOptions,
     address_of,
     is_local,
     open_graph,
     pairs_of,
+    use_spark,
 )
 from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows, note
 
@@ -45,6 +48,9 @@ def optimize(
         list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; may be repeated.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    on_spark: Annotated[bool, typer.Option("--spark", help="Compact in tasks of Spark.")] = False,
+    master: MasterOption = None,
+    spark_conf: SparkConfOption = None,
     as_json: JsonOption = False,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -55,7 +61,8 @@ def optimize(
     """
     opened = open_graph(address_of(address, graph), storage_option, branch, read_only=dry_run)
     progress = note if sys.stderr.isatty() else None
-    report = opened.optimize(types, dry_run=dry_run, progress=progress)
+    use_spark(master, spark_conf)
+    report = opened.optimize(types, dry_run=dry_run, progress=progress, engine="spark" if on_spark else "local")
     document = {"branch": opened.branch_name, **report.to_json()}
     if as_json:
         emit_document(document)

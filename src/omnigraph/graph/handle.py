@@ -392,11 +392,23 @@ class Graph:
         *,
         dry_run: bool = False,
         progress: Callable[[str], None] | None = None,
+        engine: Literal["local", "spark"] = "local",
+        spark: SparkSession | None = None,
     ) -> OptimizeReport:
-        """Fold, compact and index this branch, or only some types of it; one commit, none if there is nothing to do."""
+        """Fold, compact and index this branch, or only some types of it; one commit, none if there is nothing to do.
+
+        Compaction runs in this process, or with `engine="spark"` in tasks of a Spark session.
+        """
         if not dry_run:
             self._for_writing()
-        optimizer = Optimizer(self._site, self._branch, self._holder, types=types, progress=progress)
+        elsewhere = None
+        if engine == "spark" and not dry_run:
+            from omnigraph.spark.compact import rewriter
+
+            elsewhere = rewriter(self._site.backend.tables.place, spark)
+        optimizer = Optimizer(
+            self._site, self._branch, self._holder, types=types, progress=progress, elsewhere=elsewhere
+        )
         return optimizer.preview() if dry_run else optimizer.run()
 
     def needs_upkeep(self) -> list[str]:

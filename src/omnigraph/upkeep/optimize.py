@@ -19,7 +19,7 @@ from omnigraph.lang.schema.model import TypeDef
 from omnigraph.log.record import CommitRecord
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.tables import IndexSpec, PinnedTable, RewriteOptions, plan_index, rewrite_groups
+from omnigraph.storage.tables import IndexSpec, PinnedTable, RewriteOptions, Rewriter, plan_index, rewrite_groups
 from omnigraph.upkeep.indexes import unwanted_indexes, wanted_indexes
 from omnigraph.write.idempotency import OPS_TYPE
 from omnigraph.write.plan import FoldAction, PublishPlan, StagedMove, WriteOptions
@@ -137,6 +137,7 @@ class Optimizer:
         options: RewriteOptions | None = None,
         rebuild: Mapping[str, Collection[str]] | None = None,
         progress: Progress | None = None,
+        elsewhere: Rewriter | None = None,
     ) -> None:
         self._site = site
         self._branch = branch
@@ -145,6 +146,7 @@ class Optimizer:
         self._options = options or RewriteOptions()
         self._rebuild = dict(rebuild or {})
         self._tell = progress or (lambda _: None)
+        self._elsewhere = elsewhere
 
     @property
     def _backend(self) -> Backend:
@@ -257,7 +259,12 @@ class Optimizer:
         base = work.base
         self._tell(f"{work.one.table_key}: {base.fragments} fragments, {base.rows} rows")
         staged = self._backend.tables.stage_rewrite(
-            base, work.indexes, self._options, drop=work.unwanted, delete_ids=work.expired_ids
+            base,
+            work.indexes,
+            self._options,
+            drop=work.unwanted,
+            delete_ids=work.expired_ids,
+            elsewhere=self._elsewhere if work.groups else None,
         )
         if staged.is_empty:
             return None

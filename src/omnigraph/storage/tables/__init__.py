@@ -10,9 +10,16 @@ from omnigraph.storage.tables.difference import candidate_ids
 from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, plan_index
 from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.pinned import IndexInfo, PinnedTable
-from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, rewrite_groups, run_rewrite
+from omnigraph.storage.tables.rewriting import (
+    RewriteOptions,
+    plan_rewrite,
+    rewrite_groups,
+    rewrite_tasks,
+    run_rewrite,
+    run_rewrite_task,
+)
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta
-from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.store import Rewriter, TableStore
 
 __all__ = [
     "BulkTables",
@@ -23,6 +30,7 @@ __all__ = [
     "PinnedTable",
     "Removal",
     "RewriteOptions",
+    "Rewriter",
     "StagedTable",
     "StagedVersion",
     "TableDelta",
@@ -34,6 +42,8 @@ __all__ = [
     "plan_index",
     "plan_rewrite",
     "rewrite_groups",
+    "rewrite_tasks",
     "run_rewrite",
+    "run_rewrite_task",
     "split_addresses",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +114,24 @@ def plan_rewrite(base: PinnedTable, options: RewriteOptions) -> list[CompactionT
             )
             for group in groups
         ]
+
+
+def rewrite_tasks(base: PinnedTable, options: RewriteOptions) -> list[str]:
+    """The tasks of `plan_rewrite` as texts, for other processes."""
+    return [one.json() for one in plan_rewrite(base, options)]
+
+
+def run_rewrite_task(base: PinnedTable, task: str) -> str:
+    """Do one of them, anywhere; the text of its result."""
+    from lance.optimize import CompactionTask
+
+    return str(run_rewrite(base, CompactionTask.from_json(task)).json())
+
+
+def rewrite_results(texts: Iterable[str]) -> list[RewriteResult]:
+    from lance.optimize import RewriteResult
+
+    return [RewriteResult.from_json(text) for text in texts]
 
 
 def run_rewrite(base: PinnedTable, task: CompactionTask) -> RewriteResult:

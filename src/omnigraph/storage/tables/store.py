@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,14 @@ from omnigraph.storage.tables.indexing import IndexSpec, build, plan_index, remo
 from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.known_ids import KnownIds
 from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable
-from omnigraph.storage.tables.rewriting import RewriteOptions, plan_rewrite, rewrite_operation, run_rewrite
+from omnigraph.storage.tables.rewriting import (
+    RewriteOptions,
+    plan_rewrite,
+    rewrite_operation,
+    rewrite_results,
+    rewrite_tasks,
+    run_rewrite,
+)
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
 
 if TYPE_CHECKING:
@@ -49,6 +56,10 @@ _OPEN_VERSIONS = 512
 _THREADS = 16
 #: A detached commit is retried only if the random id it drew is taken.
 _DETACHED_RETRIES = 20
+
+
+Rewriter = Callable[[PinnedTable, Sequence[str]], Sequence[str]]
+"""A version and tasks of `rewrite_tasks` → what `run_rewrite_task` said of each."""
 
 
 class TableStore:
@@ -231,11 +242,19 @@ class TableStore:
         *,
         drop: Sequence[str] = (),
         delete_ids: Sequence[str] = (),
+        elsewhere: Rewriter | None = None,
     ) -> StagedVersion:
-        """Remove `delete_ids`, compact the table here, and bring its indexes up to date, as in `stage_index`."""
+        """Remove `delete_ids`, compact the table, and bring its indexes up to date, as in `stage_index`.
+
+        The compaction runs here, or by `elsewhere` in other processes.
+        """
         begun = self._without(base, delete_ids) if delete_ids else base
+        wanted = options or RewriteOptions()
         own = self._twin(begun)
-        results = [run_rewrite(own, task) for task in plan_rewrite(own, options or RewriteOptions())]
+        if elsewhere is not None:
+            results = rewrite_results(elsewhere(begun, rewrite_tasks(own, wanted)))
+        else:
+            results = [run_rewrite(own, task) for task in plan_rewrite(own, wanted)]
         return self.finish_rewrite(begun, results, indexes, drop=drop, built_on=base.version)
 
     def finish_rewrite(
