@@ -88,6 +88,11 @@ def state_of(one: TypeDef, change: GraphChange) -> TableState:
 
 
 @cache
+def statement(relation: Relation) -> str:
+    return relation_sql(relation, "duckdb")
+
+
+@cache
 def connection() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1})
 
@@ -113,7 +118,7 @@ class Sql:
         self._connection.register(view_name(image, table), pa.table({"id": pa.array(sorted(ids), pa.utf8())}))
 
     def rows(self, relation: Relation) -> list[tuple[Any, ...]]:
-        return self.fetch(relation_sql(relation, "duckdb"), columns_of(relation))
+        return self.fetch(statement(relation), columns_of(relation))
 
     def fetch(self, text: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
         result = self._connection.execute(text)
@@ -225,7 +230,14 @@ def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(
         assert sum(map(len, left.values())) < sum(map(len, change.changes.values()))
         change = GraphChange(change.base, left, change.overwritten)
     assert (found == []) is is_valid({table: change.after(table) for table in change.base})
-    assert {one.rule for one, _ in found} <= {"orphan_edge", "cardinality"}
+    for one, _ in found:
+        table = next(of for of in CATALOG.types if of.table_key == one.type)
+        if one.rule == "orphan_edge":
+            assert one.id in change.kept(table.id)
+        else:
+            assert (one.rule, table.source) != ("cardinality", None)
+            assert one.value < table.cardinality.low
+            assert one.id in change.kept(table.source or "")
 
 
 @SOME
