@@ -11,13 +11,13 @@ from typing import Any
 
 from omnigraph.config import Config
 from omnigraph.errors import OmnigraphError
+from omnigraph.graph.recovering import recovery
 from omnigraph.server.calls import Service
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.settings import Upkeep
 from omnigraph.upkeep.retention import Policy
 from omnigraph.write.fold import fullness
 from omnigraph.write.pressure import tables_in_need
-from omnigraph.write.recovery import Recovery
 
 
 @asynccontextmanager
@@ -83,7 +83,7 @@ def cleanup(graph: HostedGraph, wanted: Upkeep) -> dict[str, Any] | None:
 def sweep(graph: HostedGraph) -> list[dict[str, Any]]:
     """End bulk operations whose process is gone."""
     ended = ("rolled_forward", "rolled_back")
-    return [one.to_json() for one in Recovery(graph.site()).run() if one.verdict in ended]
+    return [one.to_json() for one in recovery(graph.site()).run() if one.verdict in ended]
 
 
 def optimize(graph: HostedGraph) -> list[str]:
