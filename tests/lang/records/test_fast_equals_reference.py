@@ -69,8 +69,8 @@ def data_of(draw: st.DrawFn, type_name: str) -> dict[str, Any]:
     found = {}
     for prop in one.properties:
         if prop.id in one.key or draw(st.integers(0, 2)):
-            odd = draw(st.integers(0, 30)) == 0
-            found[prop.name] = draw(ODD if odd else GOOD.get(prop.name, ODD))
+            way = draw(st.integers(0, 30))
+            found[prop.name] = None if way in (1, 2, 3) else draw(ODD if way == 0 else GOOD.get(prop.name, ODD))
     if draw(st.integers(0, 20)) == 0:
         found[draw(st.sampled_from(["id", "nobody", *NAMES]))] = draw(ODD)
     return found
@@ -86,7 +86,7 @@ def record(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         made["data"] = draw(data_of(name))
     if draw(st.integers(0, 20)) == 0:
-        made[draw(st.sampled_from(["from", "to", "data", "type", "x"]))] = draw(ODD)
+        made[draw(st.sampled_from(["from", "to", "data", "type", "x", "since"]))] = draw(ODD)
     return made
 
 
@@ -138,6 +138,12 @@ CHECKS = settings(
 @example(['{"type": "Simple", "data": {"name": "a"}}{"type": "Simple", "data": {"name": "b"}}', ""], False)
 @example(['{"type": "Simple", "data": {"name": "a", "x": [{"y": 1}]}}'], False)
 @example(['{"type": "Note", "data": {"size": null}}', '{"type": "Note", "data": {}}'], True)
+@example(['{"type": "Simple", "data": {"name": "a", "age": null}}', '{"type": "Simple", "data": {"name": "b"}}'], True)
+@example(['{"type": "Simple", "age": null, "data": {"name": "a"}}'], False)
+@example(['{"type": "Simple", "data": {"name": "a"}, "age": null}'], False)
+@example(['{"type": "Simple", "data": {"name": "a"}, "age": null, "x": {}}'], False)
+@example(['{"type": "Simple", "data": {"name": "\\"age\\": null", "x": 1}}'], False)
+@example(['{"type": "Simple", "data": {"name": "age", "x": 1, "tags": ["age"]}}'], False)
 @example(['{"edge": "Knows", "from": "a"}', '{"edge": "Knows", "from": "a", "to": null}'], False)
 def test_mixed_lines(lines: list[str], partial: bool) -> None:
     data = encoded(lines)
@@ -213,6 +219,7 @@ def test_the_fast_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         {"type": "Day", "data": {"day": "0999-01-31", "note": "n"}},
         {"type": "Flag", "data": {"flag": True}},
         {"type": "Note", "data": {"must": "x"}},
+        {"type": "Note", "data": {"text": None, "must": "x"}},
         {"edge": "Knows", "from": "a", "to": "b", "data": {"since": 1, "weight": 0.25}},
         {"edge": "knows", "from": "a", "to": "b"},
     ]

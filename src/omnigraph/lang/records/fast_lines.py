@@ -6,8 +6,9 @@ on one line. So a line counts as read only if
 - it begins with `{` and ends with `}`, and there are as many objects as lines: since after `}` no `{` can follow but
   at the outermost level, every line then is one object;
 - the type that it names is the one that it was read as;
-- it has exactly as many quotes as the fields and texts that were read from it need. A field that was dropped, that is
-  null by name, or that is there twice has quotes of its own, so that the count differs.
+- it has exactly as many quotes as the fields and texts that were read from it need. A field that was dropped, or that
+  is there twice, has quotes of its own, so that the count differs. A null that is there by name is looked for in the
+  text of `data`, which must come last then: elsewhere a field of that name would be one too many.
 
 Everything else is read by the reference. A block that Arrow refuses is halved until the culprit is alone.
 """
@@ -223,8 +224,32 @@ def _checked(one: TypeDef, seed: str, file: int, lines: Lines, shape: _Shape, ta
         found[prop.id if prop is not None else "id"] = column
         if prop is not None:
             given[prop.id] = True if there.all() else there
+    _find_nulls(one, shape, lines, given, needed)
     bad |= needed != lines.quotes
     return parsed_table(one, seed, file, RawColumns(found, given, lines.numbers), bad)
+
+
+def _find_nulls(one: TypeDef, shape: _Shape, lines: Lines, given: dict[str, Mask | bool], needed: np.ndarray) -> None:
+    """Add to `given` and to `needed` the properties that are null by name, in lines that have quotes too many."""
+    short = needed < lines.quotes
+    if not short.any():
+        return
+    texts = lines.texts.filter(pa.array(short))
+    before, can_be = "", np.ones(len(texts), bool)
+    if shape.name is not None:
+        before = r'"data"[ \t]*:[ \t]*\{.*'
+        can_be = as_mask(pc.match_substring_regex(texts, r"\}[ \t]*\}[ \t\r\n]*$"))
+    for prop in one.properties:
+        there = given[prop.id]
+        if there is True:
+            continue
+        named = as_mask(pc.match_substring_regex(texts, rf'{before}"{re.escape(prop.name)}"[ \t]*:[ \t]*null'))
+        named &= can_be & ~np.asarray(there)[short]
+        if named.any():
+            needed[short] += 2 * named
+            mask = np.array(there)
+            mask[short] |= named
+            given[prop.id] = mask
 
 
 def _quotes_of(column: pa.Array, there: Mask) -> np.ndarray:
