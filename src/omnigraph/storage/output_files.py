@@ -18,6 +18,7 @@ from omnigraph.clock import IdSource
 from omnigraph.errors import Forbidden, InvalidInput, OmnigraphError, Unavailable
 from omnigraph.storage.address import normalise, open_store
 from omnigraph.storage.remote import RemoteStore
+from omnigraph.storage.store import ObjectMissing
 
 SUCCESS = "_SUCCESS"
 _TOKEN = 8
@@ -69,8 +70,10 @@ class OutputFolder:
     def size_bytes(self, name: str) -> int | None:
         """None if the file is not there."""
         if not self.is_local:
-            found = [one for one in self._store().list(f"{name.rpartition('/')[0]}/") if one.key == name]
-            return found[0].size_bytes if found else None
+            try:
+                return self._store().head(name).size_bytes
+            except ObjectMissing:
+                return None
         try:
             return Path(self.path(name)).stat().st_size
         except FileNotFoundError:

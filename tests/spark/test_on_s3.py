@@ -1,0 +1,84 @@
+"""Graphs and exports in an object store: credentials reach the workers by options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+import omnigraph as og
+from omnigraph.errors import InvalidInput, Unsupported
+from omnigraph.graph import Graph
+from omnigraph.lang.statements import InsertNode
+from omnigraph.load import export as export_module
+from omnigraph.load.export import ExportOptions, export
+from omnigraph.storage.address import open_store
+from tests.spark.bed import INLINE, LATER, SCHEMA, STATEMENTS, comparable
+from tests.support.s3 import S3Place
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def graph(s3_place: S3Place) -> Graph:
+    graph = og.init(f"{s3_place.uri}/graph", SCHEMA, storage_options=s3_place.storage_options, config=INLINE)
+    graph.apply(list(STATEMENTS))
+    graph.fold()
+    graph.apply(list(LATER))
+    return graph
+
+
+def test_workers_read_with_the_options_of_the_handle(spark: SparkSession, graph: Graph, s3_place: S3Place) -> None:
+    wanted = comparable(graph.table("Thing").to_arrow())
+    assert comparable(graph.spark("Thing", spark).toArrow()) == wanted
+    reader = spark.read.format("omnigraph").option("graph", graph.uri).option("type", "Thing")
+    for name, value in s3_place.storage_options.items():
+        reader = reader.option(f"storage.{name}", value)
+    assert comparable(reader.load().toArrow()) == wanted
+
+
+def keys(place: S3Place, folder: str) -> list[str]:
+    return [one.key for one in open_store(f"{place.uri}/{folder}", place.storage_options).list("")]
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_a_folder_is_marked_when_it_is_complete(
+    spark: SparkSession, graph: Graph, s3_place: S3Place, engine: str
+) -> None:
+    report = graph.export(f"{s3_place.uri}/out/", partitioned=True, engine=engine, spark=spark)  # type: ignore[arg-type]
+    assert sorted(keys(s3_place, "out")) == sorted([*report.files, "_SUCCESS"])
+    again = og.init(f"{s3_place.uri}/again", SCHEMA, storage_options=s3_place.storage_options, config=INLINE)
+    again.load(f"{s3_place.uri}/out/", engine="local", storage_options=s3_place.storage_options)
+    assert comparable(again.table("Thing").to_arrow()) == comparable(graph.table("Thing").to_arrow())
+    with pytest.raises(InvalidInput, match="is there already"):
+        graph.export(f"{s3_place.uri}/out/", partitioned=True, engine="local", overwrite=True)
+
+
+def test_one_file(spark: SparkSession, graph: Graph, s3_place: S3Place) -> None:
+    report = graph.export(f"{s3_place.uri}/all.ndjson")
+    stored = open_store(s3_place.uri, s3_place.storage_options).get("all.ndjson")
+    assert report.size_bytes == len(stored)
+    assert stored.count(b"\n") == report.rows
+    with pytest.raises(InvalidInput, match="is there already"):
+        graph.export(f"{s3_place.uri}/all.ndjson")
+    with pytest.raises(Unsupported, match="this machine only"):
+        graph.export(f"{s3_place.uri}/more.ndjson", engine="spark", spark=spark)
+
+
+def test_half_a_file_never_appears(graph: Graph, s3_place: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph.apply([InsertNode("Nothing", {"name": "x" * 1000 + str(number)}) for number in range(100)])
+    rows = export_module.sorted_rows
+
+    def breaking(*args: object) -> Iterator[object]:
+        yield next(rows(*args))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(export_module, "sorted_rows", breaking)
+    with pytest.raises(KeyboardInterrupt):
+        export(
+            graph.view().state,
+            f"{s3_place.uri}/half.ndjson",
+            ExportOptions(types=("Nothing",), storage_options=s3_place.storage_options),
+        )
+    assert "half.ndjson" not in keys(s3_place, "")
