@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -18,6 +18,8 @@ from omnigraph.lang.schema.values import FLOATS, INTEGER_BOUNDS, ValueRefused, c
 _ID = Property("id", "id", PropType(Scalar.STRING))
 _ENDS = {"src": Property("src", "from", PropType(Scalar.STRING)), "dst": Property("dst", "to", PropType(Scalar.STRING))}
 _WORDS = {"src": "from", "dst": "to"}
+_NODE_FIELDS = frozenset({"type", "data"})
+_EDGE_FIELDS = frozenset({"edge", "from", "to", "data"})
 _INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
 
@@ -48,7 +50,7 @@ class Draft:
 def decode_json(text: str) -> Any:
     """The JSON value of a text, strictly: no key twice, no NaN, no number that a double cannot hold."""
     try:
-        return json.loads(text, object_pairs_hook=_members, parse_constant=_constant, parse_float=_number)
+        return _STRICT.decode(text)
     except BadRecord as bad:
         problem = bad.problems[0]
         at = text.find(f'"{problem.property}"') if problem.property is not None else -1
@@ -81,6 +83,9 @@ def _number(text: str) -> float:
     return value
 
 
+_STRICT = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant, parse_float=_number)
+
+
 # --- records -----------------------------------------------------------------------------------------------------
 
 
@@ -89,7 +94,7 @@ def mixed_draft(catalog: Catalog, text: str) -> Draft:
     record = _object(decode_json(text))
     one = _named_type(catalog, record, text)
     is_edge = one.kind == "edge"
-    known = {"edge", "from", "to", "data"} if is_edge else {"type", "data"}
+    known = _EDGE_FIELDS if is_edge else _NODE_FIELDS
     for name in record:
         if name not in known:
             raise BadRecord(
@@ -144,13 +149,15 @@ def _named_type(catalog: Catalog, record: dict[str, Any], text: str) -> TypeDef:
     word = "edge" if "edge" in record else "type"
     if word not in record:
         raise BadRecord(Problem("missing_type", 'the record has neither "type" nor "edge"', column=1))
-    name, column = record[word], column_of_key(text, word)
+    name = record[word]
     if not isinstance(name, str):
-        raise BadRecord(Problem("OG-V-002", f'"{word}" must be text, got {shown(name)}', word, column))
+        reason = f'"{word}" must be text, got {shown(name)}'
+        raise BadRecord(Problem("OG-V-002", reason, word, column_of_key(text, word)))
     found = catalog.edge(name) if word == "edge" else catalog.node(name)
     if found is None:
         what = "edge type" if word == "edge" else "node type"
-        raise BadRecord(Problem("type_not_found", f"there is no {what} {shown(name)}", word, column))
+        reason = f"there is no {what} {shown(name)}"
+        raise BadRecord(Problem("type_not_found", reason, word, column_of_key(text, word)))
     return found
 
 
@@ -158,52 +165,63 @@ def _draft(
     one: TypeDef, ends: Mapping[str, Any], data: Mapping[str, Any], text: str | None, path: tuple[str, ...]
 ) -> Draft:
     problems: list[Problem] = []
-
-    def place(*names: str) -> int | None:
-        return column_of_key(text, *names) if text is not None else None
-
     found_ends: dict[str, str] = {}
     for column, value in ends.items():
         word = _WORDS[column]
         if value is None:
-            problems.append(Problem("missing_end", f"{one.table_key}: {word!r} must name a node", word, place(word)))
+            problems.append(Problem("missing_end", f"{one.table_key}: {word!r} must name a node", word))
         else:
-            _keep(problems, found_ends, _ENDS[column], value, place(word))
+            _keep(problems, found_ends, _ENDS[column], value)
+    of_ends = len(problems)
     given: dict[str, Any] = {}
     for name, value in data.items():
         prop = _ID if name == "id" else one.by_name.get(name)
         if prop is None:
-            problems.append(_unknown_property(one, name, place(*path, name)))
+            problems.append(_unknown_property(one, name))
         else:
-            _keep(problems, given, prop, value, place(*path, name) if text is not None else None)
+            _keep(problems, given, prop, value)
     named = given.pop("id", None)
     if problems:
-        raise BadRecord(*problems, type_key=one.table_key, row_id=named)
-    return Draft(one, _row_id(one, given, named, place(*path, "id")), found_ends, given)
+        placed = [_placed(problem, text) for problem in problems[:of_ends]]
+        placed += [_placed(problem, text, *path) for problem in problems[of_ends:]]
+        raise BadRecord(*placed, type_key=one.table_key, row_id=named)
+    try:
+        return Draft(one, _row_id(one, given, named), found_ends, given)
+    except BadRecord as bad:
+        raise BadRecord(
+            *(_placed(problem, text, *path) for problem in bad.problems), type_key=one.table_key, row_id=named
+        ) from None
 
 
-def _keep(problems: list[Problem], into: dict[str, Any], prop: Property, value: Any, column: int | None) -> None:
+def _placed(problem: Problem, text: str | None, *path: str) -> Problem:
+    """The problem with its column. Only looked for where there is a problem: it takes longer than all the rest."""
+    if text is None or problem.property is None:
+        return problem
+    return replace(problem, column=column_of_key(text, *path, problem.property))
+
+
+def _keep(problems: list[Problem], into: dict[str, Any], prop: Property, value: Any) -> None:
     try:
         into[prop.id] = convert(prop, value)
     except ValueRefused as refused:
-        problems.append(Problem(refused.code, refused.message, prop.name, column))
+        problems.append(Problem(refused.code, refused.message, prop.name))
 
 
-def _unknown_property(one: TypeDef, name: str, column: int | None) -> Problem:
+def _unknown_property(one: TypeDef, name: str) -> Problem:
     known = ", ".join(sorted([*one.by_name, "id"]))
-    return Problem("unknown_property", f"{one.table_key} has no property {name!r}; it has {known}", name, column)
+    return Problem("unknown_property", f"{one.table_key} has no property {name!r}; it has {known}", name)
 
 
-def _row_id(one: TypeDef, given: Mapping[str, Any], named: str | None, column: int | None) -> str | None:
+def _row_id(one: TypeDef, given: Mapping[str, Any], named: str | None) -> str | None:
     if not one.key:
         return named or None
     try:
         derived = derive_id(one, given)
     except ValueRefused as refused:
-        raise BadRecord(Problem(refused.code, refused.message, refused.property), type_key=one.table_key) from None
+        raise BadRecord(Problem(refused.code, refused.message, refused.property)) from None
     if named not in (None, derived):
         reason = f"{one.table_key}: id {named!r} does not agree with the key, which gives {derived!r}"
-        raise BadRecord(Problem("id_mismatch", reason, "id", column), type_key=one.table_key, row_id=named)
+        raise BadRecord(Problem("id_mismatch", reason, "id"))
     return derived
 
 
