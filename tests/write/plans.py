@@ -13,8 +13,10 @@ from tests.log.records import COLUMNS, record, rows
 T, U = "node.t-1", "node.u-1"
 
 
-def move(expected: str | None, version: str, *, size_bytes: int = 900, fragments: int = 3) -> StagedMove:
-    staged = StagedTable(T, expected or "1", COLUMNS, False, (), (), (), (), 0, 0, 0, False)
+def move(
+    expected: str | None, version: str, *, size_bytes: int = 900, fragments: int = 3, rows_written: int = 0
+) -> StagedMove:
+    staged = StagedTable(T, expected or "1", COLUMNS, False, (), (), (), (), rows_written, 0, 0, False)
     return StagedMove(expected, staged, version, size_bytes, fragments)
 
 

@@ -71,7 +71,7 @@ def test_an_overwrite_clears_the_whole_overlay_of_its_table() -> None:
         overlay={T: entries("r5", {"a": 1}, ["c"]), U: entries("r5", {"x": 1})},
         pins={T: pin("7", 5), U: pin(None, 1)},
     )
-    made = _next(previous, plan(action({"z": 1}, inserted=1, moved=move("7", "8"), overwrite=True)))
+    made = _next(previous, plan(action({"z": 1}, inserted=1, moved=move("7", "8", rows_written=1), overwrite=True)))
     assert set(made.overlay) == {U}
     assert (made.pins[T].rows, made.pins[U].rows) == (1, 1)
 
