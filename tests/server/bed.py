@@ -128,7 +128,7 @@ class Door:
             headers.setdefault("Authorization", f"Bearer {self.token}")
         found = self.http.request(method, f"{self.url}{path}", headers=headers, **options)
         kind = found.headers.get("content-type", "")
-        return Answer(found.status_code, found.json() if "json" in kind else found.content, found.headers)
+        return Answer(found.status_code, found.json() if kind.startswith("application/json") else found.content, found.headers)
 
     def get(self, rest: str, **query: Any) -> Answer:
         return self.call("GET", f"/graphs/{self.name}/{rest}", params=query)

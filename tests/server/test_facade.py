@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import threading
@@ -223,6 +224,25 @@ def test_load(g: Facade, tmp_path: Path) -> None:
     assert refused.value.details["reject_count"] == 2
     assert [one["line"] for one in refused.value.details["rejects"]] == [1, 2]
     assert _names(g) == ["p0", "p1", "p2"]
+
+
+def test_export(g: Facade, tmp_path: Path) -> None:
+    g.mutate_many(ADD, [{"n": f"p{n}"} for n in range(3)])
+    g.mutate('query k() { insert Knows { from: "p0", to: "p1" } }')
+    report = g.export(str(tmp_path / "all.ndjson"))
+    assert (report.commit_id, dict(report.counts)) == (g.refresh(), {"node:Person": 3, "edge:Knows": 1})
+    lines = [json.loads(line) for line in (tmp_path / "all.ndjson").read_text().splitlines()]
+    assert [one["data"]["name"] for one in lines[:3]] == ["p0", "p1", "p2"]
+    assert (lines[3]["from"], lines[3]["to"]) == ("p0", "p1")
+    assert g.export(str(tmp_path / "edges.ndjson"), types=["Knows"]).rows == 1
+    stream = io.BytesIO()
+    g.export(stream, at=report.commit_id)
+    assert stream.getvalue() == (tmp_path / "all.ndjson").read_bytes()
+    with pytest.raises(NotFound):
+        g.export(str(tmp_path / "no.ndjson"), types=["City"])
+    with pytest.raises(InvalidInput):
+        g.export(str(tmp_path / "all.ndjson"))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["all.ndjson", "edges.ndjson"]
 
 
 # What only a server has, or cannot do

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import quote, urlsplit
 
+from omnigraph.client.files import chunks_of, line_files, write_export
 from omnigraph.client.parts import FeedCommit, FeedPage, RemoteBranches, RemoteSchema, Writing, commit_info, receipt_of
 from omnigraph.client.transport import Transport
 from omnigraph.errors import InvalidInput, NotFound, Unsupported
 from omnigraph.history.diff import Change
 from omnigraph.history.diff_pages import PAGE_LIMIT, DiffPage
+from omnigraph.load.export import ExportReport
 from omnigraph.load.report import LoadReport
 from omnigraph.log.branches import MAIN
 from omnigraph.views import CommitInfo
@@ -22,9 +24,6 @@ from omnigraph.write.plan import Receipt
 if TYPE_CHECKING:
     from omnigraph.engine.result import Result
     from omnigraph.history.feed import FeedLimits
-
-_LINES = (".jsonl", ".ndjson", ".json")
-_CHUNK_BYTES = 1 << 20
 
 
 def connect(url: str, token: str | None = None, *, graph: str | None = None, branch: str = MAIN) -> RemoteGraph:
@@ -281,6 +280,7 @@ class RemoteGraph:
         mode: Literal["append", "merge", "overwrite"] = "merge",
         on_error: Literal["fail", "skip"] = "fail",
         on_duplicate: Literal["last", "fail"] = "last",
+        engine: Literal["auto", "local", "spark"] = "auto",
         actor: str | None = None,
         message: str | None = None,
         client_key: str | None = None,
@@ -289,13 +289,39 @@ class RemoteGraph:
     ) -> LoadReport:
         """Send NDJSON files and load them as one commit. `progress` hears the steps as the server tells them."""
         writing = Writing(actor, message, client_key, if_commit)
-        query = {"mode": mode, "on_error": on_error, "on_duplicate": on_duplicate, **self._reader._where}
-        files = _line_files(paths)
+        query = {
+            "mode": mode,
+            "on_error": on_error,
+            "on_duplicate": on_duplicate,
+            "engine": engine,
+            **self._reader._where,
+        }
+        files = line_files(paths)
         found = self._wire.upload(
-            self._reader.path("load"), _chunks(files), {**query, **writing.body()}, client_key, progress
+            self._reader.path("load"), chunks_of(files), {**query, **writing.body()}, client_key, progress
         )
         found.pop("branch")
         return LoadReport(**{**found, "sample": tuple(found["sample"])})
+
+    def export(
+        self,
+        path: str | Path | BinaryIO,
+        format: Literal["ndjson"] = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+        branch: str | None = None,
+        at: str | None = None,
+        overwrite: bool = False,
+    ) -> ExportReport:
+        """Write this branch as it is now, another branch, or a commit, to a file or a stream, as NDJSON."""
+        if format != "ndjson":
+            raise _refused(f"export(format={format!r})", "Over HTTP an export is NDJSON")
+        if branch is not None and at is not None:
+            raise InvalidInput("branch and at contradict each other", advice="Leave out one of the two")
+        where = {"at": at} if at is not None else {"branch": branch or self.branch_name}
+        query = {**where, "type": list(types) if types is not None else None}
+        with self._wire.download(self._reader.path("export"), query) as (headers, chunks):
+            return write_export(path, chunks, headers["etag"].strip('"'), overwrite=overwrite)
 
     def refresh(self) -> str:
         """The newest commit's id."""
@@ -345,29 +371,6 @@ def _json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_json(one) for one in value]
     return value
-
-
-def _line_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
-    files = [Path(one) for one in ([paths] if isinstance(paths, (str, Path)) else paths)]
-    for one in files:
-        if one.suffix not in _LINES or not one.is_file():
-            raise InvalidInput(
-                f"{one} is not a file of NDJSON",
-                code="file_error",
-                advice="Over HTTP load takes .jsonl and .ndjson files",
-            )
-    return files
-
-
-def _chunks(files: Iterable[Path]) -> Iterator[bytes]:
-    for one in files:
-        last = b""
-        with one.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                last = chunk
-                yield chunk
-        if not last.endswith(b"\n"):
-            yield b"\n"
 
 
 def _refused(verb: str, advice: str) -> Unsupported:

@@ -81,13 +81,13 @@ class Transport:
         raise _unclear(self.base, client_key)
 
     @contextmanager
-    def download(self, path: str, query: Query) -> Iterator[Iterator[bytes]]:
-        """A streamed answer, chunk by chunk."""
+    def download(self, path: str, query: Query) -> Iterator[tuple[Mapping[str, str], Iterator[bytes]]]:
+        """A streamed answer: its headers, and its body chunk by chunk."""
         with _reading(self.base), self._http.stream("GET", path, params=_given(query), timeout=_NEVER) as found:
             if found.status_code >= 400:
                 found.read()
                 _checked(found)
-            yield found.iter_bytes()
+            yield found.headers, found.iter_bytes()
 
     def close(self) -> None:
         self._http.close()

@@ -7,15 +7,18 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from omnigraph.server.running import ClientLeft, Workers
 from omnigraph.spark.progress import Standing
+
+A = TypeVar("A")
 
 EVENTS_TYPE = "text/event-stream"
 NDJSON_TYPE = "application/x-ndjson"
@@ -55,11 +58,30 @@ def _write(descriptor: int, block: bytes) -> None:
         block = block[os.write(descriptor, block) :]
 
 
-async def lines_of(path: Path, workers: Workers) -> AsyncIterator[bytes]:
-    """A file, a chunk at a time."""
-    with path.open("rb") as file:
-        while block := await workers.start(lambda: file.read(_CHUNK_BYTES)):
-            yield block
+class Steps:
+    """One operation in many calls of threads, as a caller takes what it makes: all in one context.
+
+    A thread is held only while there is something to do, not while a slow caller reads.
+    """
+
+    def __init__(self, workers: Workers, operation: Callable[[], AbstractContextManager[None]]) -> None:
+        self._workers = workers
+        self._context = copy_context()
+        self._operation = operation()
+        self._begun = False
+
+    async def run(self, work: Callable[[], A]) -> A:
+        return await asyncio.shield(self._workers.start(lambda: self._context.run(self._step, work)))
+
+    async def close(self) -> None:
+        if self._begun:
+            await self._workers.start(lambda: self._context.run(self._operation.__exit__, None, None, None))
+
+    def _step(self, work: Callable[[], A]) -> A:
+        if not self._begun:
+            self._operation.__enter__()
+            self._begun = True
+        return work()
 
 
 def event(name: str, document: Any) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,14 +11,16 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from omnigraph.errors import OmnigraphError, Unsupported
+from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
+from omnigraph.load.export import record_stream
 from omnigraph.server import documents as d
 from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition
 from omnigraph.server.problems import defect, status_of
 from omnigraph.server.routes.history import Branch
-from omnigraph.server.streaming import EVENTS_TYPE, NDJSON_TYPE, Progress, event, scratch, spooled
+from omnigraph.server.streaming import EVENTS_TYPE, NDJSON_TYPE, Progress, Steps, event, scratch, spooled
 from omnigraph.spark.progress import shown_on
+from omnigraph.views import GraphView
 
 router = APIRouter(tags=["bulk"])
 
@@ -42,6 +45,9 @@ async def load(
     mode: Annotated[Mode, Query(description="What becomes of rows that are there.")] = "merge",
     on_error: Annotated[Literal["fail", "skip"], Query(description="Refuse all, or load the other records.")] = "fail",
     on_duplicate: Annotated[Literal["last", "fail"], Query(description="Two records of one id in the body.")] = "last",
+    engine: Annotated[
+        Literal["auto", "local", "spark"], Query(description="`auto` takes Spark for bodies from 1 MiB.")
+    ] = "auto",
     message: Annotated[str | None, Query(description="Why, for the history.")] = None,
     if_commit: Annotated[str | None, Query(description="As If-Match.")] = None,
     key: KeyHeader = None,
@@ -58,6 +64,7 @@ async def load(
         "mode": mode,
         "on_error": on_error,
         "on_duplicate": on_duplicate,
+        "engine": engine,
         "actor": call.actor,
         "message": message,
         "client_key": key,
@@ -93,21 +100,39 @@ async def export(
     at: Annotated[str | None, Query(description="This commit, of any branch, instead of a branch's newest.")] = None,
     types: Annotated[list[str] | None, Query(alias="type", description="Only these types.")] = None,
 ) -> Response:
-    """All rows of a branch or a commit as NDJSON, in the form that `load` takes."""
+    """All rows of a branch or a commit as NDJSON, nodes first, in the form that `load` takes."""
     call.named("export")
-    raise _not_built("export")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(call.service.workers.admitted())
+        steps = Steps(call.service.workers, lambda: call.graph.meter.operation("export"))
+        stack.push_async_callback(steps.close)
+        commit_id, rows = await steps.run(lambda: call.graph.look(branch, at, lambda view, _: _rows(view, types)))
+        first = await steps.run(lambda: next(rows, b""))  # a refusal must come before the answer has begun
+        kept = stack.pop_all()
+
+    async def body() -> AsyncIterator[bytes]:
+        async with kept:
+            block = first
+            while block:
+                yield block
+                block = await steps.run(lambda: next(rows, b""))
+
+    return StreamingResponse(body(), headers={"ETag": f'"{commit_id}"'}, media_type=NDJSON_TYPE)
+
+
+def _rows(view: GraphView, types: list[str] | None) -> tuple[str, Iterator[bytes]]:
+    """Pieces of whole lines; a piece without rows is left out."""
+    known = None if types is None else [name if ":" in name else view.table(name).key for name in types]
+    return view.commit_id, (piece for piece in record_stream(view.state, known) if piece)
 
 
 def _load(call: Call, branch: str | None, path: Path, options: dict[str, Any], progress: Progress) -> Reply:
     def loaded(one: Graph) -> Reply:
-        verb = getattr(one, "load", None)
-        if verb is None:
-            raise _not_built("load")
         given = dict(options)
         if given["on_error"] == "skip":
             given["rejects"] = str(path.parent / "rejects")
         with shown_on(progress):
-            report = verb(str(path), **given)
+            report = one.load(str(path), **given)
         document = {"branch": one.branch_name, **report.to_json(), "rejects_path": None}
         return Reply(document, commit_id=report.commit_id)
 
@@ -141,7 +166,3 @@ def _cut(value: Any, folder: str) -> Any:
     if isinstance(value, list):
         return [_cut(one, folder) for one in value]
     return {name: _cut(one, folder) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-def _not_built(verb: str) -> Unsupported:
-    return Unsupported(f"`{verb}` is not built yet in this version", advice="See /docs for what is there", verb=verb)

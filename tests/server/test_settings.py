@@ -1,0 +1,150 @@
+"""What a server can be told, and what it does by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.clock import SystemClock
+from omnigraph.config import Config
+from omnigraph.errors import InvalidInput
+from omnigraph.server.background import cleanup, fold, optimize, sweep
+from omnigraph.server.hosting import HostedGraph
+from omnigraph.server.metrics import Metrics
+from omnigraph.server.settings import GraphSettings, Limits, Upkeep, graphs_in, place_of, read_settings
+from tests.server.bed import ADD, PEOPLE, QUICK, Door
+
+TOML = """
+[server]
+port = 9000
+tokens = "tokens.json"
+
+[graphs.social]
+uri = "data/social"
+queries = "queries"
+
+[graphs.remote]
+uri = "s3://bucket/graph"
+read_only = true
+storage_options = { aws_region = "eu-west-1" }
+
+[limits]
+writes_per_actor = 4
+
+[upkeep]
+cleanup_every = "24h"
+keep = 10
+"""
+
+
+def test_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(TOML)
+    found = read_settings(file)
+    assert found.graphs == (
+        GraphSettings("social", str(tmp_path / "data/social"), False, tmp_path / "queries"),
+        GraphSettings("remote", "s3://bucket/graph", True, None, {"aws_region": "eu-west-1"}),
+    )
+    assert (found.host, found.port, found.tokens) == ("127.0.0.1", 9000, tmp_path / "tokens.json")
+    assert found.limits == Limits(writes_per_actor=4)
+    assert found.upkeep == Upkeep(cleanup_every_s=86400, keep=10)
+
+
+def test_the_same_in_yaml_and_json(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("graphs:\n  social: data/social\nlimits:\n  threads: 4\n")
+    (tmp_path / "a.json").write_text('{"graphs": {"social": "data/social"}, "limits": {"threads": 4}}')
+    assert read_settings(tmp_path / "a.yaml") == read_settings(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.toml", "graphs = 5"),
+        ("x.toml", "[graf]"),
+        ("x.toml", "["),
+        ("x.yaml", "a: b: c"),
+        ("x.yaml", "- a"),
+        ("x.json", "{"),
+        ("x.json", '{"graphs": {"../x": "y"}}'),
+        ("x.json", '{"graphs": {"x": {}}}'),
+        ("x.json", '{"graphs": {"x": {"uri": "y", "color": 1}}}'),
+        ("x.json", '{"limits": {"threads": 0}}'),
+        ("x.json", '{"limits": {"threads": "many"}}'),
+        ("x.json", '{"upkeep": {"cleanup_every": "soon"}}'),
+        ("missing.json", None),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, name: str, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput):
+        read_settings(tmp_path / name)
+
+
+def test_graphs_of_a_directory(tmp_path: Path) -> None:
+    for name in ("b", "a", ".hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "graph.json").write_text("{}")
+    (tmp_path / "other").mkdir()
+    assert [one.name for one in graphs_in(place_of(str(tmp_path)))] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [("s3://bucket/My Graph/", "My-Graph"), ("./x.og", "x.og"), ("/", "graph"), ("..", "graph")]
+)
+def test_the_name_of_one_graph(place: str, name: str) -> None:
+    assert place_of(place).name == name
+
+
+def test_a_read_only_server(serving: Callable[..., Door]) -> None:
+    door = serving("--read-only")
+    refused = door.mutate(ADD, {"n": "x"})
+    assert (refused.status, refused.code) == (400, "read_only")
+    assert door.query().status == 200
+
+
+def test_a_graph_that_is_not_there(tmp_path: Path, serving: Callable[..., Door]) -> None:
+    file = tmp_path / "server.json"
+    file.write_text(json.dumps({"graphs": {"gone": str(tmp_path / "gone"), "own": str(tmp_path / "own")}}))
+    og.init(tmp_path / "own", PEOPLE, config=QUICK)
+    door = serving("--config", file)
+    door.name = "gone"
+    assert door.query().status == 404
+    listed = door.call("GET", "/graphs").document["graphs"]
+    assert [(one["name"], "problem" in one) for one in listed] in (
+        [("gone", True), ("own", False)],
+        [("own", False)],
+    )
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> HostedGraph:
+    config = Config(fsync=False, fold="never", overlay_soft_entries=10)
+    og.init(tmp_path / "own", PEOPLE, config=config)
+    return HostedGraph(place_of(str(tmp_path / "own")), Metrics(), config, SystemClock())
+
+
+def test_folding_in_the_background(hosted: HostedGraph) -> None:
+    hosted.on(None, lambda g: g.mutate(ADD, {"n": "one"}))
+    assert fold(hosted) == []
+    hosted.on(None, lambda g: g.mutate_many(ADD, [{"n": f"p{n}"} for n in range(2)]))
+    for n in range(10):
+        hosted.on(None, lambda g, n=n: g.mutate(ADD, {"n": f"q{n}"}))  # type: ignore[misc]
+    done = fold(hosted)
+    assert len(done) == 1
+    assert hosted.on(None, lambda g: g.commits(1)[0].kind) == "fold"
+    assert fold(hosted) == []
+    hosted.close()
+
+
+def test_other_upkeep(hosted: HostedGraph) -> None:
+    hosted.on(None, lambda g: g.mutate(ADD, {"n": "one"}))
+    assert sweep(hosted) == []
+    assert optimize(hosted) == []
+    assert cleanup(hosted, Upkeep(keep=1)) is None
+    assert hosted.on(None, lambda g: g.table("Person").count()) == 1
+    hosted.close()
