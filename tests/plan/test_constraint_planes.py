@@ -6,6 +6,7 @@ Ids, tuples and ends come from tiny sets, so that most changes break something.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import date
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -161,6 +162,17 @@ def agree(change: GraphChange, strict: bool) -> None:
     expected = oracle(change, strict=strict)
     assert in_process(change, strict=strict) == expected
     assert Sql(change).found(rules_of(CATALOG, images_of(change), strict=strict)) == expected
+
+
+@pytest.mark.parametrize(("stored", "given"), [(0.1, 0.1), (0.0, -0.0), (-0.0, 0.0)])
+def test_a_number_is_the_same_before_and_after_it_was_stored(stored: float, given: float) -> None:
+    """The column is of single precision, a value on its way there is not."""
+    kept = row_of(PERSON, {"id": "a", "weight": stored, "born": date(2000, 2, 29)})
+    new = row_of(PERSON, {"id": "b", "weight": given, "born": date(2000, 2, 29)})
+    nothing: Graph = {one.id: {} for one in CATALOG.types}
+    change = GraphChange(nothing | {PERSON.id: {"a": kept}}, {**nothing, PERSON.id: {"b": new}}, frozenset())
+    assert in_process(change) == {("unique", "Person", "b", "a")}
+    assert Sql(change).found(rules_of(CATALOG, images_of(change))) == {("unique", "Person", "b", "a")}
 
 
 @SOME
