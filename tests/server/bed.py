@@ -127,8 +127,8 @@ class Door:
         if self.token:
             headers.setdefault("Authorization", f"Bearer {self.token}")
         found = self.http.request(method, f"{self.url}{path}", headers=headers, **options)
-        kind = found.headers.get("content-type", "")
-        return Answer(found.status_code, found.json() if kind.startswith("application/json") else found.content, found.headers)
+        is_json = found.headers.get("content-type", "").startswith("application/json")
+        return Answer(found.status_code, found.json() if is_json else found.content, found.headers)
 
     def get(self, rest: str, **query: Any) -> Answer:
         return self.call("GET", f"/graphs/{self.name}/{rest}", params=query)
