@@ -7,7 +7,8 @@ then work on integers, and a hop from a few nodes is a slice of an array.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,14 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Told:
+    """An answer under the interface of the cache."""
+
+    value: bool
+    nbytes: int = 1
+
+
+@dataclass(frozen=True)
 class Codes:
     """The coded tables of one snapshot."""
 
@@ -111,17 +120,78 @@ class Codes:
         one, view, key = self.image(edge)
 
         def make() -> Ends:
-            rows = self.images.columns(key, view, ["src", "dst"])
-            source, target = self.ids(one.source or ""), self.ids(one.target or "")
-            return Ends(_coded(rows["src"], source, one), _coded(rows["dst"], target, one))
+            if self._is_grown(edge):
+                old, new = self._base.ends(edge), self._added(edge)
+                return Ends(np.concatenate([old.source, new.source]), np.concatenate([old.target, new.target]))
+            return self._ends_of(one, self.images.columns(key, view, ["src", "dst"]))
 
         return self.derived(edge, "ends", make)
 
+    def _ends_of(self, one: TypeDef, rows: pa.Table) -> Ends:
+        source, target = self.ids(one.source or ""), self.ids(one.target or "")
+        return Ends(_coded(rows["src"], source, one), _coded(rows["dst"], target, one))
+
+    # ---- what small writes leave as it was ---------------------------------------------------------------------------
+
+    @cached_property
+    def _base(self) -> Codes:
+        """The same versions without their overlays."""
+        return Codes(replace(self.snapshot, record=replace(self.snapshot.record, overlay={})), self.images)
+
+    def _is_grown(self, edge: str) -> bool:
+        """Whether there is something on top of the versions, and only such that all their codes and edges stay."""
+        one, view, key = self.image(edge)
+        nodes = [self.image(type_id) for type_id in (one.source or "", one.target or "")]
+        if view.pinned is None or all(at.overlay is None for at in (key, *(at for _, _, at in nodes))):
+            return False
+        if view.overlay is not None and self.images.layer(key, view).order is not None:
+            return False
+        stable = all(
+            held.overlay is None or (held.pinned is not None and self.images.layer(at, held).stable)
+            for _, held, at in nodes
+        )
+        return stable and self._base._is_whole(edge)
+
+    def _is_whole(self, edge: str) -> bool:
+        """Whether all ends can be coded: an edge of a version may lead to a node that so far only an overlay holds."""
+
+        def make() -> Told:
+            try:
+                self.ends(edge)
+            except Corruption:
+                return Told(False)
+            return Told(True)
+
+        return self.derived(edge, "whole", make).value
+
+    def _added(self, edge: str) -> Ends:
+        """The edges that the overlay adds."""
+        one, view, key = self.image(edge)
+
+        def make() -> Ends:
+            if view.overlay is None:
+                return Ends(np.zeros(0, np.int32), np.zeros(0, np.int32))
+            layer = self.images.layer(key, view)
+            return self._ends_of(one, layer.rows.select(["src", "dst"]).take(layer.added))
+
+        return self.derived(edge, "added", make)
+
+    def _grown_adjacency(self, edge: str, direction: Direction, *, distinct: bool, backwards: bool) -> Adjacency:
+        graph = self._base.adjacency(edge, direction, distinct=distinct, backwards=backwards)
+        new = _oriented(self._added(edge), direction)
+        near, far = (new.right, new.left) if backwards else (new.left, new.right)
+        pairs = list(zip(near.tolist(), far.tolist(), strict=True))
+        if distinct:
+            pairs = [pair for pair in dict.fromkeys(pairs) if not graph.has(*pair)]
+        left, right = np.array([one for one, _ in pairs], np.int64), np.array([two for _, two in pairs], np.int64)
+        return graph.grown(left, right, self.sizes(edge, direction)[1 if backwards else 0])
+
     def has_ends(self, edge: str) -> bool:
-        """Whether the coded edges are in memory."""
+        """Whether the coded edges are in memory, or those of their versions, from which they are made quickly."""
         one, _, key = self.image(edge)
-        source, target = self.image(one.source or "")[2], self.image(one.target or "")[2]
-        return self.images.cache.peek((key, ("ends", (source, target)))) is not None
+        ends = self.image(one.source or "")[2], self.image(one.target or "")[2]
+        base = (key.base, ("ends", (ends[0].base, ends[1].base)))
+        return any(self.images.cache.peek(known) is not None for known in ((key, ("ends", ends)), base))
 
     def sizes(self, edge: str, direction: Direction) -> tuple[int, int]:
         """Number of nodes at the left and the right end of a hop."""
@@ -134,21 +204,19 @@ class Codes:
         return self.derived(edge, ("pairs", direction, distinct), lambda: self._pairs(edge, direction, distinct))
 
     def _pairs(self, edge: str, direction: Direction, distinct: bool) -> PairSet:
-        ends = self.ends(edge)
-        left, right = (ends.target, ends.source) if direction == "backward" else (ends.source, ends.target)
-        if direction == "either":
-            other = ends.source != ends.target
-            left, right = np.concatenate([left, right[other]]), np.concatenate([right, left[other]])
+        pairs = _oriented(self.ends(edge), direction)
         if not distinct:
-            return PairSet(left, right)
+            return pairs
         width = max(1, self.sizes(edge, direction)[1])
-        keys = each_once(left.astype(np.int64) * width + right)
+        keys = each_once(pairs.left.astype(np.int64) * width + pairs.right)
         return PairSet((keys // width).astype(np.int32), (keys % width).astype(np.int32))
 
     def adjacency(self, edge: str, direction: Direction, *, distinct: bool, backwards: bool = False) -> Adjacency:
         """Neighbours over the pairs of a hop, from its left end, or `backwards` from its right end."""
 
         def make() -> Adjacency:
+            if self._is_grown(edge):
+                return self._grown_adjacency(edge, direction, distinct=distinct, backwards=backwards)
             pairs = self.pairs(edge, direction, distinct=distinct)
             sizes = self.sizes(edge, direction)
             if backwards:
@@ -168,6 +236,15 @@ class Codes:
             return Adjacency.of(at, np.arange(len(at), dtype=np.int32), nodes)
 
         return self.derived(edge, ("incidence", column), make)
+
+
+def _oriented(ends: Ends, direction: Direction) -> PairSet:
+    """Edges as pairs of a hop; a loop read the other way is the same pair."""
+    left, right = (ends.target, ends.source) if direction == "backward" else (ends.source, ends.target)
+    if direction == "either":
+        other = ends.source != ends.target
+        left, right = np.concatenate([left, right[other]]), np.concatenate([right, left[other]])
+    return PairSet(left, right)
 
 
 def _coded(column: pa.ChunkedArray, ids: pa.Array, one: TypeDef) -> Ints:

@@ -42,6 +42,23 @@ class Adjacency:
         joined.sort()
         return cls(starts, (joined % width).astype(np.int32))
 
+    def grown(self, left: Codes, right: Codes, nodes: int) -> Adjacency:
+        """With further pairs, between so many nodes."""
+        order = np.argsort(left, kind="stable")
+        left, right = left[order], right[order]
+        starts = np.concatenate([self.starts, np.full(nodes - self.nodes, self.starts[-1])])
+        targets = np.insert(self.targets, starts[left + 1], right.astype(np.int32))
+        starts[1:] += np.cumsum(np.bincount(left, minlength=nodes))
+        return Adjacency(starts, targets)
+
+    def has(self, left: int, right: int) -> bool:
+        """Whether the pair is here; only where the neighbours of a node ascend."""
+        if left >= self.nodes:
+            return False
+        own = self.targets[self.starts[left] : self.starts[left + 1]]
+        at = int(np.searchsorted(own, right))
+        return at < len(own) and int(own[at]) == right
+
     @property
     def nodes(self) -> int:
         return len(self.starts) - 1
