@@ -13,6 +13,7 @@ from omnigraph.graph import Graph
 from omnigraph.lang.statements import InsertNode
 from omnigraph.load import export as export_module
 from omnigraph.load.export import ExportOptions, export
+from omnigraph.load.sorting import sorted_rows
 from omnigraph.storage.address import open_store
 from tests.spark.bed import INLINE, LATER, SCHEMA, STATEMENTS, comparable
 from tests.support.s3 import S3Place
@@ -68,7 +69,7 @@ def test_one_file(spark: SparkSession, graph: Graph, s3_place: S3Place) -> None:
 
 def test_half_a_file_never_appears(graph: Graph, s3_place: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.apply([InsertNode("Nothing", {"name": "x" * 1000 + str(number)}) for number in range(100)])
-    rows = export_module.sorted_rows
+    rows = sorted_rows
 
     def breaking(*args: object) -> Iterator[object]:
         yield next(rows(*args))  # type: ignore[arg-type]

@@ -6,14 +6,17 @@ Rows come as Arrow with the columns of a type under the names that users know, i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from json.encoder import encode_basestring
 from typing import Any, BinaryIO, Literal, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.schema.model import SYSTEM_COLUMNS, Property, Scalar, TypeDef
+from omnigraph.lang.schema.model import SYSTEM_COLUMNS, Property, PropType, Scalar, TypeDef
 from omnigraph.lang.schema.values import to_output
 
 ExportFormat = Literal["ndjson", "parquet", "csv"]
@@ -21,6 +24,8 @@ FORMATS: tuple[ExportFormat, ...] = ("ndjson", "parquet", "csv")
 SUFFIXES: Mapping[ExportFormat, str] = {"ndjson": ".ndjson", "parquet": ".parquet", "csv": ".csv"}
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
+_TEXT = PropType(Scalar.STRING)
+_ONE_BY_ONE = {Scalar.F32, Scalar.DATETIME, Scalar.BLOB}
 #: Scalars that JSON has as they are stored.
 _PLAIN = {Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64}
 _END_NAMES = {"id": "id", "src": "from", "dst": "to"}
@@ -59,23 +64,49 @@ def row_writer(one: TypeDef, export_format: ExportFormat, stream: BinaryIO) -> I
 def record_lines(one: TypeDef, batch: pa.RecordBatch) -> bytes:
     """The rows as records, one per line. Nulls are written: a record then says all of its row, whatever it meets."""
     names = batch.schema.names
-    columns = [_values(one, name, column) for name, column in zip(names, batch.columns, strict=True)]
-    if one.kind == "node":
-        records: Iterable[dict[str, Any]] = (
-            {"type": one.name, "data": dict(zip(names, row, strict=True))} for row in zip(*columns, strict=True)
-        )
-    else:
-        data_names = [names[0], *names[3:]]
-        records = (
-            {
-                "edge": one.name,
-                "from": row[1],
-                "to": row[2],
-                "data": dict(zip(data_names, (row[0], *row[3:]), strict=True)),
-            }
-            for row in zip(*columns, strict=True)
-        )
-    return "".join(f"{_dumps(record)}\n" for record in records).encode()
+    texts = [json_texts(one.by_name.get(name), column) for name, column in zip(names, batch.columns, strict=True)]
+    if one.kind == "edge":  # `from` and `to` stand before the data, which begins with the id
+        names, texts = [names[0], *names[3:]], [*texts[1:3], texts[0], *texts[3:]]
+    line = _line_of(one, names)
+    return "".join([line % row for row in zip(*texts, strict=True)]).encode()
+
+
+def _line_of(one: TypeDef, data_names: Sequence[str]) -> str:
+    """The line of a record, with a `%s` for each JSON value in it."""
+    data = ", ".join(f"{_fixed(name)}: %s" for name in data_names)
+    if one.kind == "edge":
+        return f'{{"edge": {_fixed(one.name)}, "from": %s, "to": %s, "data": {{{data}}}}}\n'
+    return f'{{"type": {_fixed(one.name)}, "data": {{{data}}}}}\n'
+
+
+def _fixed(text: str) -> str:
+    return _dumps(text).replace("%", "%%")
+
+
+def json_texts(prop: Property | None, column: pa.Array) -> list[str]:
+    """The JSON text of every value of a column; `prop` None is a system column, which is text.
+
+    By columns where Arrow writes what JSON wants: exports spend their time here.
+    """
+    kind = prop.type if prop is not None else _TEXT
+    if prop is not None and (kind.is_list or kind.vector_size is not None or kind.scalar in _ONE_BY_ONE):
+        return [_dumps(to_output(prop, value)) for value in column.to_pylist()]
+    if kind.scalar is Scalar.STRING:
+        return ["null" if value is None else encode_basestring(value) for value in column.to_pylist()]
+    if kind.scalar is Scalar.F64:
+        return [_float_text(value) for value in column.to_pylist()]
+    texts = column.cast(pa.utf8())
+    if kind.scalar is Scalar.DATE:
+        texts = pc.binary_join_element_wise('"', texts, '"', "")
+    return list(pc.fill_null(texts, "null").to_pylist())
+
+
+def _float_text(value: float | None) -> str:
+    if value is None:
+        return "null"
+    if math.isfinite(value):
+        return repr(value)
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
 @contextmanager
