@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from omnigraph.lang.records.model import Problem, Reject
-from omnigraph.lang.schema.model import Catalog
 from omnigraph.lang.schema.rules import Violation, row_violations
 from omnigraph.load.options import LoadOptions
 from omnigraph.load.records import Record
-from omnigraph.plan.constraints import Rule, violation_of
-from omnigraph.plan.relations import columns_of
 from omnigraph.storage.backend import Backend
 from omnigraph.write.change_set import ChangeSet
 from omnigraph.write.checks import CheckedChange
@@ -46,7 +43,7 @@ class Judge:
         left, duplicates = self._without_repeated(good)
         left, changes = self._without_taken(left)
         while True:
-            blamed, unowned = self._broken(changes, left)
+            blamed, unowned = self._broken(changes)
             if not blamed:
                 return Verdict(changes, tuple(self._rejects), duplicates, tuple(unowned))
             for one in left:
@@ -99,7 +96,7 @@ class Judge:
             state.put(one.over(existing), minted=one.minted)
         return changes
 
-    def _broken(self, changes: ChangeSet, left: Sequence[Record]) -> tuple[_Blamed, list[Violation]]:
+    def _broken(self, changes: ChangeSet) -> tuple[_Blamed, list[Violation]]:
         """What is wrong, by the record to blame, and what no record is to blame for."""
         catalog = self.txn.catalog
         values = [
@@ -108,24 +105,17 @@ class Judge:
             if action.rows is not None
         ]
         checked = CheckedChange(self.backend, catalog, changes.state, changes.changes)
-        of_rows = [(one, None) for part in checked.look_up(values) for one in part]
-        of_rules = [(one, rule) for rule, rows in checked.broken() for one in _violations(catalog, rule, rows)]
-        accusation = _Accusation(catalog, left)
+        tables = {one.table_key: one.id for one in catalog.types}
+        of_values = [(one, [(tables[one.type], one.id)]) for part in checked.look_up(values) for one in part]
         blamed: _Blamed = {}
         unowned: list[Violation] = []
-        for violation, rule in [*of_rows, *of_rules]:
-            records = accusation.records(violation, rule)
-            for one in records:
+        for violation, rows in [*of_values, *checked.blame()]:
+            for row in rows:
                 problem = Problem(violation.rule, violation.message, violation.property)
-                blamed.setdefault(one.key, []).append(problem)
-            if not records:
+                blamed.setdefault(row, []).append(problem)
+            if not rows:
                 unowned.append(violation)
         return blamed, unowned
-
-
-def _violations(catalog: Catalog, rule: Rule, rows: Iterable[tuple[object, ...]]) -> Iterable[Violation]:
-    columns = columns_of(rule.query)
-    return (violation_of(catalog, rule, dict(zip(columns, row, strict=True))) for row in rows)
 
 
 def _fetch(backend: Backend, changes: ChangeSet, left: Sequence[Record]) -> None:
@@ -137,34 +127,3 @@ def _fetch(backend: Backend, changes: ChangeSet, left: Sequence[Record]) -> None
             wanted.setdefault(one.type.id, []).append(one.id)
     catalog = changes.catalog
     backend.in_parallel(lambda item: changes.state(catalog.by_id[item[0]]).fetch(item[1]), wanted.items())
-
-
-class _Accusation:
-    """Whom a violation blames: as `plan.constraints.accused`, on records instead of rows."""
-
-    def __init__(self, catalog: Catalog, left: Sequence[Record]) -> None:
-        self._catalog = catalog
-        self._by_name: Mapping[str, str] = {one.table_key: one.id for one in catalog.types}
-        self._by_key = {one.key: one for one in left}
-        self._by_source: dict[tuple[str, str], list[Record]] | None = None
-        self._left = left
-
-    def records(self, violation: Violation, rule: Rule | None) -> list[Record]:
-        table = self._by_name[violation.type]
-        if rule is None or rule.code != "cardinality":
-            found = self._by_key.get((table, violation.id))
-            return [found] if found is not None else []
-        limits = self._catalog.by_id[table].cardinality
-        if limits.high is not None and violation.value > limits.high:
-            return self._sources().get((table, violation.id), [])
-        assert rule.node_id is not None
-        node = self._by_key.get((rule.node_id, violation.id))
-        return [node] if node is not None else []
-
-    def _sources(self) -> dict[tuple[str, str], list[Record]]:
-        if self._by_source is None:
-            self._by_source = {}
-            for one in self._left:
-                if one.type.kind == "edge":
-                    self._by_source.setdefault((one.type.id, one.row["src"]), []).append(one)
-        return self._by_source
