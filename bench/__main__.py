@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import branches, imports, load, mutations, queries, upkeep, writes
+from bench import branches, imports, load, mutations, queries, server, upkeep, writes
 from bench.report import Report, save
 
 PARTS = {
@@ -18,6 +18,7 @@ PARTS = {
     "branches": branches.run,
     "upkeep": upkeep.run,
     "load": load.run,
+    "server": server.run,
     "imports": imports.run,
 }
 RESULTS = Path(__file__).with_name("results")

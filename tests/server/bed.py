@@ -64,6 +64,11 @@ class Server:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
+    def memory_mib(self) -> float:
+        """What the process holds in memory now."""
+        found = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) / 1024 for line in found.splitlines() if line.startswith("VmRSS:"))
+
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
         return self._end(signal.SIGTERM)
