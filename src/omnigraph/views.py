@@ -229,15 +229,18 @@ class GraphView:
         limits: QueryLimits | None = None,
         profile: bool = False,
     ) -> Explanation:
-        """How a query would be run: its plan, SQL and access paths; with `profile` it is run and measured."""
+        """Run a query and tell how: plan, SQL, access path and rows of every step, requests; `profile` adds seconds."""
+        from omnigraph.engine.embed import embedder
         from omnigraph.engine.prepare import checked_query
         from omnigraph.engine.query import explain_query
 
         backend = self._site.backend
         checked = checked_query(source, name, self._snapshot.catalog)
         bound = bind_params(checked, params or {})
+        provider = embedder(backend.config.embedding) if backend.config.embedding else None
+        now = backend.clock.now()
         return explain_query(
-            self._snapshot, checked, bound, now=backend.clock.now(), limits=limits, backend=backend, profile=profile
+            self._snapshot, checked, bound, now=now, limits=limits, backend=backend, embedder=provider, profile=profile
         )
 
     def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import omnigraph
+from omnigraph.config import Config
 from omnigraph.engine import counting, grouping
 from omnigraph.engine.counting import Factor, summed
 from omnigraph.engine.explain import Explanation
@@ -111,6 +113,14 @@ def test_factors_multiply(one: Factor, two: Factor, both: dict[int, int]) -> Non
     for first, second in ((one, two), (two, one)):
         weights = first.times(second).spread(4)
         assert {at: int(weight) for at, weight in enumerate(weights) if weight} == both
+
+
+def test_a_text_is_embedded_for_explain_too(tmp_path: Path) -> None:
+    schema = 'node A { text: String  v: Vector(4)? @embed("text", model="hash") }'
+    graph = omnigraph.init(tmp_path / "g", schema, config=Config(fsync=False, embedding="hash"))
+    source = 'query q() { match { $a: A } return { $a.id } order { nearest($a.v, "x") } limit 1 }'
+    assert graph.query(source).rows == []
+    assert graph.view().explain(source, profile=True).rows == 0
 
 
 def test_no_time_and_no_memory_are_refused_when_counting(loops: Bed) -> None:
