@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,69 @@ def _kept(folder: Path) -> frozenset[tuple[str, int, str]]:
     found = [(Path(one["file"]).name, one["line"], one["code"]) for one in lines]
     assert len({one[:2] for one in found}) == len(found), "a record is rejected twice"
     return frozenset(found)
+
+
+BASE: tuple[Line, ...] = (
+    *(node("Person", name=f"p{number}", age=number, email=f"p{number}@x") for number in range(6)),
+    node("City", name="rome", size=1, code="r"),
+    node("City", name="oslo", size=2, code="o"),
+    node("Note", id="n1", text="one"),
+    node("Note", id="n2", text="two"),
+    edge("Knows", "p0", "p1", "k1", since="2020-01-01"),
+    edge("Lives", "p0", "rome", "l1"),
+    edge("Owns", "rome", "n1", "o1"),
+    edge("Owns", "oslo", "n2", "o2"),
+    edge("Likes", "p1", "rome", "i1", why="food"),
+)
+
+
+def pair(place: Path, config: Config, base: tuple[Line, ...] = BASE) -> tuple[Graph, Graph]:
+    """Two graphs with the same rows: partly in tables, partly in the overlay."""
+    graphs = []
+    for name in ("local", "spark"):
+        graph = new_graph(place / name, config)
+        if base:
+            half = write_lines(place / "base.ndjson", base)
+            load(graph, half, engine="local")
+            graph.fold()
+            graph.mutate('query q() { update Person set { age: 33 } where name = "p2" }')
+            graph.mutate('query q() { delete Person where name = "p5" }')
+        graphs.append(graph)
+    return graphs[0], graphs[1]
+
+
+def both(place: Path, config: Config, paths: Any, **options: Any) -> tuple[Answer, Graph]:
+    local, spark = pair(place, config)
+    expected = answer_of(local, paths, place / "rejects-local", engine="local", **options)
+    found = answer_of(spark, paths, place / "rejects-spark", engine="spark", **options)
+    assert found == expected
+    assert contents(spark) == contents(local)
+    assert spark.verify().ok
+    return found, spark
+
+
+def random_input(seed: int) -> Iterator[Line | str]:
+    """Good and bad records at random; some ids come twice, some refer to what is not there or is rejected."""
+    choose = random.Random(seed)
+    people = [f"p{number}" for number in range(12)]
+    for number in range(40):
+        name = choose.choice(people)
+        kind = choose.randrange(9)
+        if kind < 3:
+            data: dict[str, Any] = {"name": name}
+            if choose.random() < 0.7:
+                data["age"] = choose.choice([1, 20, 151, None])
+            if choose.random() < 0.5:
+                data["email"] = choose.choice([f"{name}@x", "p1@x", "shared@x", None])
+            yield node("Person", **data)
+        elif kind == 3:
+            yield node("City", name=choose.choice(["rome", "bern"]), size=choose.choice([1, 5]), code="r")
+        elif kind < 6:
+            yield edge("Knows", name, choose.choice(people), f"k{choose.randrange(20)}", weight=number / 2)
+        elif kind == 6:
+            yield edge("Lives", name, choose.choice(["rome", "oslo", "bern"]), f"l{choose.randrange(9)}")
+        elif kind == 7:
+            why = choose.choice(["food", "art", "sun"])
+            yield edge("Likes", name, choose.choice(["rome", "oslo"]), f"i{choose.randrange(9)}", why=why)
+        else:
+            yield choose.choice(['{"type": "Person", "data": {"nam": 1}}', "{", '{"edge": "Knows", "from": "p0"}'])

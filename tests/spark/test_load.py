@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -17,19 +14,18 @@ from pyspark.sql import SparkSession
 
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput, LoadRejected
-from omnigraph.graph import Graph
 from omnigraph.write.intent_objects import RECOVERY
 from tests.spark.loading import (
+    BASE,
     ONE_TASK,
     SHUFFLED,
-    Answer,
-    Line,
-    answer_of,
+    both,
     contents,
     edge,
     load,
     new_graph,
     node,
+    random_input,
     write_lines,
 )
 
@@ -40,71 +36,6 @@ CHECKS = pytest.mark.parametrize(
     [pytest.param(ONE_TASK, id="one task"), pytest.param(SHUFFLED, id="shuffled", marks=pytest.mark.slow)],
 )
 
-BASE: tuple[Line, ...] = (
-    *(node("Person", name=f"p{number}", age=number, email=f"p{number}@x") for number in range(6)),
-    node("City", name="rome", size=1, code="r"),
-    node("City", name="oslo", size=2, code="o"),
-    node("Note", id="n1", text="one"),
-    node("Note", id="n2", text="two"),
-    edge("Knows", "p0", "p1", "k1", since="2020-01-01"),
-    edge("Lives", "p0", "rome", "l1"),
-    edge("Owns", "rome", "n1", "o1"),
-    edge("Owns", "oslo", "n2", "o2"),
-    edge("Likes", "p1", "rome", "i1", why="food"),
-)
-
-
-def _pair(place: Path, config: Config, base: tuple[Line, ...] = BASE) -> tuple[Graph, Graph]:
-    """Two graphs with the same rows: partly in tables, partly in the overlay."""
-    graphs = []
-    for name in ("local", "spark"):
-        graph = new_graph(place / name, config)
-        if base:
-            half = write_lines(place / "base.ndjson", base)
-            load(graph, half, engine="local")
-            graph.fold()
-            graph.mutate('query q() { update Person set { age: 33 } where name = "p2" }')
-            graph.mutate('query q() { delete Person where name = "p5" }')
-        graphs.append(graph)
-    return graphs[0], graphs[1]
-
-
-def _both(place: Path, config: Config, paths: Any, **options: Any) -> tuple[Answer, Graph]:
-    local, spark = _pair(place, config)
-    expected = answer_of(local, paths, place / "rejects-local", engine="local", **options)
-    found = answer_of(spark, paths, place / "rejects-spark", engine="spark", **options)
-    assert found == expected
-    assert contents(spark) == contents(local)
-    assert spark.verify().ok
-    return found, spark
-
-
-def _input(seed: int) -> Iterator[Line | str]:
-    """Good and bad records at random; some ids come twice, some refer to what is not there or is rejected."""
-    choose = random.Random(seed)
-    people = [f"p{number}" for number in range(12)]
-    for number in range(40):
-        name = choose.choice(people)
-        kind = choose.randrange(9)
-        if kind < 3:
-            data: dict[str, Any] = {"name": name}
-            if choose.random() < 0.7:
-                data["age"] = choose.choice([1, 20, 151, None])
-            if choose.random() < 0.5:
-                data["email"] = choose.choice([f"{name}@x", "p1@x", "shared@x", None])
-            yield node("Person", **data)
-        elif kind == 3:
-            yield node("City", name=choose.choice(["rome", "bern"]), size=choose.choice([1, 5]), code="r")
-        elif kind < 6:
-            yield edge("Knows", name, choose.choice(people), f"k{choose.randrange(20)}", weight=number / 2)
-        elif kind == 6:
-            yield edge("Lives", name, choose.choice(["rome", "oslo", "bern"]), f"l{choose.randrange(9)}")
-        elif kind == 7:
-            why = choose.choice(["food", "art", "sun"])
-            yield edge("Likes", name, choose.choice(["rome", "oslo"]), f"i{choose.randrange(9)}", why=why)
-        else:
-            yield choose.choice(['{"type": "Person", "data": {"nam": 1}}', "{", '{"edge": "Knows", "from": "p0"}'])
-
 
 @pytest.mark.parametrize(
     ("mode", "config"),
@@ -114,8 +45,8 @@ def _input(seed: int) -> Iterator[Line | str]:
 def test_random_input_equals_the_local_engine(  # S8, S9, S95-S100, S138
     tmp_path: Path, config: Config, mode: str, sweep_seed: int
 ) -> None:
-    path = write_lines(tmp_path / "in.ndjson", _input(sweep_seed))
-    answer, _ = _both(tmp_path / "skip", config, path, mode=mode, on_error="skip")
+    path = write_lines(tmp_path / "in.ndjson", random_input(sweep_seed))
+    answer, _ = both(tmp_path / "skip", config, path, mode=mode, on_error="skip")
     assert answer.rejects or answer.refused
 
 
@@ -126,10 +57,10 @@ def test_random_input_equals_the_local_engine(  # S8, S9, S95-S100, S138
 def test_much_random_input_equals_the_local_engine(
     tmp_path: Path, config: Config, mode: str, step: int, sweep_seed: int
 ) -> None:
-    path = write_lines(tmp_path / "in.ndjson", _input(sweep_seed + 1000 * step))
+    path = write_lines(tmp_path / "in.ndjson", random_input(sweep_seed + 1000 * step))
     on_duplicate = "fail" if step % 3 == 0 else "last"
     on_error = "fail" if step % 4 == 0 else "skip"
-    _both(tmp_path / "both", config, path, mode=mode, on_error=on_error, on_duplicate=on_duplicate)
+    both(tmp_path / "both", config, path, mode=mode, on_error=on_error, on_duplicate=on_duplicate)
 
 
 @CHECKS
@@ -155,7 +86,7 @@ def test_what_a_record_does_not_mention_stays(tmp_path: Path) -> None:  # S138
         node("Person", name="p9", age=9),
     ]
     path = write_lines(tmp_path / "in.ndjson", lines)
-    answer, graph = _both(tmp_path / "both", ONE_TASK, path, mode="merge")
+    answer, graph = both(tmp_path / "both", ONE_TASK, path, mode="merge")
     assert answer.counts["node:Person"] == {"inserted": 2, "updated": 2, "deleted": 0}
     people = {row["name"]: row for row in contents(graph)["Person"]}
     assert people["p0"] == {"id": "p0", "name": "p0", "age": 50, "email": "p0@x", "city": "Rome"}
@@ -168,7 +99,7 @@ def test_the_last_record_of_an_id_counts_over_all_splits(tmp_path: Path, config:
     lines = [node("Person", name=f"x{number % 7}", age=number) for number in range(60)]
     lines += [edge("Knows", "x1", f"x{number % 3}", f"e{number % 4}", weight=float(number)) for number in range(30)]
     path = write_lines(tmp_path / "in.ndjson", lines)
-    answer, graph = _both(tmp_path / "both", config, path, mode="merge")
+    answer, graph = both(tmp_path / "both", config, path, mode="merge")
     assert answer.duplicates == 60 - 7 + 30 - 4
     assert {row["name"]: row["age"] for row in contents(graph)["Person"] if row["name"].startswith("x")} == {
         f"x{number % 7}": number for number in range(53, 60)
@@ -185,7 +116,7 @@ def test_a_rejected_node_takes_its_edges_along(tmp_path: Path, config: Config) -
         edge("Lives", "b", "nowhere", "lb"),
     ]
     path = write_lines(tmp_path / "in.ndjson", lines)
-    answer, graph = _both(tmp_path / "both", config, path, mode="append", on_error="skip")
+    answer, graph = both(tmp_path / "both", config, path, mode="append", on_error="skip")
     assert answer.rejects == {("in.ndjson", 1, "unique"), ("in.ndjson", 3, "endpoint"), ("in.ndjson", 5, "endpoint")}
     assert "kb" in {row["id"] for row in contents(graph)["Knows"]}
 
@@ -206,7 +137,7 @@ def test_a_bad_reference_loads_nothing_and_the_next_load_works(tmp_path: Path, m
 @CHECKS
 def test_overwrite_is_checked_against_the_new_image(tmp_path: Path, config: Config) -> None:  # S9, S164
     path = write_lines(tmp_path / "in.ndjson", [node("Person", name="p0"), node("Person", name="p7")])
-    answer, graph = _both(tmp_path / "first", config, {"Person": str(_typed(tmp_path, path))}, mode="overwrite")
+    answer, graph = both(tmp_path / "first", config, {"Person": str(_typed(tmp_path, path))}, mode="overwrite")
     assert answer.refused
     assert answer.by_code == {"orphan_edge": 2}  # edges of the graph still need p1
     for name in ("Knows", "Lives", "Likes"):

@@ -120,7 +120,7 @@ class _Images:
             name = _quoted(_name("suspect", table))
             self.connection.execute(f"CREATE TEMP VIEW {name} AS SELECT id FROM suspects WHERE place = {place}")  # noqa: S608
             self._made[_name("suspect", table)] = ("id",)
-            if self.connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone():  # noqa: S608
+            if self.connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall():  # noqa: S608
                 found.add(table)
         return frozenset(found)
 

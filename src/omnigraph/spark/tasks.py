@@ -8,6 +8,7 @@ it is not tried four times and arrives as what it is.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ Batches = Iterable[pa.RecordBatch]
 RESULT = "result string"
 _ERROR = "__error__"
 _REASON_CHARS = 500
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)(?:: |$)")
 
 
 def run_tasks(session: SparkSession, count: int, work: Work, at_once: int | None = None) -> list[dict[str, Any]]:
@@ -98,5 +100,5 @@ def _error_of(raw: dict[str, Any]) -> OmnigraphError:
 def _reason(error: Exception) -> str:
     """The worker's last line, which names the exception, rather than the JVM's first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    python = [line for line in lines if "Error" in line.partition(":")[0] and not line.startswith(("File", "at "))]
+    python = [line for line in lines if _RAISED.match(line)]
     return (python[-1] if python else lines[0] if lines else type(error).__name__)[:_REASON_CHARS]

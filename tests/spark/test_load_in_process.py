@@ -1,0 +1,76 @@
+"""The load engine of Spark with its tasks run in this process: many random inputs, compared with the local engine.
+
+What Spark adds (scheduling, retries, shuffles) is tested with a real session beside this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.spark import checking, load
+from tests.spark.loading import BASE, ONE_TASK, both, edge, node, random_input, write_lines
+
+
+@pytest.fixture(autouse=True)
+def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_here(
+        session: object, count: int, work: Callable[[int], Iterable[dict[str, Any]]], at_once: int | None = None
+    ) -> list[dict[str, Any]]:
+        return [json.loads(json.dumps(one)) for number in range(count) for one in work(number)]
+
+    monkeypatch.setattr(load, "run_tasks", run_here)
+    monkeypatch.setattr(checking, "run_tasks", run_here)
+    monkeypatch.setattr(load, "get_session", lambda *_: None)
+
+
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize("step", [*range(4), *(pytest.param(step, marks=pytest.mark.slow) for step in range(4, 60))])
+def test_random_input_equals_the_local_engine(tmp_path: Path, mode: str, step: int, sweep_seed: int) -> None:  # S138
+    path = write_lines(tmp_path / "in.ndjson", random_input(sweep_seed + 1000 * step))
+    on_duplicate = "fail" if step % 3 == 0 else "last"
+    on_error = "fail" if step % 4 == 0 else "skip"
+    split_bytes = (300, 1_000, 1 << 20)[step % 3]
+    options = {"on_error": on_error, "on_duplicate": on_duplicate, "split_bytes": split_bytes}
+    both(tmp_path / "both", ONE_TASK, path, mode=mode, **options)
+
+
+def test_portions_of_a_split_are_one_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that cannot be cut is worked through in bounded memory; lines are found again whatever the portion."""
+    from omnigraph.lang.records.model import Limits
+    from omnigraph.spark import staging
+
+    monkeypatch.setattr(staging, "PORTION_BYTES", 200)
+    lines = [node("Person", name=f"x{number % 7}", age=number * 3) for number in range(60)]
+    lines += [edge("Knows", f"x{number % 9}", "x1", f"e{number % 13}") for number in range(40)]
+    path = write_lines(tmp_path / "in.ndjson", lines)
+    answer, _ = both(
+        tmp_path / "both",
+        ONE_TASK,
+        path,
+        mode="merge",
+        on_error="skip",
+        split_bytes=1 << 20,
+        limits=Limits(batch_bytes=300),
+    )
+    assert answer.duplicates > 0
+    assert {code for _, _, code in answer.rejects} == {"endpoint", "range"}
+
+
+def test_a_type_that_is_named_and_empty(tmp_path: Path) -> None:  # S164
+    nothing = tmp_path / "nothing.ndjson"
+    nothing.write_text("")
+    answer, _ = both(tmp_path / "both", ONE_TASK, {"Likes": str(nothing)}, mode="overwrite")
+    assert answer.counts == {"edge:Likes": {"inserted": 0, "updated": 0, "deleted": 1}}
+
+
+def test_the_same_input_again(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "in.ndjson", BASE)
+    answer, _ = both(tmp_path / "append", ONE_TASK, path, mode="append")
+    assert answer.refused
+    again, _ = both(tmp_path / "merge", ONE_TASK, path, mode="merge")
+    assert again.counts["node:Person"] == {"inserted": 1, "updated": 5, "deleted": 0}
