@@ -47,6 +47,9 @@ CALLS = {
     "schema apply": ["{g}", "--schema", "{t}/more.pg"],
     "lint": ["{t}/bad.pg"],
     "fmt": ["{t}/bad.pg", "--check"],
+    "token create": ["--tokens", "{t}/new.json", "--name", "ada", "--role", "write", "--expires-in", "90d"],
+    "token list": ["--tokens", "{t}/tokens.json"],
+    "token revoke": ["--tokens", "{t}/tokens.json", "--name", "ada"],
 }
 
 
@@ -72,6 +75,7 @@ def test_the_example_has_the_shape_of_the_output(cli: Cli, place: Path, tmp_path
     (tmp_path / "more.pg").write_text(SCHEMA.replace("age: I32?", "age: I32?\n    born: Date?"))
     (tmp_path / "bad.pg").write_text("node Person { name: Strin }\n" if verb == "lint" else "node Person{}")
     (tmp_path / "people.jsonl").write_text('{"type": "Person", "data": {"name": "Eve"}}\n')
+    cli("token", "create", "--tokens", tmp_path / "tokens.json", "--name", "ada")
     newest = g.commits(limit=1)[0].commit_id
     g.tags.create("v0", newest, actor="ada", message="before the move")
     words = [word.format(g=place, t=tmp_path, c=newest) for word in CALLS[verb]]
