@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
@@ -64,6 +65,7 @@ class Layer:
     """
 
     rows: pa.Table
+    base_rows: int
     order: pa.Array | None
     added: pa.Array
     stable: bool
@@ -80,7 +82,7 @@ class Layer:
         found = view.pinned.find(list(view.overlay.hidden_ids), ["id"])["id"]
         places = pa.array(np.arange(rows.num_rows))
         if not len(found):
-            return cls(rows, None, places, True)
+            return cls(rows, view.pinned.rows, None, places, True)
         ids = base_ids()
         at = np.flatnonzero(pc.is_in(ids, value_set=found.combine_chunks()))
         newer = pc.index_in(ids.take(pa.array(at)), value_set=rows["id"].combine_chunks())
@@ -89,7 +91,15 @@ class Layer:
         order[at] = np.where(newer >= 0, len(ids) + newer, -1)
         added = np.setdiff1d(np.arange(rows.num_rows), newer)
         order = np.concatenate([order[order >= 0], len(ids) + added])
-        return cls(rows, pa.array(order), pa.array(added), bool((newer >= 0).all()))
+        return cls(rows, len(ids), pa.array(order), pa.array(added), bool((newer >= 0).all()))
+
+    @property
+    def changed(self) -> npt.NDArray[np.int64]:
+        """The places whose rows are the overlay's; only if the version's rows keep theirs."""
+        assert self.stable
+        if self.order is None:
+            return np.arange(self.base_rows, self.base_rows + self.rows.num_rows)
+        return np.flatnonzero(np.asarray(self.order) >= self.base_rows)
 
     def on(self, base: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """A column of the version with the overlay on top."""

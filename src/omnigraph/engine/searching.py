@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -51,8 +51,16 @@ class Searcher:
                 return pa.array(hits(rows[column], asked, self.deadline.check))
 
     def _index(self, key: ImageKey, view: TableView, column: str) -> TextIndex:
-        texts = self.images.columns(key, view, [column])[column]
-        return self.images.derived(key, ("text", column), lambda: TextIndex(texts, self.deadline.check))
+        def make() -> TextIndex:
+            texts = self.images.columns(key, view, [column])[column]
+            if view.overlay is not None and view.pinned is not None:
+                layer = self.images.layer(key, view)
+                if layer.stable:
+                    base = self._index(key.base, replace(view, overlay=None), column)
+                    return base.changed(texts, layer.changed, self.deadline.check)
+            return TextIndex.of(texts, self.deadline.check)
+
+        return self.images.derived(key, ("text", column), make)
 
     def _vector(self, one: c.Nearest) -> Sequence[float]:
         meant = self.given(one.query)

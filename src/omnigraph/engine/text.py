@@ -22,10 +22,14 @@ import pyarrow as pa
 _TERM = re.compile(r"[^\W_]+")
 _K1, _B = 1.2, 0.75
 _CHECK_EVERY = 4_096
+#: What a word costs besides its rows.
+_POSTINGS_BYTES = 200
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Check = Callable[[], None]
+Collected = dict[str, tuple[list[int], list[int]]]
 
 
 def terms(text: str) -> list[str]:
@@ -94,39 +98,89 @@ class Postings:
     rows: npt.NDArray[np.int32]
     counts: npt.NDArray[np.int32]
 
-
-class TextIndex:
-    """All texts of one column by their terms. Rows are places in the column."""
-
-    def __init__(self, texts: pa.ChunkedArray, check: Check) -> None:
-        lengths = np.zeros(len(texts), np.int32)
-        present = np.zeros(len(texts), np.bool_)
-        collected: dict[str, tuple[list[int], list[int]]] = {}
-        for at, text in enumerate(texts.to_pylist()):
-            if at % _CHECK_EVERY == 0:
-                check()
-            if text is None:
-                continue
-            words = terms(text)
-            present[at] = True
-            lengths[at] = len(words)
-            for word, count in Counter(words).items():
-                rows, counts = collected.setdefault(word, ([], []))
-                rows.append(at)
-                counts.append(count)
-        self._texts = texts
-        self._lengths, self._present = lengths, present
-        self._postings = {
-            word: Postings(np.array(rows, np.int32), np.array(counts, np.int32))
-            for word, (rows, counts) in collected.items()
-        }
-        self.documents = int(present.sum())
-        self.mean_length = float(lengths.sum()) / self.documents if self.documents else 0.0
+    @classmethod
+    def of(cls, rows: list[int], counts: list[int]) -> Postings:
+        return cls(np.array(rows, np.int32), np.array(counts, np.int32))
 
     @property
     def nbytes(self) -> int:
-        postings = sum(one.rows.nbytes + one.counts.nbytes + 200 for one in self._postings.values())
-        return int(postings + self._lengths.nbytes + self._present.nbytes)
+        return int(self.rows.nbytes + self.counts.nbytes) + _POSTINGS_BYTES
+
+
+def _collected(
+    texts: Iterable[tuple[int, str | None]], lengths: npt.NDArray[np.int32], present: Bools, check: Check
+) -> Collected:
+    """The rows and counts of every term of these texts; fills in their lengths."""
+    collected: Collected = {}
+    for number, (at, text) in enumerate(texts):
+        if number % _CHECK_EVERY == 0:
+            check()
+        if text is None:
+            continue
+        words = terms(text)
+        present[at] = True
+        lengths[at] = len(words)
+        for word, count in Counter(words).items():
+            rows, counts = collected.setdefault(word, ([], []))
+            rows.append(at)
+            counts.append(count)
+    return collected
+
+
+class TextIndex:
+    """All texts of one column by their terms. Rows are places in the column. `nbytes` leaves out what is shared."""
+
+    def __init__(
+        self,
+        texts: pa.ChunkedArray,
+        lengths: npt.NDArray[np.int32],
+        present: Bools,
+        postings: dict[str, Postings],
+        postings_bytes: int,
+    ) -> None:
+        self._texts = texts
+        self._lengths, self._present = lengths, present
+        self._postings = postings
+        self.nbytes = postings_bytes + int(lengths.nbytes + present.nbytes)
+        self.documents = int(present.sum())
+        self.mean_length = float(lengths.sum()) / self.documents if self.documents else 0.0
+
+    @classmethod
+    def of(cls, texts: pa.ChunkedArray, check: Check) -> TextIndex:
+        lengths, present = np.zeros(len(texts), np.int32), np.zeros(len(texts), np.bool_)
+        collected = _collected(enumerate(texts.to_pylist()), lengths, present, check)
+        postings = {word: Postings.of(*found) for word, found in collected.items()}
+        return cls(texts, lengths, present, postings, sum(one.nbytes for one in postings.values()))
+
+    def changed(self, texts: pa.ChunkedArray, places: Ints, check: Check) -> TextIndex:
+        """The index of a column that differs from this one in these places only; some may be behind its end."""
+        grown = len(texts) - len(self._lengths)
+        lengths = np.concatenate([self._lengths, np.zeros(grown, np.int32)])
+        present = np.concatenate([self._present, np.zeros(grown, np.bool_)])
+        old = places[places < len(self._lengths)]
+        lengths[old], present[old] = 0, False
+        gone: dict[str, list[int]] = {}
+        for at, text in zip(old.tolist(), self._texts.take(pa.array(old)).to_pylist(), strict=True):
+            for word in set(terms(text)) if text is not None else ():
+                gone.setdefault(word, []).append(at)
+        rows = zip(places.tolist(), texts.take(pa.array(places)).to_pylist(), strict=True)
+        new = _collected(rows, lengths, present, check)
+        postings = dict(self._postings)
+        size = 0
+        for word in {*gone, *new}:
+            made = self._replaced(word, gone.get(word, []), new.get(word, ([], [])))
+            size += made.nbytes
+            postings[word] = made
+            if not len(made.rows):
+                del postings[word]
+        return TextIndex(texts, lengths, present, postings, size)
+
+    def _replaced(self, word: str, gone: list[int], new: tuple[list[int], list[int]]) -> Postings:
+        added, old = Postings.of(*new), self._postings.get(word)
+        if old is None:
+            return added
+        kept = ~np.isin(old.rows, gone)
+        return Postings(np.concatenate([old.rows[kept], added.rows]), np.concatenate([old.counts[kept], added.counts]))
 
     def hits(self, query: TextQuery, check: Check) -> Bools:
         """Which rows match."""
