@@ -22,6 +22,8 @@ from omnigraph.write.birth import init_graph
 from omnigraph.write.plan import PublishPlan, TableAction, WriteOptions, WriteTxn
 from tests.cost.budget import Cost
 from tests.cost.ground import INLINE, STAGED, Actor, Ground, Shape, acting, build
+from tests.support.proxy import Proxy
+from tests.support.s3 import ServerProcess, fresh_bucket
 
 ROWS = 10
 WIDTH = 256
@@ -133,32 +135,32 @@ class Bulk:
         return PublishPlan(self.kind, self.op_id, txn.record, actions=(action,))
 
 
-def filled(ground: Ground, count: int) -> None:
+def filled(ground: Ground, count: int, width: int = WIDTH) -> None:
     """A table of so many rows with a wide vector, as `optimize` leaves it."""
     actor = Actor(ground, STAGED)
-    text = f"node Item {{ name: String @key  size: I32?  place: Vector({WIDTH})? }}\nnode Other {{ name: String @key }}"
+    text = f"node Item {{ name: String @key  size: I32?  place: Vector({width})? }}\nnode Other {{ name: String @key }}"
     init_graph(actor.backend, compile_schema(text, mint=lambda: actor.backend.ids.token(8)))
     actor.open()
     chance = np.random.default_rng(7)
     for start in range(0, count, CHUNK):
         number = min(CHUNK, count - start)
         names = pa.array([f"i{n:08d}" for n in range(start, start + number)])
-        flat = pa.array(chance.random(number * WIDTH, np.float32))
-        places = pa.FixedSizeListArray.from_arrays(flat, WIDTH)
+        flat = pa.array(chance.random(number * width, np.float32))
+        places = pa.FixedSizeListArray.from_arrays(flat, width)
         rows = pa.table([names, names, pa.nulls(number, pa.int32()), places], ["id", "name", "size", "place"])
         actor.graph._branch.writer.run(Bulk(actor.backend.ids.ulid(), rows), WriteOptions())
     actor.graph.optimize()
     actor.close()
 
 
-def changes(side: int) -> list[Statement]:
+def changes(side: int, width: int = WIDTH) -> list[Statement]:
     """The same ten rows whatever the size of the table: updated, deleted, inserted."""
     step = 10_000 // 20
     names = [f"i{(2 * n + side) * step:08d}" for n in range(ROWS)]
     return [
         *(Update("Item", {"size": side}, Compare("name", "=", name)) for name in names[:6]),
         *(Delete("Item", Compare("name", "=", name)) for name in names[6:8]),
-        *(InsertNode("Item", {"name": f"new{side}{n}", "place": [0.5] * WIDTH}) for n in range(2)),
+        *(InsertNode("Item", {"name": f"new{side}{n}", "place": [0.5] * width}) for n in range(2)),
     ]
 
 
@@ -193,8 +195,10 @@ def assert_rows_do_not_matter(tables: Tables, tmp_path: Path, counts: list[int],
         told = "; ".join(
             f"{count} rows: {one.read_bytes} bytes, {one.cost}" for count, one in zip(counts, costs, strict=True)
         )
-        # The table of pages at the end of a large Lance file takes a second read when it is opened.
-        growth = 1.0 if max(counts) <= 100_000 else 1.3
+        # Lance reads local files by 4 KiB. At a million rows the footers of index and data files are longer than that,
+        # which costs one to three reads per file when it is opened, and scattered rows share fewer blocks. A store
+        # with larger blocks does not show it, see below.
+        growth = 1.0 if max(counts) <= 100_000 else 1.5
         assert max(one.requests for one in costs) <= growth * costs[0].requests, f"{verb}: {told}"
         assert max(one.read_bytes for one in costs) <= 1.5 * min(one.read_bytes for one in costs), f"{verb}: {told}"
 
@@ -211,6 +215,29 @@ def test_rows_of_the_table_do_not_matter(tables: Tables, tmp_path: Path, layout:
 def test_a_million_rows_do_not_matter(tables: Tables, tmp_path: Path, layout: str) -> None:
     config = {"inline": INLINE, "staged": STAGED}[layout]
     assert_rows_do_not_matter(tables, tmp_path, [10_000, 100_000, 1_000_000], config, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["inline", "staged"])
+def test_a_million_rows_in_an_object_store_do_not_matter(layout: str) -> None:
+    """Every request on the wire, with narrow rows: what counts is how many there are."""
+    config = {"inline": INLINE, "staged": STAGED}[layout]
+    width = 8
+    found: dict[str, list[int]] = {"merge": [], "diff": []}
+    server = ServerProcess("moto_server.py")
+    try:
+        for count in (100_000, 1_000_000):
+            with fresh_bucket(server) as place, Proxy(server.endpoint) as proxy:
+                ground = Ground.on_s3(place.through(proxy), proxy)
+                filled(ground, count, width)
+                with acting(ground, config) as actor:
+                    actor.graph.branch.create("work").apply(changes(0, width))
+                    actor.graph.apply(changes(1, width))
+                found["diff"].append(spent(ground, diff, config).requests)
+                found["merge"].append(spent(ground, merge, config).requests)
+    finally:
+        server.stop()
+    assert all(len(set(costs)) == 1 for costs in found.values()), found
 
 
 def test_a_table_compacted_by_the_target_is_not_compared(tables: Tables, tmp_path: Path) -> None:
