@@ -17,8 +17,12 @@ def _sweep_seed(config: pytest.Config) -> int:
     return int(given) if given else int(config.getoption("randomly_seed"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs all that needs the Spark session: a second JVM would cost more than it saves."""
+    """One worker runs all that needs the Spark session: a second JVM would cost more than it saves.
+
+    Before xdist looks for the groups.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
