@@ -56,7 +56,7 @@ class Standing:
             found.append(f"{self.done} of {self.total} tasks")
             found.append(f"{self.stages} stage{'s' if self.stages != 1 else ''}")
         if self.rows is not None:
-            found.append(_amount(self.share, self.rows, self.elapsed_s, lambda count: f"{count:,.0f} rows"))
+            found.append(_amount(self.share, self.rows, self.elapsed_s, _rows_text))
         if self.size_bytes is not None:
             found.append(_amount(self.share, self.size_bytes, self.elapsed_s, _size_text))
         found.append(f"elapsed {_span(self.elapsed_s)}")
@@ -267,6 +267,10 @@ def _watched(session: SparkSession | None, ids: IdSource) -> Iterator[Callable[[
 def _amount(share: float, whole: int, elapsed_s: float, text: Callable[[float], str]) -> str:
     rate = f", {text(share * whole / elapsed_s)}/s" if share and elapsed_s > 0 else ""
     return f"{text(share * whole)} of {text(whole)}{rate}" if share else text(whole)
+
+
+def _rows_text(count: float) -> str:
+    return f"{count:,.0f} row{'' if round(count) == 1 else 's'}"
 
 
 def _size_text(size: float) -> str:
