@@ -65,3 +65,4 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Door]]:
     for one in started:
         if not one.has_ended:
             one.stop()
+        assert one.noise == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -140,14 +142,21 @@ def test_export_refuses_before_it_begins(door: Door) -> None:
     assert (empty.status, empty.document) == (200, b"")
 
 
-def test_a_reader_of_an_export_that_leaves_frees_its_place(serving: Callable[..., Door]) -> None:
+def test_readers_of_an_export_that_leave_free_their_places(serving: Callable[..., Door]) -> None:
+    """At any moment: before the answer, in its middle, at its end."""
     door = serving()
     door.mutate(ADD, batch=[{"n": f"p{n}"} for n in range(2000)])
-    with httpx.stream("GET", f"{door.url}/graphs/own/export") as answer:
-        assert next(answer.iter_bytes(10))
+    place = urlsplit(door.url)
+    for size in (0, 1, 200, 5_000):
+        with socket.create_connection((place.hostname or "", place.port or 0), timeout=60) as connection:
+            connection.sendall(b"GET /graphs/own/export HTTP/1.1\r\nhost: x\r\n\r\n")
+            if size:
+                assert connection.recv(size)
     for _ in range(2000):
         text = door.call("GET", "/metrics").document.decode()
-        if "http_requests_in_flight 0.0" in text:
+        if "http_requests_in_flight 0.0" in text and 'storage_stages_count{operation="export"} 4.0' in text:
             break
     assert "http_requests_in_flight 0.0" in text
-    assert 'storage_stages_count{operation="export"} 1.0' in text
+    assert 'storage_stages_count{operation="export"} 4.0' in text
+    assert door.server is not None
+    assert door.server.noise == []

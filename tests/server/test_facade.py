@@ -230,7 +230,8 @@ def test_export(g: Facade, tmp_path: Path) -> None:
     g.mutate_many(ADD, [{"n": f"p{n}"} for n in range(3)])
     g.mutate('query k() { insert Knows { from: "p0", to: "p1" } }')
     report = g.export(str(tmp_path / "all.ndjson"))
-    assert (report.commit_id, dict(report.counts)) == (g.refresh(), {"node:Person": 3, "edge:Knows": 1})
+    assert report.commit_id == g.refresh()
+    assert {table: rows for table, rows in report.counts.items() if rows} == {"node:Person": 3, "edge:Knows": 1}
     lines = [json.loads(line) for line in (tmp_path / "all.ndjson").read_text().splitlines()]
     assert [one["data"]["name"] for one in lines[:3]] == ["p0", "p1", "p2"]
     assert (lines[3]["from"], lines[3]["to"]) == ("p0", "p1")

@@ -48,7 +48,7 @@ class Workers:
         cancellation = Cancellation()
         future = self._submit(request, lambda: work(cancellation), None)
         try:
-            return await self._finished(request, future)
+            return await self._finished(request, future, self.limits.request_timeout_s)
         except TimeoutError:
             raise Unavailable(
                 f"the request took longer than {self.limits.request_timeout_s:g} s",
@@ -63,16 +63,21 @@ class Workers:
         """`work` in a thread, run to its end whatever happens to the caller."""
         future = self._submit(request, work, actor or "")
         try:
-            return await self._finished(request, future)
+            return await self.outlived(request, future, self.limits.request_timeout_s)
         except TimeoutError:
             raise Unknown(
                 f"the write took longer than {self.limits.request_timeout_s:g} s and goes on",
                 advice="Repeat it with the same Idempotency-Key to learn how it ended",
                 client_key=key,
             ) from None
+
+    async def outlived(self, request: Request, future: asyncio.Future[A], timeout_s: float | None = None) -> A:
+        """What a write gave; if the caller leaves first it goes on, and the journal tells how it ended."""
+        try:
+            return await self._finished(request, future, timeout_s)
         finally:
             if not future.done():
-                future.add_done_callback(lambda ended: self._tell_orphan(request, ended))
+                future.add_done_callback(lambda ended: self.tell_orphan(request, ended))
 
     @asynccontextmanager
     async def admitted(self, actor: str | None = None) -> AsyncIterator[None]:
@@ -87,7 +92,7 @@ class Workers:
         """`work` in a thread, for callers that hold a place."""
         future: asyncio.Future[A] = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, work)
         self._running.add(future)
-        future.add_done_callback(self._running.discard)
+        future.add_done_callback(self._ended)
         return future
 
     async def stop(self) -> None:
@@ -95,6 +100,11 @@ class Workers:
         if self._running:
             await asyncio.wait(self._running)
         self._pool.shutdown(wait=True)
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        self._running.discard(future)
+        if not future.cancelled():
+            future.exception()  # looked at: of a caller that left nobody else will
 
     def _submit(self, request: Request, work: Callable[[], A], actor: str | None) -> asyncio.Future[A]:
         self._admit(actor)
@@ -107,11 +117,11 @@ class Workers:
         future.add_done_callback(lambda _: self._leave(actor))
         return future
 
-    async def _finished(self, request: Request, future: asyncio.Future[A]) -> A:
+    async def _finished(self, request: Request, future: asyncio.Future[A], timeout_s: float | None) -> A:
         gone = asyncio.ensure_future(_departure(request))
         try:
             both: set[asyncio.Future[Any]] = {future, gone}
-            await asyncio.wait(both, timeout=self.limits.request_timeout_s, return_when="FIRST_COMPLETED")
+            await asyncio.wait(both, timeout=timeout_s, return_when="FIRST_COMPLETED")
         finally:
             gone.cancel()
             with suppress(asyncio.CancelledError):
@@ -142,7 +152,7 @@ class Workers:
                 del self._writes[actor]
         self._metrics.in_flight.set(self._in_flight)
 
-    def _tell_orphan(self, request: Request, ended: asyncio.Future[Any]) -> None:
+    def tell_orphan(self, request: Request, ended: asyncio.Future[Any]) -> None:
         """How a write ended that nobody waited for."""
         error = None if ended.cancelled() else ended.exception()
         known = isinstance(error, OmnigraphError)

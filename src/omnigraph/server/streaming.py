@@ -7,13 +7,15 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from omnigraph.server.running import ClientLeft, Workers
 from omnigraph.spark.progress import Standing
@@ -82,6 +84,18 @@ class Steps:
             self._operation.__enter__()
             self._begun = True
         return work()
+
+
+class Streamed(StreamingResponse):
+    """A streamed answer that lets go of what it holds when it ends, however that is: also if nobody reads it."""
+
+    def __init__(self, body: AsyncIterator[bytes], held: AsyncExitStack, **options: Any) -> None:
+        super().__init__(body, **options)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._held:
+            await super().__call__(scope, receive, send)
 
 
 def event(name: str, document: Any) -> bytes:

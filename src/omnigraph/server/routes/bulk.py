@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
@@ -18,7 +18,7 @@ from omnigraph.server import documents as d
 from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition
 from omnigraph.server.problems import defect, status_of
 from omnigraph.server.routes.history import Branch
-from omnigraph.server.streaming import EVENTS_TYPE, NDJSON_TYPE, Progress, Steps, event, scratch, spooled
+from omnigraph.server.streaming import EVENTS_TYPE, NDJSON_TYPE, Progress, Steps, Streamed, event, scratch, spooled
 from omnigraph.spark.progress import shown_on
 from omnigraph.views import GraphView
 
@@ -82,8 +82,10 @@ async def load(
         kept = stack.pop_all()
         done.add_done_callback(lambda _: asyncio.ensure_future(kept.aclose()))
     if EVENTS_TYPE in call.request.headers.get("accept", ""):
-        return StreamingResponse(progress.events(done, lambda: _last(done)), media_type=EVENTS_TYPE)
-    return (await asyncio.shield(done)).response()
+        watched = AsyncExitStack()
+        watched.callback(_tell_if_unheard, call, done)
+        return Streamed(progress.events(done, lambda: _last(done)), watched, media_type=EVENTS_TYPE)
+    return (await call.service.workers.outlived(call.request, done)).response()
 
 
 @router.get(
@@ -111,13 +113,12 @@ async def export(
         kept = stack.pop_all()
 
     async def body() -> AsyncIterator[bytes]:
-        async with kept:
-            block = first
-            while block:
-                yield block
-                block = await steps.run(lambda: next(rows, b""))
+        block = first
+        while block:
+            yield block
+            block = await steps.run(lambda: next(rows, b""))
 
-    return StreamingResponse(body(), headers={"ETag": f'"{commit_id}"'}, media_type=NDJSON_TYPE)
+    return Streamed(body(), kept, headers={"ETag": f'"{commit_id}"'}, media_type=NDJSON_TYPE)
 
 
 def _rows(view: GraphView, types: list[str] | None) -> tuple[str, Iterator[bytes]]:
@@ -143,6 +144,11 @@ def _load(call: Call, branch: str | None, path: Path, options: dict[str, Any], p
         except OmnigraphError as error:
             _without_paths(error, f"{path.parent}/")
             raise
+
+
+def _tell_if_unheard(call: Call, done: asyncio.Future[Reply]) -> None:
+    if not done.done():
+        done.add_done_callback(lambda ended: call.service.workers.tell_orphan(call.request, ended))
 
 
 def _last(done: asyncio.Future[Reply]) -> bytes:
