@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -15,6 +16,8 @@ from pyspark.sql import SparkSession
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput, LoadRejected
 from omnigraph.write.intent_objects import RECOVERY
+from tests.load.bad_records import CASES, mixture, prepare
+from tests.load.test_bad_records import assert_complete, rows, written
 from tests.spark.loading import (
     BASE,
     ONE_TASK,
@@ -232,3 +235,23 @@ def test_a_large_input_leaves_word_of_itself_and_a_small_one_does_not(tmp_path: 
     assert load(graph, write_lines(tmp_path / "large.ndjson", lines), split_bytes=1 << 20).loaded == 600
     names = {one.key.rsplit("/", 1)[-1] for one in store.list(RECOVERY)}
     assert {"0-open", "1", "2"} <= names
+
+
+@pytest.mark.parametrize("good_count", [300, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_all_kinds_of_bad_records_among_good_ones(tmp_path: Path, good_count: int) -> None:  # S8, S95, S98, S99
+    graph = prepare(tmp_path / "graph")
+    mixed = mixture(CASES, good_count)
+    path = tmp_path / "input.jsonl"
+    path.write_bytes(mixed.data)
+    options: dict[str, Any] = {"mode": "append", "split_bytes": len(mixed.data) // 6}
+    with pytest.raises(LoadRejected) as refused:
+        load(graph, path, rejects=str(tmp_path / "failed"), **options)
+    assert refused.value.details["reject_count"] == len(mixed.codes)
+    assert_complete(written(tmp_path / "failed"), mixed)
+    assert [one.kind for one in graph.commits()] == ["mutate", "init"]
+    report = load(graph, path, on_error="skip", rejects=str(tmp_path / "skipped"), **options)
+    assert_complete(written(tmp_path / "skipped"), mixed)
+    assert report.rejects_by_code == refused.value.details["totals"]
+    assert (report.loaded, rows(graph)) == (mixed.good, mixed.good + 1)
+    assert len(graph.commits(kind="load")) == 1
+    assert graph.verify().ok

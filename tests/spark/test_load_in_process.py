@@ -13,6 +13,11 @@ from typing import Any
 import pytest
 
 from omnigraph.spark import checking, load
+from tests.load.bad_records import CASES, Case, mixture, prepare
+from tests.load.corpus import CORPUS, Entry
+from tests.load.corpus import contents as corpus_contents
+from tests.load.test_bad_records import assert_complete, rows, written
+from tests.load.test_same_as_mutate import graph_at, loaded, mutated
 from tests.spark.loading import BASE, ONE_TASK, both, edge, node, random_input, write_lines
 
 
@@ -74,3 +79,24 @@ def test_the_same_input_again(tmp_path: Path) -> None:
     assert answer.refused
     again, _ = both(tmp_path / "merge", ONE_TASK, path, mode="merge")
     assert again.counts["node:Person"] == {"inserted": 1, "updated": 5, "deleted": 0}
+
+
+@pytest.mark.parametrize("entry", CORPUS, ids=str)
+def test_the_corpus_of_mutations(entry: Entry, tmp_path: Path) -> None:  # S95-S99
+    one, other = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
+    told = loaded(other, entry, tmp_path / "input.jsonl", engine="spark")
+    assert (mutated(one, entry), told) == (entry.codes, entry.codes)
+    assert corpus_contents(other) == corpus_contents(one)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_kind_of_bad_record(tmp_path: Path, case: Case) -> None:
+    graph = prepare(tmp_path / "graph")
+    mixed = mixture([case], 20)
+    path = tmp_path / "input.jsonl"
+    path.write_bytes(mixed.data)
+    options: dict[str, Any] = {"mode": "append", "engine": "spark", "progress": False}
+    report = graph.load(path, on_error="skip", rejects=tmp_path / "rejects", **options)
+    assert_complete(written(tmp_path / "rejects"), mixed)
+    assert (report.rejects, report.loaded, rows(graph)) == (len(mixed.codes), mixed.good, mixed.good + 1)
+    assert len(graph.commits(kind="load")) == 1
