@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from omnigraph.config import Config
     from omnigraph.graph import Graph, init, open, open_at
     from omnigraph.lang import statements
+    from omnigraph.load.report import LoadReport
     from omnigraph.views import CommitInfo, GraphView, Table
     from omnigraph.write.plan import Receipt
 
@@ -21,6 +22,7 @@ __all__ = [
     "Config",
     "Graph",
     "GraphView",
+    "LoadReport",
     "Receipt",
     "RemoteGraph",
     "Table",
@@ -39,6 +41,7 @@ _HOMES = {
     "Config": "omnigraph.config",
     "Graph": "omnigraph.graph",
     "GraphView": "omnigraph.views",
+    "LoadReport": "omnigraph.load.report",
     "Receipt": "omnigraph.write.plan",
     "RemoteGraph": "omnigraph.client",
     "Table": "omnigraph.views",

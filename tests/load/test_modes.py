@@ -195,6 +195,27 @@ def bounded(graph: Graph, path: Path, **bounds: Any) -> LoadReport:
     return run_load(LoadJob(graph._site, graph._branch, None, inputs, options, WriteOptions(), False))
 
 
+def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = Bed(tmp_path, Config(fsync=False, mutation_max_rows=2))
+    bed.load(*(node("Person", name=f"p{at}") for at in range(3)), node("Note", id="n", must=1))
+    asked: list[LoadJob] = []
+
+    def on_spark(job: LoadJob) -> LoadReport:
+        asked.append(job)
+        return LoadReport(None, {}, engine="spark")
+
+    monkeypatch.setattr("omnigraph.spark.load.run", on_spark)
+    people, notes = bed.file('{"name": "x"}', name="p.jsonl"), bed.file('{"must": 2}', name="n.jsonl")
+    assert bed.graph.load({"Person": people}, mode="overwrite", progress=False).engine == "spark"
+    assert bed.load(ADA, mode="overwrite").engine == "spark"
+    assert len(asked) == 2
+    assert bed.graph.load({"Note": notes}, mode="overwrite", progress=False).engine == "local"
+    assert bed.graph.load({"Person": people}, mode="overwrite", engine="local", progress=False).engine == "local"
+    assert bed.load(ADA).engine == "local"
+
+
 def test_words_that_are_not_known(bed: Bed) -> None:
     for option in ("mode", "on_error", "on_duplicate", "engine"):
         with pytest.raises(InvalidInput) as caught:

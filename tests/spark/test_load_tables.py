@@ -32,6 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("entry", entries, ids=[str(one) for one in CORPUS])
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("good_count", [500, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_every_kind_of_bad_record(spark: SparkSession, tmp_path: Path, good_count: int) -> None:
     graph = prepare(tmp_path / "graph")

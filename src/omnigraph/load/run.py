@@ -52,12 +52,27 @@ def run_load(job: LoadJob) -> LoadReport:
     if job.options.mode == "overwrite":
         # It depends on the whole table: repeated by itself it would silently undo what others wrote since.
         job = replace(job, write=replace(job.write, on_conflict="fail"))
-    if job.options.engine_for(job.inputs.size_bytes) == "local":
+    if job.options.engine_for(job.inputs.size_bytes) == "local" and not _replaces_much(job):
         return run_local(job)
     # The Spark plane takes its time to import, and imports this module: only where it is used.
     from omnigraph.spark.load import run as run_on_spark
 
     return run_on_spark(job)
+
+
+def _replaces_much(job: LoadJob) -> bool:
+    """Whether the choice of the engine is ours, and a small input would replace more rows than fit in memory.
+
+    Of mixed records it is not known yet which types they replace: then every table counts.
+    """
+    if job.options.engine != "auto" or job.options.mode != "overwrite":
+        return False
+    head = job.branch.publisher.head
+    catalog = job.site.catalogs.get(head.schema)
+    mixed = any(source.type_name is None for source in job.inputs.sources)
+    replaced = [one for one in catalog.types if mixed or (one.kind, one.name) in job.inputs.named]
+    rows = sum(head.pins[one.id].rows for one in replaced if one.id in head.pins)
+    return rows > job.site.backend.config.mutation_max_rows
 
 
 def run_local(job: LoadJob) -> LoadReport:
