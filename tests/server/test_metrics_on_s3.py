@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 import omnigraph as og
@@ -68,3 +69,26 @@ def test_every_request_belongs_to_an_operation(on_s3: Door, s3_proxy: Proxy) -> 
         before, "storage_stages_sum", operation="mutate"
     )
     assert 2 <= stages <= len(wire)
+
+
+def test_a_write_whose_caller_left_ends_in_a_known_state(on_s3: Door, s3_proxy: Proxy) -> None:
+    """It is never given up half-way: it lands, and the log says so."""
+    door = on_s3
+    door.mutate(ADD, {"n": "warm"})
+    s3_proxy.latency_s = 0.5
+    with pytest.raises(httpx.ReadTimeout):
+        door.http.post(
+            f"{door.url}/graphs/{door.name}/mutate",
+            json={"source": ADD, "params": {"n": "Late"}},
+            headers={"X-Request-Id": "left"},
+            timeout=0.2,
+        )
+    s3_proxy.latency_s = 0.0
+    assert door.server is not None
+    for _ in range(3000):
+        told = [one for one in door.server.log if one["event"] == "write ended without its caller"]
+        if told:
+            break
+        door.call("GET", "/healthz")
+    assert [(one["request_id"], one["landed"]) for one in told] == [("left", True)]
+    assert "Late" in [row["name"] for row in door.query(ALL).document["rows"]]

@@ -146,7 +146,7 @@ class _Run:
         for leaf in self.prepared.leaves:
             if isinstance(leaf, n.Reach):
                 Bounds.of(leaf, self.limits)
-        deadline = Deadline(self.backend.clock, self.limits.timeout_s)
+        deadline = Deadline(self.backend.clock, self.limits.timeout_s, self.limits.cancellation)
         images = images_of(self.backend.tables)
         coded = coding in ("codes", "arrays") or (coding == "auto" and self._wants_codes(images))
         if coded and coding != "codes" and self.prepared.tree is not None:
