@@ -207,6 +207,32 @@ def test_typed_columns(draw: st.DataObject, name: str, partial: bool) -> None:
     assert shown(parse(file.getvalue(), **fields)) == shown(parse(file.getvalue(), reference=True, **fields))
 
 
+FIELDS = st.sampled_from(
+    [
+        "", '""', "a", "happy", "true", "TRUE", "false", "0", "-0", "+5", "007", "5", "-1", "150", "99999999999",
+        "1" * 25, "1.5", "-0.0", ".5", "5.", "1e3", "1e400", "NaN", "nan", "Infinity", "2020-01-31", "2020-02-30",
+        "0000-01-01", "2020-01-31T10:00:00Z", "2020-01-31T10:00:00.123Z", "2020-01-31 10:00",
+        '"[1,2]"', '"[""x""]"', '"[1"', '"a\nb"',
+        " 5", "é", "x\"y",
+    ]
+)  # fmt: skip
+
+
+@CHECKS
+@given(st.data(), st.sampled_from([*TYPES, *EDGES]), st.booleans())
+def test_csv(draw: st.DataObject, name: str, partial: bool) -> None:
+    one = CATALOG.node(name) or CATALOG.edge(name)
+    assert one is not None
+    keys = [one.by_id[column].name for column in one.key]
+    others = [prop.name for prop in one.properties if prop.id not in one.key]
+    chosen = draw.draw(st.lists(st.sampled_from([*others, "id"]), unique=True, max_size=4))
+    header = [*keys, *(["src", "dst"] if one.kind == "edge" else []), *chosen]
+    rows = draw.draw(st.lists(st.lists(FIELDS, min_size=len(header), max_size=len(header)), max_size=5))
+    text = "\n".join(",".join(row) for row in [header, *rows]) if header else ""
+    fields: dict[str, Any] = {"format": "csv", "kind": one.kind, "type_name": name, "partial": partial}
+    assert shown(parse(text, **fields)) == shown(parse(text, reference=True, **fields))
+
+
 def test_the_fast_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the tests above compare the reference with itself."""
     monkeypatch.setattr("omnigraph.lang.records.parser.line_draft", lambda *_: pytest.fail("read one by one"))

@@ -25,6 +25,9 @@ class CsvRow:
 
 def csv_rows(text: str, first_line: int) -> Iterator[CsvRow]:
     """The rows of a text that holds whole rows; blank lines are skipped and counted."""
+    if '"' not in text and text.count("\r") == text.count("\r\n"):
+        yield from _plain_rows(text, first_line)
+        return
     at, line = 0, first_line
     while at < len(text):
         start = at
@@ -36,6 +39,14 @@ def csv_rows(text: str, first_line: int) -> Iterator[CsvRow]:
         elif fields != (None,):
             yield CsvRow(line, text[start:at].rstrip("\r\n"), fields)
         line += text.count("\n", start, at)
+
+
+def _plain_rows(text: str, first_line: int) -> Iterator[CsvRow]:
+    """The same without quotes: every comma and every line end counts."""
+    for line, row in enumerate(text.split("\n"), first_line):
+        bare = row.removesuffix("\r")
+        if bare:
+            yield CsvRow(line, bare, tuple([field or None for field in bare.split(",")]))
 
 
 def _row(text: str, at: int) -> tuple[Fields, int, int | None]:

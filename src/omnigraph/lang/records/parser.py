@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from omnigraph.lang.records.columns import ColumnPlan, column_plan
 from omnigraph.lang.records.fast_columns import read_columns
+from omnigraph.lang.records.fast_fields import read_fields
 from omnigraph.lang.records.fast_lines import by_type, lines_of, read_lines
 from omnigraph.lang.records.model import (
     LINE_COLUMN,
@@ -59,7 +60,7 @@ class RecordParser:
 
         Raises DamagedInput if the columns of a file do not fit its type.
         """
-        if self.reference or not isinstance(raw, (LineBatch, ColumnBatch)):
+        if self.reference or raw.split.format == "json":
             return parse_by_record(self, raw)
         return parse_at_once(self, raw)
 
@@ -86,7 +87,7 @@ def parse_by_record(parser: RecordParser, raw: RawBatch) -> ParsedBatch:
     return gathered.finish()
 
 
-def parse_at_once(parser: RecordParser, raw: LineBatch | ColumnBatch) -> ParsedBatch:
+def parse_at_once(parser: RecordParser, raw: RawBatch) -> ParsedBatch:
     """Whole columns where they are plainly right, and the reference for the other records."""
     one = parser.type_of(raw.split)
     done = np.zeros(0, np.int64)
@@ -100,30 +101,37 @@ def parse_at_once(parser: RecordParser, raw: LineBatch | ColumnBatch) -> ParsedB
     return gathered.finish()
 
 
-def _record_count(raw: LineBatch | ColumnBatch) -> int:
+def _record_count(raw: RawBatch) -> int:
     """At most so many records are there; blank lines are among them."""
     if isinstance(raw, ColumnBatch):
         return int(raw.table.num_rows)
+    if isinstance(raw, ItemBatch):
+        return len(raw.items)
     return raw.data.count(b"\n") + (not raw.data.endswith(b"\n"))
 
 
-def _fast_tables(
-    parser: RecordParser, one: TypeDef | None, raw: LineBatch | ColumnBatch
-) -> Iterable[tuple[str, pa.Table]]:
+def _fast_tables(parser: RecordParser, one: TypeDef | None, raw: RawBatch) -> Iterable[tuple[str, pa.Table]]:
     file = raw.split.source_index
+    if isinstance(raw, LineBatch):
+        yield from _fast_lines(parser, one, raw)
+        return
+    assert one is not None
     if isinstance(raw, ColumnBatch):
-        assert one is not None
         plan = column_plan(one, raw.split, raw.table.column_names)
         table = read_columns(one, parser.seed, file, plan, raw)
-        if table is not None:
-            yield one.id, table
-        return
+    else:
+        table = read_fields(one, parser.seed, file, column_plan(one, raw.split, raw.split.columns), raw)
+    if table is not None:
+        yield one.id, table
+
+
+def _fast_lines(parser: RecordParser, one: TypeDef | None, raw: LineBatch) -> Iterable[tuple[str, pa.Table]]:
     lines = lines_of(raw)
     if lines is None:
         return
     groups = by_type(parser.catalog, lines) if one is None else [(one, None, lines.take(lines.plain))]
     for found, name, part in groups:
-        for table in read_lines(found, parser.seed, file, part, name):
+        for table in read_lines(found, parser.seed, raw.split.source_index, part, name):
             yield found.id, table
 
 
@@ -216,6 +224,8 @@ def _readers(parser: RecordParser, raw: RawBatch, done: frozenset[int] = frozens
     elif isinstance(raw, ItemBatch):
         plan = column_plan(one, raw.split, raw.split.columns) if one is not None and raw.split.format == "csv" else None
         for line, item in zip(raw.lines, raw.items, strict=True):
+            if line in done:
+                continue
             if isinstance(item, str):
                 yield line, partial(_text_draft, parser, one, item)
             else:
