@@ -127,7 +127,8 @@ class _Lookup:
         return self._taken(scan, f"scan up to {most} rows", found)
 
     def _taken(self, scan: n.Scan, access: str, found: pa.Table) -> pa.Table:
-        self.budget.take(found.nbytes)
+        if found.num_rows > 1:
+            self.budget.take(found.nbytes)
         self.steps.append(Step(scan, access, found.num_rows))
         return found
 

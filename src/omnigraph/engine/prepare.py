@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from omnigraph.engine.result import ResultShape
 from omnigraph.lang.query import checked as c
 from omnigraph.lang.query.check import check_query
 from omnigraph.lang.query.script import pick_query
@@ -30,6 +31,7 @@ class Prepared:
     statement: Statement
     sql: str
     tree: JoinTree | None
+    shape: ResultShape
 
     @property
     def leaves(self) -> tuple[n.Leaf, ...]:
@@ -78,7 +80,8 @@ def prepare(checked: c.CheckedQuery, facts: Facts) -> Prepared:
             return found[0]
     plan = optimise(build(checked.body), facts)
     statement = to_sql(plan, facts.catalog)
-    made = Prepared(plan, statement, statement.text(), join_tree(plan, facts.catalog))
+    shape = ResultShape.of(checked.body.columns, statement.outputs, facts.catalog)
+    made = Prepared(plan, statement, statement.text(), join_tree(plan, facts.catalog), shape)
     with _LOCK:
         _CACHE[key] = (made, checked)
         while len(_CACHE) > _KEPT:

@@ -26,7 +26,7 @@ from omnigraph.engine.limits import Budget, Deadline, QueryLimits
 from omnigraph.engine.prepare import Prepared, prepare
 from omnigraph.engine.pushdown import Given, values_of
 from omnigraph.engine.ranks import Beyond, Ranks
-from omnigraph.engine.result import Result, assemble
+from omnigraph.engine.result import Result
 from omnigraph.engine.searching import Searcher
 from omnigraph.errors import InvalidInput
 from omnigraph.lang.query import checked as c
@@ -117,8 +117,7 @@ def _start(
     facts = Facts(snapshot.catalog, _rows(snapshot))
     prepared = prepare(checked, facts)
     backend = backend or snapshot.backend
-    columns = checked.body.columns
-    return _Run(snapshot, facts, prepared, columns, bound, now, limits or QueryLimits(), backend, embedder)
+    return _Run(snapshot, facts, prepared, bound, now, limits or QueryLimits(), backend, embedder)
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,6 @@ class _Run:
     snapshot: Snapshot
     facts: Facts
     prepared: Prepared
-    columns: tuple[c.Column, ...]
     bound: Mapping[str, Any]
     now: datetime
     limits: QueryLimits
@@ -198,9 +196,7 @@ class _Run:
         return most > CODED_ROWS or (most > FEW_ROWS and most * CODED_SHARE > there)
 
     def _assembled(self, flat: pa.Table, warnings: tuple[str, ...] = ()) -> Result:
-        return assemble(
-            flat, self.columns, self.prepared.outputs, self.snapshot.catalog, self.snapshot.commit_id, warnings
-        )
+        return self.prepared.shape.assembled(flat, self.snapshot.commit_id, warnings)
 
 
 @dataclass(frozen=True)

@@ -127,20 +127,26 @@ def _fit(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return column if column.type.equals(wanted) else column.cast(wanted)
 
 
-def assemble(
-    flat: pa.Table,
-    columns: tuple[c.Column, ...],
-    names: tuple[tuple[str, ...], ...],
-    catalog: Catalog,
-    commit_id: str,
-    warnings: tuple[str, ...] = (),
-) -> Result:
-    """The result from the flat columns that `names` gives for each of its columns."""
-    outputs = tuple(_output(one, catalog) for one in columns)
-    built = [one.build([flat.column(name) for name in parts]) for one, parts in zip(outputs, names, strict=True)]
-    schema = pa.schema([pa.field(one.name, one.type) for one in outputs])
-    shown = tuple(ResultColumn(one.name, one.type_text) for one in columns)
-    return Result(pa.Table.from_arrays(built, schema=schema), shown, commit_id, warnings, outputs)
+@dataclass(frozen=True)
+class ResultShape:
+    """How flat columns become the columns of a result; the same for every run of a query."""
+
+    columns: tuple[ResultColumn, ...]
+    schema: pa.Schema
+    outputs: tuple[_Output, ...]
+    names: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, columns: tuple[c.Column, ...], names: tuple[tuple[str, ...], ...], catalog: Catalog) -> ResultShape:
+        """`names` gives for each column the flat columns that it is made of."""
+        outputs = tuple(_output(one, catalog) for one in columns)
+        schema = pa.schema([pa.field(one.name, one.type) for one in outputs])
+        return cls(tuple(ResultColumn(one.name, one.type_text) for one in columns), schema, outputs, names)
+
+    def assembled(self, flat: pa.Table, commit_id: str, warnings: tuple[str, ...] = ()) -> Result:
+        parts = zip(self.outputs, self.names, strict=True)
+        built = [one.build([flat.column(name) for name in names]) for one, names in parts]
+        return Result(pa.Table.from_arrays(built, schema=self.schema), self.columns, commit_id, warnings, self.outputs)
 
 
 def _output(column: c.Column, catalog: Catalog) -> _Output:

@@ -53,8 +53,8 @@ class KnownIds:
         return None if len(found) == len(fragments) else found
 
     def _of(self, fragment: FragmentMetadata) -> frozenset[str] | None:
-        whole, now = (_key(fragment)[0], None), _key(fragment)
-        return self._ids.get(whole) or self._ids.get(now)
+        now = _key(fragment)
+        return self._ids.get((now[0], None)) or self._ids.get(now)
 
     def _remember(self, ids: Mapping[_Key, frozenset[str]]) -> None:
         with self._lock:
