@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnigraph.cli.options import (
-    GRAPH_VARIABLE,
     Address,
     FormatOption,
     GraphOption,
@@ -74,12 +73,7 @@ def serve(
     from omnigraph.server.settings import ServerSettings, read_settings
 
     settings = read_settings(config) if config is not None else ServerSettings()
-    if (
-        config is None
-        or address
-        or graph
-        or (os.environ.get(GRAPH_VARIABLE) and not settings.graphs and not settings.directory)
-    ):
+    if config is None or address is not None or graph is not None:
         settings = _with_graphs(settings, address_of(address, graph), queries, read_only, storage_option)
     elif queries is not None or read_only or storage_option:
         raise typer.BadParameter("--queries, --read-only and --storage-option belong into the file, with each graph")
