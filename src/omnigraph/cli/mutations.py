@@ -119,8 +119,6 @@ def _emit(receipt: Receipt, branch: str, as_json: bool) -> None:
         )
         return
     if receipt.waited_s:
-        note(
-            f"The write waited {receipt.waited_s:.1f} s: there are many small fragments. Run `omnigraph optimize`."
-        )
+        note(f"The write waited {receipt.waited_s:.1f} s: there are many small fragments. Run `omnigraph optimize`.")
     place = receipt.commit_id or "none, nothing matched"
     emit_facts({"commit_id": f"{place} (done before)" if receipt.replayed else place, **receipt.counts})
