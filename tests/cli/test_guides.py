@@ -42,7 +42,7 @@ def test_a_guide_in_an_empty_folder(tmp_path: Path, name: str) -> None:
     for number, (command, _, _) in enumerate(wanted):
         script.append(f"{{ {command}; }} > {tmp_path}/{number}.out 2> {tmp_path}/{number}.err")
         script.append(f"echo $? >> {tmp_path}/codes")
-    subprocess.run(["/bin/sh", "-c", "\n".join(script)], cwd=work, check=True, timeout=550)  # noqa: S603
+    subprocess.run(["/bin/sh", "-c", "\n".join(script)], cwd=work, check=True, timeout=550)
     codes = [int(line) for line in (tmp_path / "codes").read_text().split()]
     for number, (command, code, lines) in enumerate(wanted):
         out, err = (_text(tmp_path / f"{number}.{end}") for end in ("out", "err"))

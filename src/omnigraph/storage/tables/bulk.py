@@ -172,7 +172,8 @@ class BulkTables:
         """The same data files on another base. Ids that entered the table since are looked for and removed (H4).
 
         Only fragments that the old base did not have as they are now are read, and ids are compared in portions, so
-        that memory does not grow with the change. Indexes of the new rows are built anew: they know rows by their address.
+        that memory does not grow with the change. Indexes of the new rows are built anew, since they know rows by
+        their address.
         """
         held = self.version_of(staged)
         begun = self.stage(base, staged.schema, staged.fragments, overwrite=staged.overwrite)
