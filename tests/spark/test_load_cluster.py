@@ -51,7 +51,7 @@ def stage(job, number):
 load_module.stage_split = stage
 conf = {
     "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "512m", 
+    "spark.driver.memory": "512m",
 }
 if speculate == "yes":
     conf |= {"spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.5",

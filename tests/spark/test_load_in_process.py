@@ -5,32 +5,23 @@ What Spark adds (scheduling, retries, shuffles) is tested with a real session be
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from omnigraph.spark import checking, load
 from tests.load.bad_records import CASES, Case, mixture, prepare
 from tests.load.corpus import CORPUS, Entry
 from tests.load.corpus import contents as corpus_contents
 from tests.load.test_bad_records import assert_complete, rows, written
 from tests.load.test_same_as_mutate import graph_at, loaded, mutated
+from tests.spark.in_process import run_tasks_here
 from tests.spark.loading import BASE, ONE_TASK, both, edge, node, random_input, write_lines
 
 
 @pytest.fixture(autouse=True)
 def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_here(
-        session: object, count: int, work: Callable[[int], Iterable[dict[str, Any]]], at_once: int | None = None
-    ) -> list[dict[str, Any]]:
-        return [json.loads(json.dumps(one)) for number in range(count) for one in work(number)]
-
-    monkeypatch.setattr(load, "run_tasks", run_here)
-    monkeypatch.setattr(checking, "run_tasks", run_here)
-    monkeypatch.setattr(load, "get_session", lambda *_: None)
+    run_tasks_here(monkeypatch)
 
 
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])

@@ -1,0 +1,22 @@
+"""Spark's tasks run in this process: for schedules and inputs that need many loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from omnigraph.spark import checking, load
+
+
+def run_tasks_here(patch: pytest.MonkeyPatch) -> None:
+    def run_here(
+        session: object, count: int, work: Callable[[int], Iterable[dict[str, Any]]], at_once: int | None = None
+    ) -> list[dict[str, Any]]:
+        return [json.loads(json.dumps(one)) for number in range(count) for one in work(number)]
+
+    patch.setattr(load, "run_tasks", run_here)
+    patch.setattr(checking, "run_tasks", run_here)
+    patch.setattr(load, "get_session", lambda *_: None)
