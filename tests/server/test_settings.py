@@ -16,7 +16,7 @@ from omnigraph.server.background import cleanup, fold, optimize, sweep
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.settings import GraphSettings, Limits, Upkeep, graphs_in, place_of, read_settings
-from tests.server.bed import ADD, PEOPLE, QUICK, Door
+from tests.server.bed import ADD, PEOPLE, QUICK, Door, metric
 
 TOML = """
 [server]
@@ -148,3 +148,24 @@ def test_other_upkeep(hosted: HostedGraph) -> None:
     assert cleanup(hosted, Upkeep(keep=1)) is None
     assert hosted.on(None, lambda g: g.table("Person").count()) == 1
     hosted.close()
+
+
+def test_upkeep_goes_on_by_itself(serving: Callable[..., Door], tmp_path: Path) -> None:
+    file = tmp_path / "server.json"
+    often = {"fold_every_s": 0.05, "optimize_every_s": 0.05, "recover_every_s": 0.05, "cleanup_every": "1s", "keep": 1}
+    file.write_text(json.dumps({"upkeep": often}))
+    door = serving("--config", file)
+    for number in range(5):
+        assert door.mutate(ADD, {"n": f"p{number}"}).status == 200
+    for _ in range(3000):
+        text = door.call("GET", "/metrics").document.decode()
+        runs = [metric(text, "operation_seconds_count", operation=name) for name in JOBS]
+        if min(runs) >= 2:
+            break
+    assert min(runs) >= 2, dict(zip(JOBS, runs, strict=True))
+    assert len(door.names()) == 5
+    assert door.server is not None
+    assert [one for one in door.server.log if one["level"] in ("warning", "error")] == []
+
+
+JOBS = ("fold", "optimize", "recover", "cleanup")

@@ -14,6 +14,7 @@ from omnigraph.errors import OmnigraphError, Unavailable, Unknown
 
 _TIMEOUT = httpx.Timeout(150.0, connect=10.0)
 _NEVER = httpx.Timeout(None, connect=10.0)
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0)
 
 Query = Mapping[str, Any]
 
@@ -25,7 +26,9 @@ class Transport:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.base = base.rstrip("/")
         # No settings from the environment: a proxy meant for the internet must not see the token.
-        self._http = httpx.Client(base_url=self.base, headers=headers, timeout=_TIMEOUT, trust_env=False)
+        self._http = httpx.Client(
+            base_url=self.base, headers=headers, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False
+        )
 
     def get(self, path: str, query: Query | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
         with _reading(self.base):

@@ -18,6 +18,8 @@ from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import VARIABLE
 
 _BACKLOG = 512
+#: Longer than clients keep idle connections: so a connection that they use has not just been closed from this side.
+_KEEP_ALIVE_S = 75
 
 
 def serve(settings: ServerSettings, environment: dict[str, str], *, config: Config | None = None) -> None:
@@ -41,6 +43,7 @@ def serve(settings: ServerSettings, environment: dict[str, str], *, config: Conf
                 log_level=logging.WARNING,
                 timeout_graceful_shutdown=round(settings.limits.stop_timeout_s),
                 server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
             )
         )
         # The web server sends itself the signal again when all is done; for us a stop that was asked for is no failure.
