@@ -7,7 +7,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,22 @@ def test_values_keep_their_types(g: Facade) -> None:
     assert found.json_rows[0]["p"]["born"] == "1815-12-10"
     assert found.to_arrow().num_rows == 1
     assert json.loads(json.dumps(found.to_json())) == found.to_json()
+
+
+def test_parameters_of_every_type(g: Facade) -> None:
+    typed = PEOPLE + "node T { name: String @key  f: F64?  b: Blob?  t: DateTime?  v: Vector(2)?  l: [I32]? }\n"
+    g.schema.apply(typed)
+    source = """query a($f: F64?, $b: Blob?, $t: DateTime?, $v: Vector(2)?, $l: [I32]?) {
+        insert T { name: "x", f: $f, b: $b, t: $t, v: $v, l: $l }
+    }"""
+    moment = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+    g.mutate(source, {"f": float("inf"), "b": b"hi", "t": moment, "v": (1, 2.5), "l": [3]})
+    (row,) = g.query("query q() { match { $t: T } return { $t.f as f, $t.t as t, $t.v as v, $t.l as l } }").rows
+    assert row == {"f": float("inf"), "t": moment, "v": [1.0, 2.5], "l": [3]}
+    assert g.blob("T", "x", "b") == b"hi"
+    with pytest.raises(InvalidInput) as refused:
+        g.mutate(source, {"l": {1}})
+    assert refused.value.code == "P3"
 
 
 def test_mutate_many_is_one_commit(g: Facade) -> None:

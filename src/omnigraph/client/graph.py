@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from omnigraph.client.files import chunks_of, line_files, write_export
 from omnigraph.client.parts import FeedCommit, FeedPage, RemoteBranches, RemoteSchema, Writing, commit_info, receipt_of
 from omnigraph.client.transport import Transport
+from omnigraph.client.values import plain_params
 from omnigraph.errors import InvalidInput, NotFound, Unsupported
 from omnigraph.history.diff import Change
 from omnigraph.history.diff_pages import PAGE_LIMIT, DiffPage
@@ -69,7 +70,7 @@ class _Reader:
     def query(self, source: str, params: Mapping[str, Any] | None, name: str | None) -> Result:
         from omnigraph.client.wire import ARROW_TYPE, result_of
 
-        body = {"source": source, "params": _plain(params or {}), "name": name, **self._where}
+        body = {"source": source, "params": plain_params(params or {}), "name": name, **self._where}
         return result_of(self._wire.ask(self.path("query"), body, {"Accept": ARROW_TYPE}).content)
 
     def commits(self, limit: int | None, actor: str | None, kind: str | None, branch: str | None) -> list[CommitInfo]:
@@ -166,7 +167,7 @@ class RemoteGraph:
         on_conflict: Literal["retry", "fail"] = "retry",
     ) -> Receipt:
         """Run a mutation of the query language as one atomic commit. `name` picks one of several in the text."""
-        body = {"source": source, "params": _plain(params or {}), "name": name, "strict": strict}
+        body = {"source": source, "params": plain_params(params or {}), "name": name, "strict": strict}
         return self._mutate(body, on_conflict, Writing(actor, message, client_key, if_commit))
 
     def mutate_many(
@@ -183,7 +184,7 @@ class RemoteGraph:
         on_conflict: Literal["retry", "fail"] = "retry",
     ) -> Receipt:
         """Run one mutation for every set of parameters, all in one commit."""
-        batch = [_plain(one) for one in params]
+        batch = [plain_params(one) for one in params]
         body = {"source": source, "batch": batch, "name": name, "strict": strict}
         return self._mutate(body, on_conflict, Writing(actor, message, client_key, if_commit))
 
@@ -358,19 +359,6 @@ class RemoteGraph:
 
 def _diff_page(found: Mapping[str, Any]) -> DiffPage:
     return DiffPage(found["old"], found["new"], tuple(Change(**one) for one in found["changes"]), found["cursor"])
-
-
-def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON: dates and moments in the form that the language reads."""
-    return {name: _json(value) for name, value in params.items()}
-
-
-def _json(value: Any) -> Any:
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    if isinstance(value, (list, tuple)):
-        return [_json(one) for one in value]
-    return value
 
 
 def _refused(verb: str, advice: str) -> Unsupported:
