@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 import omnigraph
 
@@ -35,3 +38,20 @@ def test_import_and_help_load_nothing_heavy() -> None:
     program = f"import sys, omnigraph, omnigraph.cli.main; print([one for one in {HEAVY!r} if one in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda g: g.stream(nodes={}, checkpoint="c"),
+        lambda g: g.analytics,
+        lambda g: g.query("query q() { match { $p: Person } return { $p.name } }", engine="spark"),
+    ],
+    ids=["stream", "analytics", "query on Spark"],
+)
+def test_what_is_not_built_is_refused_by_name(ask: Callable[[omnigraph.Graph], object], tmp_path: Path) -> None:
+    g = omnigraph.init(tmp_path / "g", "node Person { name: String @key }", config=omnigraph.Config(fsync=False))
+    with pytest.raises(omnigraph.errors.Unsupported) as refused:
+        ask(g)
+    assert refused.value.code == "not_built"
+    assert refused.value.advice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
 
 from omnigraph.errors import BranchClosed, InvalidInput, Unsupported
 from omnigraph.graph.branches import Branches
@@ -167,8 +167,11 @@ class Graph:
         *,
         name: str | None = None,
         limits: QueryLimits | None = None,
+        engine: Literal["local", "spark"] = "local",
     ) -> Result:
         """Run a reading query on the branch as it is now; the result names the commit it was read from."""
+        if engine != "local":
+            raise _not_built("queries on Spark", "Run the query in-process, or read tables with g.spark")
         return self.view().query(source, params, name=name, limits=limits)
 
     def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
@@ -287,6 +290,15 @@ class Graph:
                 master,
             )
         )
+
+    def stream(self, *_args: object, **_options: object) -> NoReturn:
+        """Streaming ingest, which this version does not have."""
+        raise _not_built("streaming ingest", "Load every micro-batch with g.load_frames inside foreachBatch")
+
+    @property
+    def analytics(self) -> NoReturn:
+        """Graph algorithms, which this version does not have."""
+        raise _not_built("graph analytics", "Read the edges with g.spark or g.table(…).to_arrow()")
 
     def load_frames(
         self,
@@ -529,3 +541,7 @@ class Graph:
             raise Unsupported(
                 "this graph was opened read-only", code="read_only", advice="Open it without read_only=True"
             )
+
+
+def _not_built(what: str, advice: str) -> Unsupported:
+    return Unsupported(f"{what}: not built yet in this version", code="not_built", advice=advice)
