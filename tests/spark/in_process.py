@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.spark import checking, load
+from omnigraph.spark import checking, load, operation
 
 
 def run_tasks_here(patch: pytest.MonkeyPatch) -> None:
@@ -17,6 +17,6 @@ def run_tasks_here(patch: pytest.MonkeyPatch) -> None:
     ) -> list[dict[str, Any]]:
         return [json.loads(json.dumps(one)) for number in range(count) for one in work(number)]
 
-    patch.setattr(load, "run_tasks", run_here)
-    patch.setattr(checking, "run_tasks", run_here)
+    for module in (checking, load, operation):
+        patch.setattr(module, "run_tasks", run_here)
     patch.setattr(load, "get_session", lambda *_: None)

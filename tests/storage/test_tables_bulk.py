@@ -24,6 +24,7 @@ from omnigraph.storage.tables import (
     TablePlace,
     TableStore,
     aligned,
+    build_elsewhere,
     delete_at,
     split_addresses,
 )
@@ -265,3 +266,24 @@ class TestRestage:
 def test_addresses_are_split_by_fragment() -> None:
     parts = dict(split_addresses(np.array([(3 << 32) | 7, 5, (3 << 32) | 9], np.uint64)))
     assert {number: offsets.tolist() for number, offsets in parts.items()} == {0: [5], 3: [7, 9]}
+
+
+def test_indexes_built_by_another_process(tables: TableStore) -> None:
+    wanted = [BY_ID, IndexSpec("text", NOTE.name, "INVERTED", (("with_position", True),))]
+    schema = pa.schema([ID, AGE, NOTE])
+    base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}, schema))
+    staged = tables.bulk.stage(base, schema, tables.write_rows(TABLE, people({"b": 2, "c": 3}, schema)))
+    assert staged.version is not None
+    plans = tables.bulk.index_plans(staged, wanted)
+    with get_context("spawn").Pool(1) as pool:
+        arguments = [(tables.place, TABLE, staged.version, plan) for plan in plans]
+        built = [json.loads(json.dumps(one)) for one in pool.starmap(build_elsewhere, arguments)]
+    done = tables.bulk.put_indexes(staged, wanted, built)
+    made = tables.commit(base, done)
+    assert {one.name: len(one.covered_fragments) for one in made.indices()} == {"by_id": 2, "text": 2}
+    assert made.built_on() == base.version
+    assert made.find(["c"])[AGE.name].to_pylist() == [3]
+    assert made.lance().to_table(full_text_query={"query": "x", "columns": [NOTE.name]}).num_rows == 0
+    moved = write(tables, base, people({"d": 4}, schema))
+    again = tables.commit(moved, tables.restage(done, moved))
+    assert {one.name: len(one.covered_fragments) for one in again.indices()} == {"by_id": 3, "text": 3}

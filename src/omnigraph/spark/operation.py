@@ -20,9 +20,10 @@ from omnigraph.spark.gathered import Gathered
 from omnigraph.spark.progress import Progress
 from omnigraph.spark.rebase import Recheck
 from omnigraph.spark.staging import BaseTable, StageJob
-from omnigraph.spark.tasks import spark_errors
+from omnigraph.spark.tasks import run_tasks, spark_errors
 from omnigraph.spark.validation import LoadedTable
 from omnigraph.storage.backend import Backend
+from omnigraph.storage.tables import build_elsewhere
 from omnigraph.upkeep.indexes import wanted_indexes
 from omnigraph.write.plan import PublishPlan, Receipt, StagedMove, TableAction, WriteTxn
 from omnigraph.write.stage import base_table, pinned_version
@@ -168,17 +169,28 @@ class SparkLoad:
         return dict(zip(wanted, self._backend.in_parallel(stage, wanted), strict=True))
 
     def _indexed(self, work: Work) -> Work:
-        """Indexes over what was loaded: search and traversal are fast right after the commit."""
-        bulk = self._backend.tables.bulk
+        """Indexes over what was loaded, built by workers: search and traversal are fast right after the commit."""
+        bulk, place = self._backend.tables.bulk, work.job.place
+        wanted = {table: wanted_indexes(one.type, bulk.version_of(one.staged)) for table, one in work.loaded.items()}
+        todo = [
+            (table, work.loaded[table].staged.version or "", plan)
+            for table, specs in wanted.items()
+            for plan in bulk.index_plans(work.loaded[table].staged, specs)
+            if plan.fragments
+        ]
 
-        def index(one: LoadedTable) -> LoadedTable:
-            held = bulk.version_of(one.staged)
-            return replace(one, staged=bulk.index(one.staged, wanted_indexes(one.type, held)))
+        def build(number: int) -> list[dict[str, Any]]:
+            table, version, plan = todo[number]
+            return [{"type": table, "index": build_elsewhere(place, table, version, plan)}]
 
-        with self._progress.step("index"):
-            found = self._backend.in_parallel(index, work.loaded.values())
+        with self._progress.step("index", self._session), spark_errors():
+            built = run_tasks(self._session, len(todo), build)
+        loaded = dict(work.loaded)
+        for table, specs in wanted.items():
+            own = [one["index"] for one in built if one["type"] == table and one["index"] is not None]
+            loaded[table] = replace(loaded[table], staged=bulk.put_indexes(loaded[table].staged, specs, own))
         self._backend.pauses.reach("load.indexed")
-        return replace(work, loaded=dict(zip(work.loaded, found, strict=True)))
+        return replace(work, loaded=loaded)
 
     # --- the plan ----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,15 @@ record does. Lance checks nothing when it makes one (no conflict, no key), so ex
 (`TableStore.commit`), it takes a pinned handle, and everything it applies was computed against that very pin.
 """
 
-from omnigraph.storage.tables.bulk import BulkTables, Removal, TablePlace, aligned, delete_at, split_addresses
+from omnigraph.storage.tables.bulk import (
+    BulkTables,
+    Removal,
+    TablePlace,
+    aligned,
+    build_elsewhere,
+    delete_at,
+    split_addresses,
+)
 from omnigraph.storage.tables.difference import candidate_ids
 from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, plan_index
 from omnigraph.storage.tables.io_stats import IoStats
@@ -37,6 +45,7 @@ __all__ = [
     "TablePlace",
     "TableStore",
     "aligned",
+    "build_elsewhere",
     "candidate_ids",
     "delete_at",
     "plan_index",

@@ -9,11 +9,11 @@ on top of the last, all of them stand on one pin, and only the last is ever name
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from omnigraph.storage.store import ObjectMissing
 from omnigraph.storage.tables.building import added_fields, operations_of, unchanged_fragments
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.indexing import IndexSpec
+from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, build, from_json, to_json
 from omnigraph.storage.tables.pinned import PinnedTable
 from omnigraph.storage.tables.staged import StagedTable, dumped, fragment_files, loaded
 
@@ -96,6 +96,12 @@ def delete_at(pinned: PinnedTable, fragment_id: int, offsets: npt.NDArray[np.uin
     return Removal(fragment_id, None if left is None else dumped(left))
 
 
+def build_elsewhere(place: TablePlace, table: str, version: str, plan: IndexPlan) -> dict[str, Any] | None:
+    """One index segment over some fragments of a version, named by nobody; None if there is nothing to learn from."""
+    built = build(place.open().open(table, version), plan.spec, plan.fragments)
+    return to_json(built) if built is not None else None
+
+
 def split_addresses(addresses: npt.NDArray[np.uint64]) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
     """Row addresses as (fragment, offsets in it)."""
     fragments = addresses >> np.uint64(_FRAGMENT_SHIFT)
@@ -165,6 +171,20 @@ class BulkTables:
     def index(self, staged: StagedTable, wanted: Sequence[IndexSpec]) -> StagedTable:
         """The same with what is missing of these indexes."""
         made = self._store._indexed(self.version_of(staged), wanted, (), staged.base_version)
+        given = tuple((one.name, one.column, one.kind, one.params) for one in wanted)
+        return replace(staged, version=made.version, indexes=given)
+
+    def index_plans(self, staged: StagedTable, wanted: Sequence[IndexSpec]) -> list[IndexPlan]:
+        """What is missing of these indexes; `build_elsewhere` does it, `put_indexes` takes it over."""
+        return self._store._index_plans(self.version_of(staged), wanted)
+
+    def put_indexes(
+        self, staged: StagedTable, wanted: Sequence[IndexSpec], built: Iterable[Mapping[str, Any]]
+    ) -> StagedTable:
+        """The same with indexes that other processes have built on the staged version."""
+        gone = [one for plan in self.index_plans(staged, wanted) for one in plan.dead]
+        segments = [from_json(one) for one in built]
+        made = self._store._put_indexes(self.version_of(staged), segments, gone, staged.base_version)
         given = tuple((one.name, one.column, one.kind, one.params) for one in wanted)
         return replace(staged, version=made.version, indexes=given)
 

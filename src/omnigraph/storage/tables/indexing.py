@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.tables.failures import lance_call
@@ -73,6 +74,42 @@ def build(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index
             # Committed as built it would be accepted, and then every search would fail.
             made = base.lance().merge_existing_index_segments([made])
     return made
+
+
+def to_json(index: Index) -> dict[str, Any]:
+    """A built segment as a plain value, so that another process can commit it."""
+    return {
+        "uuid": str(index.uuid),
+        "name": index.name,
+        "fields": list(index.fields),
+        "dataset_version": index.dataset_version,
+        "fragment_ids": sorted(index.fragment_ids),
+        "index_version": index.index_version,
+        "created_at": index.created_at.isoformat() if index.created_at is not None else None,
+        "base_id": index.base_id,
+        "files": [[one.path, one.size_bytes] for one in index.files] if index.files is not None else None,
+        "details": [index.index_details[0], index.index_details[1].hex()] if index.index_details is not None else None,
+        "covering_fields": list(index.covering_fields),
+    }
+
+
+def from_json(raw: Mapping[str, Any]) -> Index:
+    from lance.dataset import Index, IndexFile
+
+    files, details, created_at = raw["files"], raw["details"], raw["created_at"]
+    return Index(
+        uuid=raw["uuid"],
+        name=raw["name"],
+        fields=raw["fields"],
+        dataset_version=raw["dataset_version"],
+        fragment_ids=set(raw["fragment_ids"]),
+        index_version=raw["index_version"],
+        created_at=datetime.fromisoformat(created_at) if created_at is not None else None,
+        base_id=raw["base_id"],
+        files=[IndexFile(path, size_bytes) for path, size_bytes in files] if files is not None else None,
+        index_details=(details[0], bytes.fromhex(details[1])) if details is not None else None,
+        covering_fields=raw["covering_fields"],
+    )
 
 
 def removed(segment: Segment) -> Index:

@@ -28,10 +28,10 @@ from omnigraph.storage.tables.bulk import BulkTables, TablePlace, aligned
 from omnigraph.storage.tables.columns import reshaped
 from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
-from omnigraph.storage.tables.indexing import IndexSpec, build, plan_index, removed
+from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, build, plan_index, removed
 from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.known_ids import KnownIds
-from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable
+from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable, Segment
 from omnigraph.storage.tables.rewriting import (
     RewriteOptions,
     plan_rewrite,
@@ -45,6 +45,7 @@ from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDel
 if TYPE_CHECKING:
     import lance
     from lance import LanceOperation
+    from lance.dataset import Index
     from lance.fragment import FragmentMetadata
     from lance.optimize import RewriteResult
 
@@ -319,19 +320,26 @@ class TableStore:
     def _indexed(
         self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str], built_on: str
     ) -> PinnedTable:
-        segments = base.segments()
-        kept = [one for one in segments if one.name not in drop]
-        rows = {one.id: one.num_rows for one in base.metadata}
-        plans = [plan for plan in (plan_index(spec, kept, rows) for spec in wanted) if plan is not None]
+        plans = self._index_plans(base, wanted, drop)
         building = [plan for plan in plans if plan.fragments]
         built = self._pool().map(lambda plan: build(self._twin(base), plan.spec, plan.fragments), building)
-        new = [one for one in built if one is not None]
-        gone = [one for plan in plans for one in plan.dead] + [one for one in segments if one.name in drop]
+        gone = [one for plan in plans for one in plan.dead] + [one for one in base.segments() if one.name in drop]
+        return self._put_indexes(base, [one for one in built if one is not None], gone, built_on)
+
+    def _index_plans(self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str] = ()) -> list[IndexPlan]:
+        kept = [one for one in base.segments() if one.name not in drop]
+        rows = {one.id: one.num_rows for one in base.metadata}
+        return [plan for plan in (plan_index(spec, kept, rows) for spec in wanted) if plan is not None]
+
+    def _put_indexes(
+        self, base: PinnedTable, new: Sequence[Index], gone: Sequence[Segment], built_on: str
+    ) -> PinnedTable:
+        """Segments that were built on `base`, here or elsewhere, become part of a version on top of it."""
         if not new and not gone:
             return base
         from lance import LanceOperation as Op
 
-        operation = Op.CreateIndex(new, [removed(one) for one in gone])
+        operation = Op.CreateIndex(list(new), [removed(one) for one in gone])
         files = [f"_indices/{one.uuid}/" for one in new]
         return self._keep(self._commit(base.table, base, operation, files, built_on=built_on))
 
