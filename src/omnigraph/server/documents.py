@@ -210,6 +210,11 @@ def writing(model: type[BaseModel] | None, example: Any = None, status: int = 20
     return _answers(status, model, example, _WRITING)
 
 
+def serving(model: type[BaseModel], example: Any, *refused: int) -> dict[int | str, dict[str, Any]]:
+    """All answers of a route about the server itself."""
+    return _answers(200, model, example, refused)
+
+
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: _problem(status) for status in sorted(statuses)}
 

@@ -20,7 +20,7 @@ from omnigraph.server.hosting import HostedGraph
 router = APIRouter(tags=["server"])
 
 
-@router.get("/healthz", responses={200: {"model": d.HealthAnswer, "description": "It runs."}})
+@router.get("/healthz", responses=d.serving(d.HealthAnswer, d.HEALTH_EXAMPLE))
 async def healthz() -> Response:
     """Whether the server runs, its version, and the storage format it reads and writes."""
     document = {"status": "ok", "version": omnigraph.__version__, "internal_schema_version": INTERNAL_SCHEMA}
@@ -37,7 +37,7 @@ async def metrics(request: Request) -> Response:
     return Response(service_of(request).metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/graphs", responses={200: {"model": d.GraphsAnswer, "description": "All."}, **d.problems(401, 503)})
+@router.get("/graphs", responses=d.serving(d.GraphsAnswer, d.GRAPHS_EXAMPLE, 401, 503))
 async def graphs(request: Request) -> Response:
     """The graphs of this server. One that cannot be opened now says why."""
     service = service_of(request)
