@@ -173,10 +173,13 @@ def test_a_client_that_leaves_a_query(serving: Serving) -> None:
     log = door.server.log
     _eventually(
         lambda: (
-            door.query('query q() { match { $p: Person { name: "p1" } } return { $p.age } }').status == 200
-            and any(line.get("left") for line in log)
+            door.call("GET", "/healthz").status == 200
+            and any(line["event"] == "read ended without its caller" for line in log)
         )
     )
+    ended = next(line for line in log if line["event"] == "read ended without its caller")
+    assert ended["code"] == "cancelled"
+    assert any(line.get("left") for line in log)
     _eventually(lambda: metric(door.call("GET", "/metrics").document.decode(), "http_requests_in_flight") == 0)
 
 

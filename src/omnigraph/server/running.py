@@ -57,6 +57,7 @@ class Workers:
             ) from None
         finally:
             if not future.done():
+                future.add_done_callback(lambda ended: self.tell_orphan(request, ended, "read"))
                 cancellation.cancel()
 
     async def write(self, request: Request, actor: str | None, key: str | None, work: Callable[[], A]) -> A:
@@ -152,16 +153,17 @@ class Workers:
                 del self._writes[actor]
         self._metrics.in_flight.set(self._in_flight)
 
-    def tell_orphan(self, request: Request, ended: asyncio.Future[Any]) -> None:
-        """How a write ended that nobody waited for."""
+    def tell_orphan(self, request: Request, ended: asyncio.Future[Any], what: str = "write") -> None:
+        """How something ended that nobody waited for."""
         error = None if ended.cancelled() else ended.exception()
         known = isinstance(error, OmnigraphError)
         self._journal.tell(
-            "write ended without its caller",
+            f"{what} ended without its caller",
             logging.INFO if error is None or known else logging.ERROR,
             error,
             request_id=request.scope.get("omnigraph.request_id"),
-            landed=error is None,
+            code=error.code if isinstance(error, OmnigraphError) else None,
+            landed=error is None if what == "write" else None,
         )
 
 
