@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import omnigraph as og
 from omnigraph.errors import LoadRejected, ReadSetChanged
+from omnigraph.graph import Graph
 from omnigraph.spark import rebase
+from omnigraph.storage.opening import make_backend
+from omnigraph.write.site import Site
 from tests.spark.in_process import run_tasks_here
-from tests.spark.loading import Line, contents, edge, load, node, write_lines
+from tests.spark.loading import ONE_TASK, SCHEMA, Line, contents, edge, load, node, write_lines
 from tests.spark.racing import INPUT, Race
+from tests.support.s3 import S3Place
 
 
 @pytest.fixture
@@ -108,3 +115,49 @@ def test_a_precondition_that_is_lost_meanwhile(race: Race) -> None:
     with pytest.raises(PreconditionFailed):
         race.load(write=WriteOptions(if_commit=head))
     assert len(race.people()) == 6
+
+
+def test_a_commit_that_is_partly_in_tables_and_partly_in_its_record(race: Race) -> None:
+    """A node that was only in the overlay is removed by a tombstone, beside a table that was staged."""
+    race.loader.mutate('query q() { insert Person { name: "gone" } }')
+    staging = make_backend(str(race.place / "g"), None, replace(ONE_TASK, inline_share=0, fold="never"))
+    site = Site.open(staging, read_only=False)
+    other = Graph(site, site.branch("main"))
+
+    def act() -> None:
+        with other.transaction() as steps:
+            steps.mutate('query q() { delete Person where name = "gone" }')
+            steps.mutate('query q() { update City set { code: "changed" } where name = "rome" }')
+
+    race.pauses.call_at("load.indexed", act)
+    with pytest.raises(LoadRejected) as refused:
+        race.load([edge("Lives", "gone", "rome", "l9")])
+    assert refused.value.details["totals"] == {"endpoint": 1}
+    (touched,) = [one for one in other.commits(kind="mutate") if one.commit_id == other.refresh()]
+    assert touched is not None
+
+
+def test_rejects_of_a_second_attempt_are_kept_apart(race: Race) -> None:
+    race.during('insert Person { name: "x3" }')
+    place = race.place / "rejects"
+    report = race.load([*INPUT, edge("Knows", "x1", "nobody", "kn")], on_error="skip", rejects=str(place))
+    assert race.stagings == 2
+    assert report.rejects == 2
+    assert report.rejects_path is not None
+    lines = [line for path in Path(report.rejects_path).iterdir() for line in path.read_text().splitlines()]
+    assert sorted(json.loads(line)["code"] for line in lines) == ["endpoint", "key_conflict"]
+
+
+@pytest.mark.s3
+def test_on_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3_place: S3Place) -> None:
+    run_tasks_here(monkeypatch)
+    graph = og.init(s3_place.uri, SCHEMA, storage_options=s3_place.storage_options)
+    lines = [*INPUT, *(node("Person", name=f"p{number}") for number in range(5))]
+    path = write_lines(tmp_path / "in.ndjson", lines)
+    assert load(graph, path, mode="append").loaded == 45
+    again = [node("Person", name="x1", age=99), node("Person", name="y")]
+    report = load(graph, write_lines(tmp_path / "again.ndjson", again))
+    assert report.counts["node:Person"] == {"inserted": 1, "updated": 1, "deleted": 0}
+    ages = {row["name"]: row["age"] for row in contents(graph, ["Person"])["Person"]}
+    assert (len(ages), ages["x1"]) == (26, 99)
+    assert graph.verify().ok

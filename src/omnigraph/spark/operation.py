@@ -102,15 +102,16 @@ class SparkLoad:
     def _between(self, old: CommitRecord, new: CommitRecord) -> list[CommitRecord] | None:
         """The records after `old` up to `new`; None if one of them forbids to name what was staged before it."""
         found: list[CommitRecord] = []
-        while (seq := found[-1].seq if found else old.seq) < new.seq:
-            for entry in self._records.after_many(seq, limit=self._backend.config.walk_limit):
-                if isinstance(entry, Stub):
-                    return None
-                if entry.kind == "gc" and self.op_id not in (entry.gc or {}).get("honours", ()):
-                    return None
-                if entry.seq <= new.seq:
-                    found.append(entry)
-        return found
+        for entry in self._records.after_many(old.seq):
+            if entry.seq > new.seq:
+                break
+            if isinstance(entry, Stub) or (entry.kind == "gc" and not self._honoured(entry)):
+                return None
+            found.append(entry)
+        return found if old.seq + len(found) == new.seq else None
+
+    def _honoured(self, record: CommitRecord) -> bool:
+        return self.op_id in (record.gc or {}).get("honours", ())
 
     def _moved(self, one: LoadedTable, old: Snapshot, new: Snapshot) -> LoadedTable:
         base = _base_of(new, one.type.id)
@@ -125,6 +126,9 @@ class SparkLoad:
     def _staged(self, snapshot: Snapshot) -> Work:
         self.attempts_staged += 1
         job = self._source.job_of(snapshot)
+        if self.attempts_staged > 1 and job.rejects_at is not None:
+            # What the attempt before has written may not be what is rejected now.
+            job = replace(job, rejects_at=f"{job.rejects_at}-{self.attempts_staged}")
         with spark_errors():
             with self._progress.step("stage", self._session, size_bytes=sum(one.size_bytes for one in job.splits)):
                 gathered = Gathered.of(self._source.stage(job))

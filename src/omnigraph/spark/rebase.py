@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -62,9 +63,11 @@ class Recheck:
         for record in records:
             if not record.is_logical:
                 continue
-            bulk = {table for table, touched in record.touched.items() if touched.staged and self._concerns(table)}
-            staged |= bulk
-            hit = None if bulk else self.judge(record)
+            concerned = {table: touched for table, touched in record.touched.items() if self._concerns(table)}
+            if any(touched.staged for touched in concerned.values()):
+                staged |= concerned.keys()  # some of them may ride in the record all the same
+                continue
+            hit = self.judge(record)
             if hit is not None:
                 return hit
         return self._between(old, new, sorted(staged))
@@ -170,7 +173,7 @@ class Recheck:
     def _concerns(self, table: str) -> bool:
         return table in self.footprint_tables
 
-    @property
+    @cached_property
     def footprint_tables(self) -> frozenset[str]:
         """Tables whose changes can disturb the load: its own, and those at the ends of what it writes."""
         found: set[str] = set(self.loaded)
