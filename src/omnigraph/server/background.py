@@ -41,8 +41,11 @@ async def upkeep(service: Service, config: Config) -> AsyncIterator[None]:
 
 
 async def _repeat(service: Service, name: str, every_s: float, work: Callable[[HostedGraph], object]) -> None:
+    # What a dead process left is ended at once, as whenever a graph is opened for writing; the rest can wait.
+    wait_s = 0.0 if work is sweep else every_s
     while True:
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(wait_s)
+        wait_s = every_s
         for graph in service.host:
             if graph.is_open and not graph.settings.read_only:
                 # Shielded: what was begun is waited for when the server stops, in `Workers.stop`.
