@@ -39,7 +39,7 @@ def imported_by(*words: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["version"], ["commit", "list", "--help"], ["schema", "apply", "--help"], ["load", "x"]]
+    "words", [["--help"], ["version"], ["commit", "list", "--help"], ["schema", "apply", "--help"], ["studio", "x"]]
 )
 def test_light_verbs_import_no_heavy_module(words: list[str]) -> None:
     assert not imported_by(*words) & set(HEAVY)

@@ -67,9 +67,9 @@ def export(
     as_json: JsonOption = False,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Write all records of a branch or a commit: nodes first, sorted by type and id.
+    """Write all records of a branch or a commit.
 
-    `omnigraph load` reads them back. PATH may be in an object store; .gz and .zst compress.
+    Nodes come first, sorted by type and id. `omnigraph load` reads them back. PATH may be in an object store; .gz and .zst compress.
     """
     place = address_of(address, graph)
     to_stdout = output is None or output == "-"
