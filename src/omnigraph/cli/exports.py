@@ -69,7 +69,8 @@ def export(
 ) -> None:
     """Write all records of a branch or a commit.
 
-    Nodes come first, sorted by type and id. `omnigraph load` reads them back. PATH may be in an object store; .gz and .zst compress.
+    Nodes come first, sorted by type and id. `omnigraph load` reads them back.
+    PATH may be in an object store; .gz and .zst compress.
     """
     place = address_of(address, graph)
     to_stdout = output is None or output == "-"
