@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,10 @@ def run(report: Report, *, quick: bool) -> None:
     size = QUICK if quick else FULL
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
         place = Path(folder)
-        _write_inputs(place, size)
+        # In a process of its own: what it needs must not hide how much the load needs.
+        writing = get_context("spawn").Process(target=_write_inputs, args=(place, size))
+        writing.start()
+        writing.join()
         session = get_session(SparkSettings(driver_memory="1g"))
         try:
             _warm(place, session)

@@ -162,23 +162,15 @@ def take_back(problems: DataFrame, taking: Taking) -> DataFrame:
 
 def remove_at(addresses: DataFrame, taking: Taking, type_id: str) -> DataFrame:
     """Remove rows of one staged version by `_rowaddr`, without a word about them: one task per fragment."""
-    from pyspark.sql.functions import col
+    from pyspark.sql.functions import col, shiftright
+
+    def removed(fragment: int, offsets: np.ndarray) -> list[dict[str, Any]]:
+        left = taking.left(type_id, fragment, np.unique(offsets))
+        return [{"type": type_id, "removal": left, "rows": len(offsets)}]
 
     def remove(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
-        fragment = key[0].as_py()
         offsets = rows.column(ADDRESS).to_numpy().astype(np.uint64) & np.uint64(OFFSET_MASK)
-        return pa.Table.from_batches(
-            told(
-                lambda: [
-                    {
-                        "type": type_id,
-                        "removal": taking.left(type_id, fragment, np.unique(offsets)),
-                        "rows": rows.num_rows,
-                    }
-                ]
-            )
-        )
+        return pa.Table.from_batches(told(lambda: removed(key[0].as_py(), offsets)))
 
-    placed = addresses.withColumn("fragment", col(ADDRESS).bitwiseAND(~OFFSET_MASK) / (1 << FRAGMENT_SHIFT))
-    placed = placed.withColumn("fragment", col("fragment").cast("bigint"))
+    placed = addresses.withColumn("fragment", shiftright(col(ADDRESS), FRAGMENT_SHIFT))
     return placed.groupBy("fragment").applyInArrow(remove, _RESULT)
