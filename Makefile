@@ -5,8 +5,8 @@ SHELL := /bin/bash
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Two workers, since the tests must fit two cores; what shares a Spark session stays on one of them.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+# Two workers, since the tests must fit two cores; tests/conftest.py keeps those of Spark on one of them.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2
 
 .PHONY: help setup java demo test test-all lint bench model clean
 

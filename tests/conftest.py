@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = (
     ["tests.support.fixtures"] if Path(__file__).with_name("support").joinpath("fixtures.py").exists() else []
@@ -17,15 +19,15 @@ def _sweep_seed(config: pytest.Config) -> int:
     return int(given) if given else int(config.getoption("randomly_seed"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs all that needs the Spark session: a second JVM would cost more than it saves.
+class OneSparkWorker(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests go to whichever worker is free; one alone runs those of Spark: a second JVM costs more than it saves."""
 
-    Before xdist looks for the groups.
-    """
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if "spark" in nodeid.partition("::")[0] else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSparkWorker:
+    return OneSparkWorker(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
