@@ -42,8 +42,12 @@ CHECKS = pytest.mark.parametrize(
 
 @pytest.mark.parametrize(
     ("mode", "config"),
-    [("append", ONE_TASK), ("merge", ONE_TASK), ("overwrite", ONE_TASK), ("merge", SHUFFLED)],
-    ids=["append", "merge", "overwrite", "merge shuffled"],
+    [
+        pytest.param("append", ONE_TASK, id="append"),
+        pytest.param("merge", ONE_TASK, id="merge"),
+        pytest.param("overwrite", ONE_TASK, id="overwrite"),
+        pytest.param("merge", SHUFFLED, id="merge shuffled", marks=pytest.mark.slow),
+    ],
 )
 def test_random_input_equals_the_local_engine(  # S8, S9, S95-S100, S138
     tmp_path: Path, config: Config, mode: str, sweep_seed: int
