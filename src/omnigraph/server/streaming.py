@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, s
 from contextvars import copy_context
 from dataclasses import asdict
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -70,14 +71,24 @@ class Steps:
         self._workers = workers
         self._context = copy_context()
         self._operation = operation()
+        self._turn = Lock()
         self._begun = False
 
     async def run(self, work: Callable[[], A]) -> A:
-        return await asyncio.shield(self._workers.start(lambda: self._context.run(self._step, work)))
+        return await asyncio.shield(self._workers.start(lambda: self._in_turn(lambda: self._step(work))))
 
     async def close(self) -> None:
+        """After the step that may still run: its caller has left, but one context cannot be in two threads."""
+        await asyncio.shield(self._workers.start(lambda: self._in_turn(self._end)))
+
+    def _in_turn(self, work: Callable[[], A]) -> A:
+        with self._turn:
+            return self._context.run(work)
+
+    def _end(self) -> None:
         if self._begun:
-            await self._workers.start(lambda: self._context.run(self._operation.__exit__, None, None, None))
+            self._begun = False
+            self._operation.__exit__(None, None, None)
 
     def _step(self, work: Callable[[], A]) -> A:
         if not self._begun:
