@@ -138,15 +138,17 @@ class CheckedChange:
         return self._read(looked_up_by, Rows(image.image, image.table, columns))
 
     def _probes(self) -> dict[tuple[str, str], _Probe]:
+        """One per table and column.
+
+        A lookup without keys of its own still sees the rows that another one brings, so its columns are among them.
+        """
         found: dict[tuple[str, str], _Probe] = {}
         for one, change in self._rules:
             for lookup in one.lookups:
-                values = [row[lookup.key_at] for row in lookup.keys(change)]
-                if values:
-                    probe = found.setdefault((lookup.table, lookup.column), _Probe())
-                    probe.values.update(dict.fromkeys(values))
-                    probe.columns.update(dict.fromkeys(lookup.columns))
-        return found
+                probe = found.setdefault((lookup.table, lookup.column), _Probe())
+                probe.values.update(dict.fromkeys(row[lookup.key_at] for row in lookup.keys(change)))
+                probe.columns.update(dict.fromkeys(lookup.columns))
+        return {where: probe for where, probe in found.items() if probe.values}
 
     def _probe(self, where: tuple[str, str], probe: _Probe) -> None:
         (table, column), values = where, list(probe.values)
