@@ -93,8 +93,8 @@ PEOPLE: Rows = {
         {"row": 1, "place": "b"},
         {"row": -2, "place": "a", "price": 12.5},
     ],
-    "Folder": [{"path": "/"}, {"path": "/home"}, {"path": "/home/ada"}, {"path": "/tmp"}],
-    "File": [{"path": "/home/ada/notes", "size": 12}, {"path": "/tmp/x", "size": 2**64 - 1}],
+    "Folder": [{"path": "/"}, {"path": "/docs"}, {"path": "/docs/ada"}, {"path": "/tmp"}],
+    "File": [{"path": "/docs/ada/notes", "size": 12}, {"path": "/tmp/x", "size": 2**64 - 1}],
     "Knows": [
         {"id": "k1", "from": "Ada", "to": "Bob", "since": "2020-01-01", "weight": 0.5, "note": "first engine"},
         {"id": "k2", "from": "Ada", "to": "Bob", "since": "2021-01-01", "weight": 0.25},
@@ -111,12 +111,12 @@ PEOPLE: Rows = {
     ],
     "Attended": [{"id": "a1", "from": "Ada", "to": "e1"}, {"id": "a2", "from": "Bob", "to": "e1"}],
     "Contains": [
-        {"id": "c1", "from": "/", "to": "/home"},
-        {"id": "c2", "from": "/home", "to": "/home/ada"},
+        {"id": "c1", "from": "/", "to": "/docs"},
+        {"id": "c2", "from": "/docs", "to": "/docs/ada"},
         {"id": "c3", "from": "/", "to": "/tmp"},
     ],
     "In": [
-        {"id": "i1", "from": "/home/ada/notes", "to": "/home/ada"},
+        {"id": "i1", "from": "/docs/ada/notes", "to": "/docs/ada"},
         {"id": "i2", "from": "/tmp/x", "to": "/tmp"},
     ],
     "edge:Seat": [{"id": "t1", "from": "Ada", "to": "e1", "code": "1a"}],
