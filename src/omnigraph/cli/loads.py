@@ -13,6 +13,7 @@ from omnigraph.cli.mutations import OnConflict
 from omnigraph.cli.options import (
     GRAPH_VARIABLE,
     ActorOption,
+    ClientKeyOption,
     GraphOption,
     IfCommitOption,
     JsonOption,
@@ -21,6 +22,7 @@ from omnigraph.cli.options import (
     QuietOption,
     SparkConfOption,
     StorageOptions,
+    TargetBranchOption,
     address_of,
     open_graph,
     pairs_of,
@@ -110,16 +112,12 @@ def load(
     ] = Engine.AUTO,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
-    branch: Annotated[
-        str | None, typer.Option("--branch", metavar="NAME", help="Branch to write to. Default: main.")
-    ] = None,
+    branch: TargetBranchOption = None,
     if_commit: IfCommitOption = None,
     on_conflict: Annotated[
         OnConflict, typer.Option("--on-conflict", help="Run it again on the newer state, or fail.")
     ] = OnConflict.RETRY,
-    client_key: Annotated[
-        str | None, typer.Option("--client-key", metavar="KEY", help="Makes it safe to repeat: a key is used once.")
-    ] = None,
+    client_key: ClientKeyOption = None,
     actor: ActorOption = None,
     message: MessageOption = None,
     quiet: QuietOption = False,

@@ -21,11 +21,13 @@ from omnigraph.cli.inputs import (
 from omnigraph.cli.options import (
     ActorOption,
     Address,
+    ClientKeyOption,
     GraphOption,
     IfCommitOption,
     JsonOption,
     MessageOption,
     StorageOptions,
+    TargetBranchOption,
     address_of,
     open_graph,
 )
@@ -58,16 +60,12 @@ def mutate(
     param: ParamOption = None,
     batch: BatchOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="An insert of an id that exists is a conflict.")] = False,
-    branch: Annotated[
-        str | None, typer.Option("--branch", metavar="NAME", help="Branch to write to. Default: main.")
-    ] = None,
+    branch: TargetBranchOption = None,
     if_commit: IfCommitOption = None,
     on_conflict: Annotated[
         OnConflict, typer.Option("--on-conflict", help="Run it again on the newer state, or fail.")
     ] = OnConflict.RETRY,
-    client_key: Annotated[
-        str | None, typer.Option("--client-key", metavar="KEY", help="Makes it safe to repeat: a key is used once.")
-    ] = None,
+    client_key: ClientKeyOption = None,
     actor: ActorOption = None,
     message: MessageOption = None,
     as_json: JsonOption = False,

@@ -50,6 +50,12 @@ MessageOption = Annotated[str | None, typer.Option("--message", "-m", metavar="T
 IfCommitOption = Annotated[
     str | None, typer.Option("--if-commit", metavar="COMMIT", help="Only if this is still the newest commit.")
 ]
+ClientKeyOption = Annotated[
+    str | None, typer.Option("--client-key", metavar="KEY", help="Makes it safe to repeat: a key is used once.")
+]
+TargetBranchOption = Annotated[
+    str | None, typer.Option("--branch", metavar="NAME", help="Branch to write to. Default: main.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document; errors too, on stderr.")]
 FormatOption = Annotated[
     RowFormat | None,
