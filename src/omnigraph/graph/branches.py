@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import InvalidInput, PreconditionFailed
 from omnigraph.history.merge import Merge, MergeOptions, Resolution
 from omnigraph.history.report import MergeReport
-from omnigraph.log.record import CommitRecord, parse_commit_id
+from omnigraph.log.record import CommitRecord
 from omnigraph.write.plan import WriteOptions
-from omnigraph.write.site import Branch
 
 if TYPE_CHECKING:
     from omnigraph.graph.handle import Graph
-
-
-_STREAM_LENGTH = 26
 
 
 class Branches:
@@ -31,7 +27,7 @@ class Branches:
         """A branch at `source` (a branch or commit id; by default this handle's branch), and a handle on it."""
         graph = self._graph
         graph._for_writing()
-        made = graph._site.create_branch(name, self._resolve(source), WriteOptions(actor, message))
+        made = graph._site.create_branch(name, graph._resolve(source), WriteOptions(actor, message))
         return graph._on(made)
 
     def list(self) -> list[str]:
@@ -83,12 +79,3 @@ class Branches:
         except PreconditionFailed:
             return False
         return True
-
-    def _resolve(self, source: str | None) -> Branch | CommitRecord:
-        site = self._graph._site
-        if source is None:
-            return self._graph._branch
-        if "." in source and source.rpartition(".")[2].isdecimal() and len(source.partition(".")[0]) == _STREAM_LENGTH:
-            stream, seq = parse_commit_id(source)
-            return site.records(stream).record(seq)
-        return site.branch(source)

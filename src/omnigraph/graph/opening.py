@@ -9,7 +9,8 @@ from weakref import WeakValueDictionary
 
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput
-from omnigraph.graph.handle import Freshness, Graph
+from omnigraph.graph.core import Freshness
+from omnigraph.graph.handle import Graph
 from omnigraph.graph.recovering import recovery
 from omnigraph.graph.schema import read_schema
 from omnigraph.lang.schema.compile import compile_schema
