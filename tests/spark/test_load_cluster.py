@@ -1,131 +1,53 @@
-"""A standalone cluster of real processes: a master, two workers, executors of their own; one of them is killed."""
+"""A load on a standalone cluster of real processes: executors are killed, slow tasks are copied by Spark."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from omnigraph.graph import Graph
+from tests.spark.cluster import running_cluster
 from tests.spark.loading import ONE_TASK, new_graph
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROWS = 60_000
-_STARTED = re.compile(r"Successfully registered with master|I have been elected leader")
-
-_DRIVER = r"""
-import json, os, resource, signal, sys
-import omnigraph as og
-from omnigraph.spark import load as load_module
-from omnigraph.spark.staging import stage_split
-
-root, people, knows, marks, master, speculate = sys.argv[1:]
-
-def stage(job, number):
-    results = list(stage_split(job, number))
-    mark = os.path.join(marks, "killed" if speculate == "no" else "slow")
-    try:
-        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        yield from results
-        return
-    if speculate == "no":
-        executor = int(open(f"/proc/{os.getppid()}/stat").read().rsplit(")", 1)[1].split()[1])
-        os.kill(executor, signal.SIGKILL)
-    import time
-    time.sleep(60)
-    yield from results
-
-load_module.stage_split = stage
-conf = {
-    "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "512m",
-}
-if speculate == "yes":
-    conf |= {"spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.5",
-             "spark.speculation.quantile": "0.3"}
-report = og.open(root).load(
-    {"Person": people, "Knows": knows}, mode="append", engine="spark", master=master, spark_conf=conf, progress=False
-)
-print(json.dumps({"loaded": report.loaded, "commit": report.commit_id}))
-"""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    address: str
-    log: Path
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    import pyspark
-
-    place = tmp_path_factory.mktemp("cluster")
-    home = Path(pyspark.__file__).parent
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_NO_DAEMONIZE": "1",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
-    launcher = str(home / "bin" / "spark-class")
-    port = _free_port()
-    address = f"spark://127.0.0.1:{port}"
-    deploy = "org.apache.spark.deploy"
-    commands = [
-        [launcher, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        *(
-            [
-                launcher, f"{deploy}.worker.Worker", address, "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
-                "--webui-port", "0", "--work-dir", str(place / f"work{number}"),
-            ]
-            for number in range(2)
-        ),
-    ]  # fmt: skip
-    running: list[subprocess.Popen[bytes]] = []
-    try:
-        for number, command in enumerate(commands):
-            log = place / f"{number}.log"
-            with log.open("wb") as out:
-                running.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
-            _wait_started(log, running[-1])
-        yield Cluster(address, place)
-    finally:
-        for process in reversed(running):
-            process.terminate()
-        for process in running:
-            process.wait(30)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as address:
+        yield address
 
 
-def _wait_started(log: Path, process: subprocess.Popen[bytes]) -> None:
-    """Spark says in its log when it is ready, and nowhere else."""
-    deadline = time.monotonic() + 120
-    while not _STARTED.search(log.read_text(errors="replace")):
-        assert process.poll() is None, log.read_text(errors="replace")
-        assert time.monotonic() < deadline, log.read_text(errors="replace")
-        time.sleep(0.2)
+@dataclass(frozen=True)
+class Seen:
+    """The task that was disturbed (`first`), and what Spark's book-keeping says about it and about executors."""
+
+    first: dict[str, int]
+    lost: list[str]
+    tries: list[dict[str, Any]]
+
+    @property
+    def disturbed(self) -> dict[str, Any]:
+        (found,) = [one for one in self.tries if one["task"] == self.first["task"]]
+        return found
+
+    @property
+    def other(self) -> dict[str, Any]:
+        """The attempt that was made besides; there is one."""
+        (found,) = [one for one in self.tries if one["task"] != self.first["task"]]
+        return found
 
 
 def _inputs(place: Path) -> tuple[str, str]:
@@ -137,29 +59,30 @@ def _inputs(place: Path) -> tuple[str, str]:
     return str(place / "people.parquet"), str(place / "knows.parquet")
 
 
-@pytest.mark.parametrize("speculate", ["no", "yes"])
-def test_exactly_once_on_a_cluster(cluster: Cluster, tmp_path: Path, speculate: str) -> None:  # S136, S137
-    graph = new_graph(tmp_path / "g", ONE_TASK)
-    people, knows = _inputs(tmp_path)
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    arguments = [str(tmp_path / "g"), people, knows, str(marks), cluster.address, speculate]
+def _disturbed_load(place: Path, cluster: str, way: str) -> tuple[Graph, Seen]:
+    graph = new_graph(place / "g", ONE_TASK)
+    folder = place / "marks"
+    folder.mkdir()
+    arguments = [way, cluster, str(place / "g"), *_inputs(place), str(folder)]
+    root = str(Path(__file__).parents[2])
     done = subprocess.run(
-        [sys.executable, "-c", _DRIVER, *arguments],
+        [sys.executable, "-m", "tests.spark.cluster_driver", *arguments],
         capture_output=True,
         text=True,
         timeout=600,
-        env={**os.environ, "OMNIGRAPH_FSYNC": "off"},
+        cwd=root,
+        env={**os.environ, "OMNIGRAPH_FSYNC": "off", "PYTHONPATH": root},
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
-    assert json.loads(done.stdout.splitlines()[-1])["loaded"] == 2 * ROWS
-    assert [one.name for one in marks.iterdir()] == ["killed" if speculate == "no" else "slow"]
-    _assert_whole(graph)
-
-
-def _assert_whole(graph: Graph) -> None:
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told.pop("loaded") == 2 * ROWS
     graph.refresh()
+    return graph, Seen(**told)
+
+
+def _assert_whole(graph: Graph, unnamed: int) -> None:
+    """Every row once, in one commit, indexed; so many data files lie about that no version names."""
     assert [one.kind for one in graph.commits()] == ["load", "init"]
     found = graph.table("Person").to_arrow(columns=["id"])["id"].to_pylist()
     assert sorted(found) == sorted(f"n{one}" for one in range(ROWS))
@@ -168,4 +91,36 @@ def _assert_whole(graph: Graph) -> None:
     assert {row["id"]: (row["from"], row["to"]) for row in edges} == {
         f"k{one}": (f"n{one}", f"n{ROWS - 1 - one}") for one in range(ROWS)
     }
-    assert graph.verify().ok
+    state = graph.view().state
+    named = files = 0
+    for name in ("Person", "Knows"):
+        pinned = state.view(state.type(name)).pinned
+        assert pinned is not None
+        assert pinned.fragments > 1
+        named += pinned.fragments
+        files += len(list((Path(graph.uri) / "tables" / pinned.table / "data").glob("*.lance")))
+    assert files == named + unnamed
+    indexes = [one for table in graph.snapshot(indexes=True)["tables"] for one in table["indexes"]]
+    assert indexes
+    assert all(one["covered_rows"] == one["rows"] for one in indexes)
+    assert graph.verify(deep=True).ok
+
+
+@pytest.mark.parametrize(("way", "unnamed"), [("killed staging", 1), ("killed indexing", 0)])
+def test_an_executor_dies(cluster: str, tmp_path: Path, way: str, unnamed: int) -> None:  # S136
+    graph, seen = _disturbed_load(tmp_path, cluster, way)
+    assert seen.lost == [seen.disturbed["executor"]]
+    assert seen.disturbed["end"] == "FAILED"
+    assert seen.other["end"] == "SUCCESS"
+    assert not Path(f"/proc/{seen.first['pid']}").exists()
+    _assert_whole(graph, unnamed)
+
+
+def test_spark_copies_a_slow_task(cluster: str, tmp_path: Path) -> None:  # S137
+    """Both attempts write their files; the first never comes to say so, and its files are named by nobody."""
+    graph, seen = _disturbed_load(tmp_path, cluster, "slow")
+    assert not seen.lost
+    assert (seen.disturbed["copy"], seen.disturbed["end"]) == (False, "KILLED")
+    assert (seen.other["copy"], seen.other["end"]) == (True, "SUCCESS")
+    assert seen.other["executor"] != seen.disturbed["executor"]
+    _assert_whole(graph, unnamed=1)
