@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from omnigraph import errors
+    from omnigraph import aio, errors
     from omnigraph.client import RemoteGraph, connect
     from omnigraph.config import Config
     from omnigraph.graph import Graph, init, open, open_at
@@ -27,6 +27,7 @@ __all__ = [
     "RemoteGraph",
     "Table",
     "__version__",
+    "aio",
     "connect",
     "errors",
     "init",
@@ -50,7 +51,7 @@ _HOMES = {
     "open": "omnigraph.graph",
     "open_at": "omnigraph.graph",
 }
-_MODULES = {"errors": "omnigraph.errors", "statements": "omnigraph.lang.statements"}
+_MODULES = {"aio": "omnigraph.aio", "errors": "omnigraph.errors", "statements": "omnigraph.lang.statements"}
 
 
 def __getattr__(name: str) -> Any:
