@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -317,6 +320,73 @@ class TestGarbage:
         assert files(world, "schemas") == schemas
 
 
+_KILLED_IN_A_PUT = """
+import os, signal, sys
+from omnigraph.storage.local import LocalStore
+os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+LocalStore(sys.argv[1]).put_if_absent(sys.argv[2], b"half")
+"""
+
+
+def _kill_in_a_put(world: World, key: str) -> Path:
+    """A process that dies before its object has a name; what it left."""
+    before = _temporary(world)
+    done = subprocess.run([sys.executable, "-c", _KILLED_IN_A_PUT, world.path, key], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = _temporary(world) - before
+    return left
+
+
+def _temporary(world: World) -> set[Path]:
+    return set(Path(world.path).rglob(".tmp-*"))
+
+
+class TestLeftovers:
+    """H41, S133"""
+
+    def test_of_killed_puts_go_like_any_unnamed_file(self, world: World) -> None:
+        actor = _some_history(world, 2)
+        stream = actor.head.stream
+        left = {_kill_in_a_put(world, key) for key in ("top", f"__manifest/{stream}/x", "__tags/v1/00000000.json")}
+        assert not collect(actor, margin_s=600).condemns
+        for path in left:
+            os.utime(path, (path.stat().st_mtime - 601,) * 2)
+        report = collect(actor, margin_s=600, horizon_s=3600)
+        assert report.condemns[".tmp-*"].files == len(left)
+        assert _temporary(world) == left
+        _age(world, "__trash", 3601)
+        assert collect(actor, margin_s=600, horizon_s=3600).deletes[".tmp-*"].files == len(left)
+        assert _temporary(world) == set()
+        to_the_end(actor)
+        assert world.reader().graph.verify(deep=True).ok
+
+    def test_a_put_that_slept_for_so_long_is_made_again(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        actor, collector = _some_history(world, 2), world.actor()
+        link = os.link
+        collected: list[CleanupReport] = []
+
+        def late(source: str, target: str) -> None:
+            if "__manifest" in target and not collected:
+                monkeypatch.setattr(os, "link", link)
+                collected.append(collect(collector, 2))
+            link(source, target)
+
+        monkeypatch.setattr(os, "link", late)
+        actor.apply(person("slept", 5))
+        assert collected[0].deletes[".tmp-*"].files == 1
+        assert world.ages()["slept"] == 5
+        assert _temporary(world) == set()
+        assert world.reader().graph.verify(deep=True).ok
+
+    def test_what_a_killed_collector_asked_the_time_with(self, world: World) -> None:
+        actor = _some_history(world, 2)
+        actor.site.backend.store.put("__locks/clock-01M7GVX9MEP5J21NPK0WBRZ53F", b"")
+        actor.site.backend.store.put("__locks/clock", b"")
+        _age(world, "__locks", 1)
+        to_the_end(actor)
+        assert files(world, "__locks") == {"__locks/clock"}
+
+
 def _age(world: World, part: str, seconds: float) -> None:
     """Let the store believe that it is older."""
     for one in files(world, part):
@@ -376,6 +446,29 @@ class TestProtection:
         actor.graph.branch.merge("side")
         people = world.rows("Person").keys()
         assert {f"{name}{step}" for name in ("side", "main") for step in range(7)} <= people
+        assert world.reader().graph.verify(deep=True).ok
+
+    def test_bases_of_merge_bases(self, world: World) -> None:  # S129, S74
+        """After criss-cross merges there are two bases, which are made one on a base of their own."""
+        actor = _some_history(world, 2)
+        actor.graph.branch.create("side")
+        side = world.actor(branch="side", inline_share=0)
+        side.apply(person("side0"))
+        actor.graph.branch.merge("side")  # from here on their base is not where the branch began
+        actor.apply(person("main0"), person("p0001", 71))
+        side.apply(person("p0002", 72))
+        crossed = actor.graph.branch.create("crossed")
+        actor.graph.branch.merge("side")
+        side.graph.branch.merge("crossed")
+        crossed.branch.delete("crossed")
+        for step in range(3):
+            actor.apply(person(f"main{step + 1}"))
+            side.apply(person(f"side{step + 1}"))
+        to_the_end(actor, keep=1)
+        actor.graph.branch.merge("side")
+        people = world.ages()
+        assert {f"{name}{step}" for name in ("side", "main") for step in range(4)} <= people.keys()
+        assert (people["p0001"], people["p0002"]) == (71, 72)
         assert world.reader().graph.verify(deep=True).ok
 
     def test_merges_walk_past_collected_branches(self, world: World) -> None:

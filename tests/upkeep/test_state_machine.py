@@ -1,12 +1,15 @@
-"""Writers, branches, crashes, optimize and cleanup in any order: what is kept stays whole, what is not kept goes.
+"""Writers, branches, merges, crashes, optimize and cleanup in any order: what is kept stays whole, the rest goes.
 
-The machine of tests/mutations with upkeep beside it. A commit that was kept reads exactly as when it was made; one
-that was collected says so and never shows half of itself. S124, S128–S133
+The machine of tests/mutations with merges and upkeep beside it. A commit that was kept reads exactly as when it was
+made; one that was collected says so and never shows half of itself; a merge finds its base however much was collected.
+S124, S128–S133, S161
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -14,12 +17,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
+import omnigraph
 from omnigraph.config import Config
-from omnigraph.errors import SnapshotExpired
+from omnigraph.errors import MergeConflict, SnapshotExpired
 from omnigraph.graph import Graph
 from omnigraph.log.record import NON_LOGICAL
+from omnigraph.storage.keys import TEMPORARY_PREFIX
 from omnigraph.upkeep.retention import Policy
-from tests.mutations.test_state_machine import MAIN, STEPS, Crash, Machine, Process, content
+from tests.history_graph.model import Model
+from tests.history_graph.model import State as Places
+from tests.mutations.test_state_machine import MAIN, MAX_BRANCHES, POINTS, STEPS, Crash, Machine, Process, content
+from tests.oracle import model
 
 #: Nothing is spared for its age: what falls out of retention goes as soon as the steps of cleanup allow.
 SWIFT: dict[str, Any] = {"older_than_s": 0, "margin_s": 0, "horizon_s": 0, "newest_records": 1, "lock_stale_s": 0}
@@ -30,10 +38,113 @@ CRASH_POINTS = (
 )  # fmt: skip
 
 
+#: Where a process leaves the temporary file of a put that it did not live to finish.
+FOLDERS = ("", "__manifest/", "__branches/", "__trash/", "__locks/", "schemas/")
+
+
 class UpkeepMachine(Machine):
-    """The same two processes, either of which may look after the graph at any time."""
+    """The same two processes, either of which may merge or look after the graph at any time."""
 
     fold: ClassVar[str] = "random"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = Model()
+
+    # ---- merges ----
+
+    @precondition(lambda self: len(self.states) > 1)
+    @rule(
+        who=st.integers(0, 1), source=st.integers(0, 3), into=st.integers(0, 3),
+        resolve=st.sampled_from([None, None, "ours", "theirs"]),
+    )  # fmt: skip
+    def merge(self, who: int, source: int, into: int, resolve: Any) -> None:
+        self._merged(self.processes[who], self._branch(source), self._branch(into), resolve)
+
+    @precondition(lambda self: len(self.states) > 1)
+    @rule(
+        who=st.integers(0, 1), source=st.integers(0, 3), into=st.integers(0, 3), point=st.sampled_from(POINTS[:-1]),
+        runs=st.integers(1, 3),
+    )  # fmt: skip
+    def merge_while_others_clean_up(self, who: int, source: int, into: int, point: str, runs: int) -> None:
+        """What it stands on, and what it means to adopt, is collected while it stands at a point."""
+        slow, fast = self.processes[who], self.processes[1 - who]
+
+        def clean_up() -> None:
+            for _ in range(runs):
+                fast.graph(MAIN).cleanup(policy=Policy(keep=1, **SWIFT), confirm=True)
+
+        slow.pauses.call_at(point, clean_up)
+        self._merged(slow, self._branch(source), self._branch(into), "theirs")
+        slow.reopen()  # a point that was not reached must not fire later
+
+    @precondition(lambda self: len(self.states) > 1)
+    @rule(
+        who=st.integers(0, 1), source=st.integers(0, 3), into=st.integers(0, 3), point=st.sampled_from(POINTS),
+    )  # fmt: skip
+    def crash_in_a_merge(self, who: int, source: int, into: int, point: str) -> None:
+        """The process ends at a point; the next one finds the whole merge or nothing."""
+
+        def die() -> None:
+            raise Crash(point)
+
+        process = self.processes[who]
+        process.pauses.call_at(point, die)
+        self._merged(process, self._branch(source), self._branch(into), None)
+        process.reopen()
+
+    def _merged(self, process: Process, source: str, into: str, resolve: Any) -> None:
+        """Merge, as the model says, or be refused, as the model says."""
+        if source == into:
+            return
+        wanted = self.lines.merge(source, into, resolve=resolve)
+        state = _by_type(wanted.state)
+        refused = bool(wanted.conflicts) or any(model.violations(state))
+        merges = self._merges(into)
+        told = _told(lambda: process.graph(into).branch.merge(source, resolve=resolve))
+        landed = self._merges(into) != merges
+        if told == "conflict":
+            assert refused
+            assert not landed
+        elif told == "merged":
+            assert not refused, wanted
+            assert landed or state == self.states[into]
+        if landed:
+            self.lines.commit(into, wanted.state, self.lines.heads[source])
+        self._settle(into, state if landed else self.states[into])
+
+    def _merges(self, name: str) -> list[str]:
+        """Merges of the branch, as one who has just come sees them."""
+        graph = omnigraph.open(self._uri, name, read_only=True, config=Config(fsync=False))
+        return [one.commit_id for one in graph.commits(None) if one.kind == "merge"]
+
+    # ---- what the lines of the model have to know ----
+
+    @precondition(lambda self: len(self.states) < MAX_BRANCHES)
+    @rule(who=st.integers(0, 1), source=st.integers(0, 3))
+    def fork(self, who: int, source: int) -> None:
+        origin = self._branch(source)
+        self._remember(origin)
+        super().fork(who, source)
+        self.lines.heads[self.touched] = self.lines.heads[origin]
+
+    def _settle(self, name: str, state: model.State) -> None:
+        super()._settle(name, state)
+        self._remember(name)
+
+    def _remember(self, name: str) -> None:
+        places = _by_place(self.states[name])
+        if places != self.lines.state(name):
+            self.lines.commit(name, places)
+
+    # ---- upkeep ----
+
+    @rule(folder=st.sampled_from(FOLDERS), number=st.integers(0, 9))
+    def killed_in_a_put(self, folder: str, number: int) -> None:
+        """What a process leaves that is killed between writing an object and giving it its name. H41"""
+        place = Path(self._uri) / folder
+        place.mkdir(exist_ok=True)
+        (place / f"{TEMPORARY_PREFIX}{number}").write_bytes(b"half")
 
     @rule(who=st.integers(0, 1), branch=st.integers(0, 3))
     def optimize(self, who: int, branch: int) -> None:
@@ -95,11 +206,34 @@ class UpkeepMachine(Machine):
                 main.cleanup(policy=policy, confirm=True)
             left = main.cleanup(policy=policy)
             assert not left.condemns, left.condemns
+            assert not list(Path(self._uri).rglob(f"{TEMPORARY_PREFIX}*"))
+            assert "unnamed_files" not in {one.code for one in main.verify().problems}
             assert main.verify().ok, main.verify().to_json()
             for name, state in self.states.items():
                 assert content(process.graph(name).view()) == state
         finally:
             process.backend.close()
+
+
+def _told(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except MergeConflict:
+        return "conflict"
+    except Crash:
+        return "crashed"
+    return "merged"
+
+
+def _by_place(state: model.State) -> Places:
+    return {(name, row_id): row for name, rows in state.items() for row_id, row in rows.items()}
+
+
+def _by_type(places: Places) -> model.State:
+    found = model.empty()
+    for (name, row_id), row in places.items():
+        found[name][row_id] = row
+    return found
 
 
 def _newest(graph: Graph, keep: int) -> list[str]:

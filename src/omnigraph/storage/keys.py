@@ -11,6 +11,7 @@ TEMPORARY_PREFIX = ".tmp-"
 
 _SEGMENT = r"(?!\.\.?(?:/|\Z))(?!\.tmp-)[^/\\\x00-\x1f\x7f]+"
 _KEY = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
+_TEMPORARY = re.compile(rf"(?:{_SEGMENT}/)*{re.escape(TEMPORARY_PREFIX)}[^/\\\x00-\x1f\x7f]+")
 
 
 class KeyClass(StrEnum):
@@ -57,6 +58,11 @@ def check_key(key: str) -> str:
             advice="Keys are relative, separated by '/', without empty, '.', '..' or '.tmp-*' parts",
         )
     return key
+
+
+def is_temporary(key: str) -> bool:
+    """Whether it names a temporary file of a directory: of a put that has not ended, or never will."""
+    return _TEMPORARY.fullmatch(key) is not None
 
 
 def check_prefix(prefix: str) -> str:

@@ -18,7 +18,7 @@ from itertools import islice
 
 from omnigraph.clock import IdSource, SystemIds
 from omnigraph.errors import Forbidden, InvalidInput, OmnigraphError, Unavailable, Unsupported
-from omnigraph.storage.keys import TEMPORARY_PREFIX, check_key, check_prefix
+from omnigraph.storage.keys import TEMPORARY_PREFIX, check_key, check_prefix, is_temporary
 from omnigraph.storage.store import ObjectInfo, ObjectMissing, PutResult
 
 FIRST_PAGE_KEYS = 100
@@ -106,6 +106,13 @@ class LocalStore:
         except OSError as error:
             raise self._typed(error, "look up", key) from error
 
+    def leftovers(self) -> list[ObjectInfo]:
+        """Temporary files, sorted by key: of puts that are under way, or whose process was killed."""
+        with self.typing("list", ""):
+            keys = sorted(key for key in _walk(self._root, "", temporary=True) if is_temporary(key))
+            found = [_info_or_none(f"{self._root}/{key}", key) for key in keys]
+        return [info for info in found if info is not None]
+
     def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
         folder = f"{self._root}/{check_prefix(prefix)}".rstrip("/")
         try:
@@ -120,7 +127,7 @@ class LocalStore:
         return listed
 
     def delete(self, key: str) -> None:
-        path = self.path_of(key)
+        path = f"{self._root}/{key}" if is_temporary(key) else self.path_of(key)
         try:
             os.unlink(path)
         except OSError as error:
@@ -307,7 +314,7 @@ def _sync(path: str, flags: int) -> None:
         os.close(descriptor)
 
 
-def _walk(folder: str, prefix: str) -> Iterator[str]:
+def _walk(folder: str, prefix: str, *, temporary: bool = False) -> Iterator[str]:
     """Keys below a folder, in no order; a folder that vanishes meanwhile had nothing to list."""
     try:
         entries = os.scandir(folder)
@@ -315,10 +322,10 @@ def _walk(folder: str, prefix: str) -> Iterator[str]:
         return
     with entries:
         for entry in entries:
-            if entry.name.startswith(TEMPORARY_PREFIX):
+            if entry.name.startswith(TEMPORARY_PREFIX) and not temporary:
                 continue
             if entry.is_dir():
-                yield from _walk(entry.path, f"{prefix}{entry.name}/")
+                yield from _walk(entry.path, f"{prefix}{entry.name}/", temporary=temporary)
             else:
                 yield prefix + entry.name
 

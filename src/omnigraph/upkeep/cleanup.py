@@ -34,6 +34,7 @@ from omnigraph.errors import (
 from omnigraph.log.record import CommitRecord, Kind, Stub, parse_commit_id
 from omnigraph.log.stream import record_key
 from omnigraph.storage.backend import Backend
+from omnigraph.storage.leftovers import leftovers
 from omnigraph.storage.store import ObjectInfo, ObjectMissing
 from omnigraph.upkeep.cleanup_report import CleanupReport, ExpiredCommits, by_table
 from omnigraph.upkeep.marking import Marks
@@ -48,6 +49,7 @@ from omnigraph.write.site import Site
 
 CLEANUP_ACTOR = "omnigraph:cleanup"
 LOCK = "__locks/cleanup"
+_CLOCK = "__locks/clock-"
 _FENCE_TRIES = 8
 
 A = TypeVar("A")
@@ -263,11 +265,14 @@ class Cleanup:
         return min([begun_at, *(one.opened_at for one in survey.intents)]) - timedelta(seconds=self._policy.margin_s)
 
     def _sweepable(self) -> list[ObjectInfo]:
-        """Files that may be condemned at all.
+        """Files that may be condemned at all: of tables, and what killed processes left that has no name.
 
-        Schemas are not among them: a writer that finds one there, however old, relies on it without touching it.
+        Schemas are not among them: a writer that finds one there, however old, relies on it without touching it. A
+        put that is paused for longer than the horizon finds its temporary file gone, and is simply made again.
         """
-        return self._backend.store.list("tables/")
+        store = self._backend.store
+        clocks = [one for one in store.list("__locks/") if one.key.startswith(_CLOCK)]
+        return [*store.list("tables/"), *clocks, *leftovers(store)]
 
     def _due(self, lists: Lists, store_now: datetime, marks: Marks) -> list[ObjectInfo]:
         horizon = store_now - timedelta(seconds=self._policy.horizon_s)
@@ -376,7 +381,7 @@ class Cleanup:
 
     def _store_now(self) -> datetime:
         """The store's clock, as it stamps an object that is written now."""
-        key = f"__locks/clock-{self._id}"
+        key = f"{_CLOCK}{self._id}"
         self._backend.store.put(key, b"")
         stamp = self._backend.store.head(key).modified_at
         self._backend.store.delete(key)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from omnigraph.storage.keys import TEMPORARY_PREFIX, is_temporary
 from omnigraph.storage.store import ObjectInfo
 
 
@@ -102,10 +103,16 @@ class CleanupReport:
 
 
 def by_table(files: Iterable[ObjectInfo]) -> dict[str, Counted]:
-    """Files counted by where they are: `tables/<id>`, `__archive`, `__leases`, `__recovery`."""
+    """Files counted by where they are: `tables/<id>`, `__archive`, `__leases`, `__recovery`, `.tmp-*`."""
     found: dict[str, Counted] = {}
     for one in files:
-        parts = one.key.split("/")
-        place = "/".join(parts[:2]) if parts[0] == "tables" else parts[0]
+        place = _place(one.key)
         found[place] = found.get(place, Counted()).with_one(one)
     return found
+
+
+def _place(key: str) -> str:
+    if is_temporary(key):
+        return f"{TEMPORARY_PREFIX}*"
+    parts = key.split("/")
+    return "/".join(parts[:2]) if parts[0] == "tables" else parts[0]

@@ -47,6 +47,8 @@ class Marks:
         self._versions |= new
 
     def __contains__(self, key: str) -> bool:
+        if not key.startswith("tables/"):
+            return False
         if key in self._files or any(key[: at + 1] in self._folders for at, char in enumerate(key) if char == "/"):
             return True
         return key.split("/")[1] in self._known_tables and belongs_to_birth(key)

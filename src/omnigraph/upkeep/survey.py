@@ -6,13 +6,13 @@ protects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import combinations, groupby
 
 from omnigraph.errors import Corruption, SnapshotExpired
-from omnigraph.history.lineage import merge_bases
+from omnigraph.history.lineage import RecordsOf, merge_bases
 from omnigraph.log.branches import decode_entry
 from omnigraph.log.record import CommitRecord, Stub, decode_record, no_such_commit, parse_commit_id
 from omnigraph.log.stream import Entry, RecordStream, record_key, seq_of_key
@@ -241,10 +241,18 @@ def _bases(site: Site, streams: Mapping[str, StreamState], heads: Iterable[Commi
 
     for one, other in combinations(heads, 2):
         try:
-            for base in merge_bases(records_of, [one], other):
+            for base in _all_bases(records_of, [one], other):
                 yield base.commit_id, f"merge base of {one.header.branch} and {other.header.branch}"
         except SnapshotExpired:
             continue  # these two were given up when it was collected
+
+
+def _all_bases(records_of: RecordsOf, ours: Sequence[CommitRecord], theirs: CommitRecord) -> Iterator[CommitRecord]:
+    """Merge bases; where there are several, also those on which they are made one, as `history.base` does it."""
+    bases = merge_bases(records_of, ours, theirs)
+    yield from bases
+    for number in range(1, len(bases)):
+        yield from _all_bases(records_of, bases[:number], bases[number])
 
 
 def _read_named(site: Site, survey: Survey) -> None:

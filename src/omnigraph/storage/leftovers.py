@@ -1,0 +1,16 @@
+"""What a killed process leaves of a put that had no name yet: in a directory only, other stores have no such thing."""
+
+from __future__ import annotations
+
+from omnigraph.storage.local import LocalStore
+from omnigraph.storage.probe import innermost
+from omnigraph.storage.store import ObjectInfo, Store
+
+
+def leftovers(store: Store) -> list[ObjectInfo]:
+    """Temporary files below the root, sorted by key; some may belong to puts that are under way.
+
+    No listing shows them and nothing can be read or written under their keys; `delete` takes them.
+    """
+    local = innermost(store)
+    return local.leftovers() if isinstance(local, LocalStore) else []
