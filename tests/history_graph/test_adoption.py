@@ -9,7 +9,8 @@ import pytest
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.history.merge import Merge, MergeOptions
+from omnigraph.history.merge import Merge
+from omnigraph.history.row_rule import MergeOptions
 from omnigraph.log.record import CommitRecord
 from omnigraph.upkeep.cleanup import Cleanup
 from omnigraph.upkeep.retention import Policy

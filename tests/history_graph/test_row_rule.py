@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.history.merge import Resolution
+from omnigraph.history.row_rule import Resolution
 from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from tests.history_graph.bed import (
     Bed,

@@ -27,7 +27,7 @@ from omnigraph.cli.output import choose, emit_document, emit_facts, emit_rows, n
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
-    from omnigraph.history.merge import Resolution
+    from omnigraph.history.row_rule import Resolution
 
 
 class Side(StrEnum):

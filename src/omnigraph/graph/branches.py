@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import InvalidInput, PreconditionFailed
-from omnigraph.history.merge import Merge, MergeOptions, Resolution
+from omnigraph.history.merge import Merge
 from omnigraph.history.report import MergeReport
+from omnigraph.history.row_rule import MergeOptions, Resolution
 from omnigraph.log.record import CommitRecord
 from omnigraph.write.plan import WriteOptions
 

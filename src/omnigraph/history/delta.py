@@ -30,7 +30,7 @@ def changed_rows(old: Snapshot, new: Snapshot, table: str, columns: Columns = No
 def changed_candidates(old: Snapshot, new: Snapshot, table: str) -> set[str]:
     """Ids whose rows can differ: overlay entries that are not in both, and what the table versions tell."""
     entries = _stamps(old.record.overlay.get(table)) ^ _stamps(new.record.overlay.get(table))
-    return {row_id for row_id, _ in entries} | candidate_ids(_pinned(old, table), _pinned(new, table))
+    return {row_id for row_id, _ in entries} | candidate_ids(pinned_of(old, table), pinned_of(new, table))
 
 
 def rows_of(snapshot: Snapshot, table: str, ids: Iterable[str]) -> dict[str, Row]:
@@ -85,7 +85,8 @@ def _version(snapshot: Snapshot, table: str) -> str | None:
     return pin.version if pin else None
 
 
-def _pinned(snapshot: Snapshot, table: str) -> PinnedTable | None:
+def pinned_of(snapshot: Snapshot, table: str) -> PinnedTable | None:
+    """The version that the snapshot names, if it names one."""
     version = _version(snapshot, table)
     return snapshot.backend.tables.open(table, version) if version else None
 

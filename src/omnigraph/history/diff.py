@@ -54,9 +54,19 @@ def diff(
     Rows are compared by the properties that `new` has: a property that was dropped since is no change of every row.
     `after` (type id, row id) leaves out everything up to that row. A type that neither side has is NotFound.
     """
+    ordered = differing_types(old, new, kinds=kinds, types=types)
+    if after is not None:
+        ordered = list(dropwhile(lambda one: one.id != after[0], ordered))
+    return (change for one in ordered for change in _changes_of(old, new, one, after) if not ops or change.op in ops)
+
+
+def differing_types(
+    old: Snapshot, new: Snapshot, *, kinds: Collection[str] = (), types: Collection[str] = ()
+) -> list[TypeDef]:
+    """Types, in the order in which changes are told, whose tables may differ; as `new` has them if it does."""
     wanted = _type_ids(old, new, types)
     found = (new.catalog.by_id.get(table) or old.catalog.by_id.get(table) for table in tables_that_differ(old, new))
-    ordered = sorted(
+    return sorted(
         (
             one
             for one in found
@@ -64,9 +74,6 @@ def diff(
         ),
         key=lambda one: (one.kind, one.name, one.id),
     )
-    if after is not None:
-        ordered = list(dropwhile(lambda one: one.id != after[0], ordered))
-    return (change for one in ordered for change in _changes_of(old, new, one, after) if not ops or change.op in ops)
 
 
 def _changes_of(old: Snapshot, new: Snapshot, one: TypeDef, after: tuple[str, str] | None) -> Iterator[Change]:

@@ -14,7 +14,7 @@ from omnigraph.storage.tables.bulk import (
     delete_at,
     split_addresses,
 )
-from omnigraph.storage.tables.difference import candidate_ids
+from omnigraph.storage.tables.difference import Piece, candidate_ids, piece_batches, pieces_of, twins_of
 from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, plan_index
 from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.pinned import IndexInfo, PinnedTable
@@ -35,6 +35,7 @@ __all__ = [
     "IndexPlan",
     "IndexSpec",
     "IoStats",
+    "Piece",
     "PinnedTable",
     "Removal",
     "RewriteOptions",
@@ -48,6 +49,8 @@ __all__ = [
     "build_elsewhere",
     "candidate_ids",
     "delete_at",
+    "piece_batches",
+    "pieces_of",
     "plan_index",
     "plan_rewrite",
     "rewrite_groups",
@@ -55,4 +58,5 @@ __all__ = [
     "run_rewrite",
     "run_rewrite_task",
     "split_addresses",
+    "twins_of",
 ]

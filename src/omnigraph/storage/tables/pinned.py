@@ -228,6 +228,18 @@ class PinnedTable:
         addresses = pa.chunked_array([pa.array((fragment_id << _FRAGMENT_SHIFT) | offsets.astype(np.uint64))])
         return list(self._take(addresses, ["id"])["id"].to_pylist())
 
+    def rows_at(
+        self, fragment_id: int, offsets: npt.NDArray[np.uint64], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """These columns and `_rowaddr` of the rows at these places of a fragment."""
+        for at in range(0, len(offsets), _ROWS_PER_TAKE):
+            places = pa.array(
+                (np.uint64(fragment_id) << np.uint64(_FRAGMENT_SHIFT)) | offsets[at : at + _ROWS_PER_TAKE]
+            )
+            rows = self._take(pa.chunked_array([places]), list(columns))
+            assert rows.num_rows == len(places), "a place without a row was asked for"
+            yield from rows.append_column(_ADDRESS, pa.chunked_array([places])).combine_chunks().to_batches()
+
     def read_fragment(self, fragment_id: int) -> int:
         """Read all of one fragment and forget it: whether it can be read, and how many rows it has."""
         scanner = self._scanner(list(self.schema.names), None, [fragment_id])
