@@ -10,7 +10,14 @@ from omnigraph.storage.store import ObjectInfo, Store
 def leftovers(store: Store) -> list[ObjectInfo]:
     """Temporary files below the root, sorted by key; some may belong to puts that are under way.
 
-    No listing shows them and nothing can be read or written under their keys; `delete` takes them.
+    No listing shows them, and every other request refuses their keys.
     """
     local = innermost(store)
     return local.leftovers() if isinstance(local, LocalStore) else []
+
+
+def drop_leftover(store: Store, key: str) -> None:
+    """Remove one of them; only cleanup calls this."""
+    local = innermost(store)
+    if isinstance(local, LocalStore):
+        local.drop_leftover(key)

@@ -126,8 +126,14 @@ class LocalStore:
             self._check_root("list", prefix)
         return listed
 
+    def drop_leftover(self, key: str) -> None:
+        """Remove a temporary file. A put that still needs it finds it gone, has no effect, and says so."""
+        assert is_temporary(key), key
+        with self.typing("delete", key), suppress(FileNotFoundError):
+            os.unlink(f"{self._root}/{key}")
+
     def delete(self, key: str) -> None:
-        path = f"{self._root}/{key}" if is_temporary(key) else self.path_of(key)
+        path = self.path_of(key)
         try:
             os.unlink(path)
         except OSError as error:

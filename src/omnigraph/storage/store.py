@@ -67,7 +67,4 @@ class Store(Protocol):
         """
 
     def delete(self, key: str) -> None:
-        """Remove the object; a missing key is success. Only cleanup calls this.
-
-        A directory also takes the key of a temporary file, see `leftovers`.
-        """
+        """Remove the object; a missing key is success. Only cleanup calls this."""

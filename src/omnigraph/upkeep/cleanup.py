@@ -34,7 +34,8 @@ from omnigraph.errors import (
 from omnigraph.log.record import CommitRecord, Kind, Stub, parse_commit_id
 from omnigraph.log.stream import record_key
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.leftovers import leftovers
+from omnigraph.storage.keys import is_temporary
+from omnigraph.storage.leftovers import drop_leftover, leftovers
 from omnigraph.storage.store import ObjectInfo, ObjectMissing
 from omnigraph.upkeep.cleanup_report import CleanupReport, ExpiredCommits, by_table
 from omnigraph.upkeep.marking import Marks
@@ -320,8 +321,12 @@ class Cleanup:
 
     def _delete(self, one: ObjectInfo, failures: dict[str, str]) -> bool:
         self._backend.pauses.reach("cleanup.delete")
+        store = self._backend.store
         try:
-            self._backend.store.delete(one.key)
+            if is_temporary(one.key):
+                drop_leftover(store, one.key)
+            else:
+                store.delete(one.key)
         except OmnigraphError as error:
             failures[one.key] = error.message
             return False
