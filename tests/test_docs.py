@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROTOCOL = ROOT / "docs" / "internals" / "protocol.md"
+SCENARIOS = ROOT / "docs" / "internals" / "scenarios.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "model" / "README.md"])
 
 
@@ -35,6 +36,18 @@ def test_a_rule_names_the_file_that_tests_it() -> None:
     folders = (ROOT / "tests" / "schedules", ROOT / "tests" / "recovery")
     tested = set().union(*(_tested_rules(path) for folder in folders for path in folder.glob("test_*.py")))
     assert set(told) == tested
+
+
+def test_every_scenario_is_named_by_a_test() -> None:
+    told = {int(number) for number in re.findall(r"^- \*\*S(\d+)\*\*", SCENARIOS.read_text(), re.M)}
+    assert sorted(told) == list(range(1, 171))
+    named: set[int] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = path.read_text()
+        named |= {int(number) for number in re.findall(r"def test_(?:\w+_)?s(\d+)_", text)}
+        for first, last in re.findall(r"\bS(\d+)\b(?:(?:–| to )S(\d+)\b)?", text):
+            named |= set(range(int(first), int(last or first) + 1))
+    assert told - named == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.errors import Unavailable
+from omnigraph.history import delta as delta_module
 from omnigraph.lang.schema.arrow import system_fields
 from omnigraph.log import stream as stream_module
 from omnigraph.log.overlay import Overlay, OverlayTable
@@ -26,11 +27,15 @@ from omnigraph.storage.store import PutResult
 from omnigraph.storage.tables import PinnedTable, StagedTable, TableStore
 from omnigraph.storage.tables import store as tables_module
 from omnigraph.storage.tables.durable import Durable
+from omnigraph.upkeep.cleanup import Cleanup
 from omnigraph.write import claims as claims_module
 from omnigraph.write import footprint as footprint_module
+from omnigraph.write import intent_objects as intent_objects_module
+from omnigraph.write import intents as intents_module
 from omnigraph.write import next_record as next_module
 from omnigraph.write import outcome as outcome_module
 from omnigraph.write import publish as publish_module
+from omnigraph.write import recovery as recovery_module
 from omnigraph.write import site as site_module
 from omnigraph.write import stage as stage_module
 from omnigraph.write import submit as submit_module
@@ -39,6 +44,7 @@ from omnigraph.write.footprint import Footprint, FootprintBuilder, Hit
 from omnigraph.write.group import Group
 from omnigraph.write.plan import FoldAction, PublishPlan, StagedMove, TableAction
 from omnigraph.write.publish import Publisher
+from omnigraph.write.recovery import Recovery
 from omnigraph.write.site import Site
 from omnigraph.write.submit import Writer
 from omnigraph.write.table_state import RowChange, TableState
@@ -167,6 +173,12 @@ def _fold_takes_own_rows(patch: Patch) -> None:
         return of_change(schema, rows, deleted, "somebody")
 
     patch(OverlayTable, "of_change", unstamped)
+
+
+@_rule("compare-images")
+def _candidates_are_changes(patch: Patch) -> None:
+    """H8: whatever lies in another fragment is reported as changed."""
+    patch(delta_module, "same_row", lambda *_: False)
 
 
 @_rule("never-inline")
@@ -393,6 +405,18 @@ def _key_of_graph(patch: Patch) -> None:
     patch(ops_module, "ops_row_id", lambda stream, key: key)
 
 
+@_rule("gen-of-all-parents")
+def _gen_of_the_first_parent(patch: Patch) -> None:
+    """H27: a merge is one further than the branch it lands on, however deep the other side is."""
+    compose = next_module.next_record
+
+    def counted(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
+        made = compose(previous, members, rid, now)
+        return replace(made, header=replace(made.header, gen=previous.header.gen + 1))
+
+    patch(publish_module, "next_record", counted)
+
+
 @_rule("gap-is-damage")
 def _gaps_pass(patch: Patch) -> None:
     """H28: a listing is believed as it is."""
@@ -561,3 +585,57 @@ def _temporary_not_synced(patch: Patch) -> None:
             self._fsync = before
 
     patch(LocalStore, "_write_temporary", unsynced)
+
+
+@_rule("recovery-keeps-files")
+def _recovery_tidies_up(patch: Patch) -> None:
+    """H36: whoever rolls an operation back also removes the files that no record names."""
+    given_up = Recovery._given_up
+
+    def tidied(self: Recovery, *args: Any) -> Any:
+        store, tables = self._site.backend.store, self._site.backend.tables
+        named = set[str]()
+        for table, pin in self._site.branch("main").publisher.refresh().pins.items():
+            if pin.version:
+                named |= {f"tables/{table}/{one}" for one in tables.open(table, pin.version).files()}
+        for one in store.list("tables/"):
+            if "/data/" in one.key and one.key not in named:
+                store.delete(one.key)
+        return given_up(self, *args)
+
+    patch(Recovery, "_given_up", tidied)
+
+
+@_rule("condemned-for-a-while")
+def _condemned_is_due(patch: Patch) -> None:
+    """H37: what is on a list goes with the next run, however soon that is."""
+
+    def due(self: Cleanup, lists: Any, store_now: datetime, marks: Any) -> Any:
+        return [one for trash, _ in lists for one in trash.files if one.key not in marks]
+
+    patch(Cleanup, "_due", due)
+
+
+@_rule("mark-again")
+def _condemned_for_good(patch: Patch) -> None:
+    """H37: what is on a list goes when its time has come, whatever names it by then."""
+    real: Any = Cleanup._due
+    patch(Cleanup, "_due", lambda self, lists, store_now, marks: real(self, lists, store_now, ()))
+
+
+@_rule("first-decision-holds")
+def _last_decision_holds(patch: Patch) -> None:
+    """H38: decisions about an intent are written over each other."""
+
+    def overwrite(backend: Backend, key: str, data: bytes) -> bytes:
+        backend.store.put(key, data)
+        return data
+
+    patch(intent_objects_module, "create_object", overwrite)
+    patch(intents_module, "create_object", overwrite)
+
+
+@_rule("no-blind-roll-forward")
+def _rolls_forward_anyway(patch: Patch) -> None:
+    """H40: a confirmed plan is published on whatever the newest record is."""
+    patch(recovery_module._Line, "test", lambda *_: None)

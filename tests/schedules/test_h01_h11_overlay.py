@@ -229,6 +229,7 @@ def test_h07_the_change_of_an_inline_commit_is_the_entries_with_its_rid(world: W
     assert world.ages() == {"a": 1, "b": 1, "c": 1}
 
 
+@guarded_by("compare-images")
 def test_h08_the_same_row_folded_on_two_branches_is_the_same_row(world: World) -> None:
     """Different fragments, equal images: whoever compares branches compares rows. H8"""
     main = world.actor()
@@ -241,6 +242,9 @@ def test_h08_the_same_row_folded_on_two_branches_is_the_same_row(world: World) -
     pins = [actor.head.pins[one.id].version for actor in (main, dev)]
     assert pins[0] != pins[1]
     assert world.rows("Person") == world.rows("Person", "dev")
+    assert list(main.graph.diff("main", "dev")) == []
+    dev.apply(person("y", 2))
+    assert [(one.op, one.id) for one in main.graph.diff("main", "dev")] == [("insert", "y")]
 
 
 @guarded_by("never-inline")

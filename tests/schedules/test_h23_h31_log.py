@@ -241,6 +241,7 @@ def test_h27_no_order_is_taken_from_identifiers(world: World) -> None:
     world.assert_sound()
 
 
+@guarded_by("gen-of-all-parents")
 def test_h27_a_commit_is_found_by_its_public_id(world: World) -> None:
     """`<stream>.<seq>`; parents by stream, seq and rid; gen is one more than the greatest parent's. H27"""
     main = world.actor()

@@ -1,0 +1,162 @@
+"""H36 to H40: dead bulk operations and what nobody names, against those who are alive after all."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.errors import Conflict, Unknown
+from omnigraph.storage.store import ObjectInfo
+from omnigraph.upkeep.cleanup import Cleanup
+from omnigraph.upkeep.cleanup_report import CleanupReport
+from omnigraph.upkeep.retention import Policy
+from omnigraph.upkeep.trash import TrashList
+from omnigraph.write.bulk import run_bulk
+from omnigraph.write.intent_objects import Aborted, decide_aborted
+from omnigraph.write.intent_states import list_intents
+from omnigraph.write.mutate import Mutation
+from omnigraph.write.plan import Receipt, WriteOptions
+from omnigraph.write.recovery import Recovery
+from tests.schedules.guarded import guarded_by
+from tests.schedules.world import SCHEMA, WAIT_S, Actor, World, person
+
+ROWS = 300
+HORIZON_S = 3600.0
+PATIENT = Policy(margin_s=0, horizon_s=HORIZON_S, newest_records=1)
+
+
+def _bulk(actor: Actor) -> Receipt:
+    """A staged change under an intent."""
+    people = [person(f"p{number:04d}", number) for number in range(ROWS)]
+    backend = actor.site.backend
+    options = WriteOptions(actor="etl", on_conflict="fail")
+    operation = Mutation(backend, lambda _: people)
+    return run_bulk(backend, actor.branch.writer, operation, options, above_bytes=0)
+
+
+def _age(world: World, part: str, seconds: float) -> None:
+    """Let the store say that everything in a part of the layout was written so long ago."""
+    long_ago = time.time() - seconds
+    for path in (Path(world.path) / part).rglob("*"):
+        if path.is_file():
+            os.utime(path, (long_ago, long_ago))
+
+
+def _recovered_as_if_dead(world: World, actor: Actor) -> list[str]:
+    _age(world, "__recovery", 10_000)
+    return [one.verdict for one in Recovery(actor.site).run()]
+
+
+def _files(world: World) -> set[str]:
+    root = Path(world.path)
+    return {str(one.relative_to(root)) for one in (root / "tables").rglob("*") if one.is_file()}
+
+
+@guarded_by("recovery-keeps-files")
+def test_h36_a_roll_back_deletes_nothing_that_a_slow_driver_staged(world: World) -> None:
+    """A driver stands still after staging and is taken for dead; everything it wrote is still there. H36"""
+    driver, other = world.actor(), world.actor()
+    driver.apply(person("ada", 1))
+    driver.graph.fold()
+    with driver.held("write.staged", lambda: _bulk(driver)) as late:
+        staged = _files(world)
+        assert _recovered_as_if_dead(world, other) == ["rolled_back"]
+        assert _files(world) >= staged, "only cleanup deletes, behind its fence"
+    with pytest.raises(Conflict) as told:
+        late.result(WAIT_S)
+    assert told.value.code == "intent_ended"
+    assert world.ages() == {"ada": 1}
+    assert _bulk(driver).counts["inserted"] == ROWS
+
+
+def _collected(actor: Actor, **policy: Any) -> CleanupReport:
+    return Cleanup(actor.site, replace(PATIENT, **policy)).run()
+
+
+def _garbage(world: World, actor: Actor) -> set[str]:
+    """Files of a bulk operation that was rolled back, and whose intent is over for long."""
+    before = _files(world)
+    with actor.held("write.staged", lambda: _bulk(actor)) as late:
+        _recovered_as_if_dead(world, world.actor())
+    assert late.exception(WAIT_S) is not None
+    made = {one for one in _files(world) - before if "/data/" in one}
+    assert made
+    return made
+
+
+@guarded_by("condemned-for-a-while")
+def test_h37_trash_is_a_list_and_files_stay_where_they_are(world: World) -> None:
+    """Nothing is moved or copied; what is condemned goes by a later run, a horizon after it was put on a list. H37"""
+    actor = world.actor(inline_share=0)
+    actor.apply(person("ada", 1))
+    garbage = _garbage(world, actor)
+    everything = _files(world)
+    assert _collected(actor).condemns
+    assert _files(world) == everything
+    assert {one.suffix for one in (Path(world.path) / "__trash").iterdir()} == {".json"}
+    assert not _collected(actor).deletes
+    assert _files(world) == everything, "the horizon has not passed"
+    _age(world, "__trash", HORIZON_S + 1)
+    _collected(actor)
+    assert not garbage & _files(world)
+    assert world.ages() == {"ada": 1}
+    world.assert_sound()
+
+
+@guarded_by("mark-again")
+def test_h37_a_condemned_file_that_is_named_again_stays(world: World) -> None:
+    """A list from long ago names what the newest commit needs: the run that would delete it marks first. H37"""
+    actor = world.actor(inline_share=0)
+    actor.apply(person("ada", 1), person("bob", 2))
+    store = actor.site.backend.store
+    needed = [one for one in store.list("tables/") if "/data/" in one.key]
+    assert needed
+    _condemn(actor, needed)
+    _age(world, "__trash", HORIZON_S + 1)
+    _collected(actor)
+    assert {one.key for one in needed} <= _files(world)
+    assert world.ages() == {"ada": 1, "bob": 2}
+
+
+def _condemn(actor: Actor, files: list[ObjectInfo]) -> None:
+    made = TrashList(actor.site.backend.ids.ulid(), tuple(files))
+    actor.site.backend.store.put(made.key, made.encode())
+
+
+@guarded_by("first-decision-holds")
+def test_h38_driver_and_recoverer_decide_once(world: World) -> None:
+    """The recoverer comes between staging and confirmation; and once more, when everything is confirmed. H38"""
+    driver, other = world.actor(), world.actor()
+    with driver.held("write.staged", lambda: _bulk(driver)) as late:
+        [found] = list_intents(other.site.backend.store)
+        first = decide_aborted(other.site.backend, found.op_id, "no sign of life", "one")
+        second = decide_aborted(other.site.backend, found.op_id, "none at all", "another")
+        assert first == second == Aborted("no sign of life", "one")
+    with pytest.raises(Conflict):
+        late.result(WAIT_S)
+    assert world.ages() == {}
+    with driver.held("intent.confirmed", lambda: _bulk(driver)) as late:
+        found = max(list_intents(other.site.backend.store), key=lambda one: one.op_id)
+        assert not isinstance(decide_aborted(other.site.backend, found.op_id, "late", "recoverer"), Aborted)
+    assert late.result(WAIT_S).counts["inserted"] == ROWS
+    assert len(world.ages()) == ROWS
+
+
+@guarded_by("no-blind-roll-forward")
+def test_h40_no_roll_forward_over_a_schema_change(world: World) -> None:
+    """The confirmed plan was checked against other rules, and its input is gone: it is given up, and audited. H40"""
+    driver, other = world.actor(), world.actor()
+    driver.apply(person("ada", 7))
+    with driver.held("intent.confirmed", lambda: _bulk(driver)) as late:
+        other.graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32? @unique"))
+        assert _recovered_as_if_dead(world, other) == ["rolled_back"]
+    with pytest.raises((Conflict, Unknown)):  # it may not know yet what recovery made of it
+        late.result(WAIT_S)
+    assert world.ages() == {"ada": 7}
+    assert other.graph.commits(limit=1)[0].kind == "recovery"
+    world.assert_sound()
