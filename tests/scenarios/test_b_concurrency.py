@@ -118,7 +118,7 @@ def test_s19_inserts_of_disjoint_keys_all_commit(race_bed: Bed, staged: bool) ->
 
 def test_s20_eight_processes_on_one_branch(race_bed: Bed) -> None:
     """Real processes. Every record shows the three tables equally long; every acknowledged commit is in the chain."""
-    rows, count = race_bed.place.scaled(8, 3), race_bed.place.scaled(8, 4)
+    rows, count = race_bed.place.scaled(8, 2), 8
     args = {"uri": race_bed.place.uri, "config": {"fold": race_bed.fold}, "rows": rows}
     results = run_workers(workers.insert_pairs, count, args, env=race_bed.place.env)
     acknowledged = {message["row"]: message["commit_id"] for one in results for message in one.messages}

@@ -20,6 +20,7 @@ from tests.scenarios.bed import Bed, at_once, outcomes, person, rows_of
 from tests.support.processes import Kill, WorkerResult, random_kills, run_workers
 
 DEADLINE_S = 20.0
+FAIR_TRIES = 3
 
 
 def _record_puts(cost: Measurement) -> list[str]:
@@ -99,9 +100,18 @@ def _run(bed: Bed, processes: int, *, rows: int, threads: int = 1, kill: Sequenc
     _check(bed, results, writing_threads=threads)
 
 
-@pytest.mark.parametrize("processes", [2, 3, 5, pytest.param(12, marks=pytest.mark.slow)])
-def test_processes_on_one_branch(local_bed: Bed, processes: int) -> None:
-    _run(local_bed, processes, rows=12)
+@pytest.mark.parametrize(
+    ("processes", "rows"),
+    [
+        (2, 12),
+        (3, 12),
+        (12, 4),
+        pytest.param(5, 12, marks=pytest.mark.slow),
+        pytest.param(12, 12, marks=pytest.mark.slow),
+    ],
+)
+def test_processes_on_one_branch(local_bed: Bed, processes: int, rows: int) -> None:
+    _run(local_bed, processes, rows=rows)
 
 
 @pytest.mark.s3
@@ -131,10 +141,25 @@ def test_a_hundred_writers_and_half_of_the_processes_killed(local_bed: Bed, swee
 
 
 def test_four_processes_at_forty_milliseconds_share_fairly(local_bed: Bed) -> None:
-    """Nobody starves. Shares are about even on a quiet machine; beside other tests the machine itself is unfair."""
-    args = {"uri": local_bed.place.uri, "config": {"fold": "auto"}, "latency_s": 0.04, "duration_s": 10.0}
-    results = run_workers(workers.write_for_a_while, 4, args)
-    landed = [one.value for one in results]
-    print("landed in 10 s at 40 ms per request:", landed)
-    assert sum(landed) == len(local_bed.logical())
-    assert min(landed) * 6 >= max(landed), landed
+    """Nobody lands fewer than a third of what the most successful one does. H21
+
+    Beside other tests the machine itself may give one process less, so a run that is uneven is played again. Without
+    the rule no run is even: the winner of the first round lands hundreds, everybody else one.
+    """
+    args = {
+        "uri": local_bed.place.uri,
+        "config": {"fold": "auto"},
+        "latency_s": 0.04,
+        "duration_s": 10.0,
+        "least": 80,
+    }
+    runs: list[list[int]] = []
+    while len(runs) < FAIR_TRIES and not (runs and _is_fair(runs[-1])):
+        runs.append([one.value for one in run_workers(workers.write_for_a_while, 4, args)])
+    print("landed in 10 s at 40 ms per request:", *runs)
+    assert sum(map(sum, runs)) == len(local_bed.logical())
+    assert _is_fair(runs[-1]), runs
+
+
+def _is_fair(landed: Sequence[int]) -> bool:
+    return min(landed) * 3 >= max(landed)

@@ -140,14 +140,20 @@ def _write_and_tell(link: Link, graph: Graph, name: str, number: int) -> None:
         link.send(row=name, commit_id=done.commit_id, attempts=done.attempts, seconds=time.monotonic() - started_s)
 
 
-def write_for_a_while(link: Link, *, uri: str, config: dict[str, Any], latency_s: float, duration_s: float) -> int:
-    """Commit again and again over a slow store; how many landed before the time was up."""
+def write_for_a_while(
+    link: Link, *, uri: str, config: dict[str, Any], latency_s: float, duration_s: float, least: int = 0
+) -> int:
+    """Commit again and again over a slow store; how many landed before the time was up.
+
+    On a slow machine the time is up only when everybody together has landed `least` more than there were.
+    """
     backend = make_backend(uri, None, _config(config), wrap=lambda store: ThrottledStore(store, latency_s))
     site = Site.open(backend, read_only=False)
     graph = Graph(site, site.branch("main"))
+    publisher = graph._branch.publisher
     link.ready()
-    end_s, landed = time.monotonic() + duration_s, 0
-    while time.monotonic() < end_s:
+    end_s, landed, end_seq = time.monotonic() + duration_s, 0, publisher.head.seq + least
+    while time.monotonic() < end_s or publisher.head.seq < end_seq:
         graph.apply([person(f"w{link.index}", landed)])
         landed += 1
     return landed
