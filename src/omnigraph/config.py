@@ -57,6 +57,9 @@ class Config:
     load_check_rows: int = 20_000_000
     """Up to so many rows, of the input and the graph, one task checks the rules of a load; more are shuffled."""
 
+    merge_spark_rows: int = 200_000
+    """A merge whose source may have changed more rows than this runs on Spark, unless it is told where to run."""
+
     idempotency_days: int = 7
     recovery_grace: float = 900.0
     """Seconds without a sign of life after which others may end a bulk operation. Never less than ten heartbeats."""

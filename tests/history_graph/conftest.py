@@ -14,7 +14,14 @@ from omnigraph.graph.branches import Branches
 from tests.history_graph.bed import Bed, knows, people
 
 #: Modules whose tests hold whatever files the rows are in.
-LAYOUT_FREE = ("test_truth_table", "test_row_rule", "test_lineage", "test_merged_rules", "test_schemas")
+LAYOUT_FREE = (
+    "test_truth_table",
+    "test_row_rule",
+    "test_lineage",
+    "test_merged_rules",
+    "test_schemas",
+    "test_on_tasks",
+)
 
 
 @pytest.fixture

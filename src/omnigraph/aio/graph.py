@@ -141,6 +141,7 @@ class AsyncGraph(Held):
 
     commits = Awaited(Graph.commits)
     diff = Iterated(Graph.diff)
+    diff_spark = Awaited(Graph.diff_spark)
     diff_page = Awaited(Graph.diff_page)
     commit_changes = Awaited(Graph.commit_changes)
     changes = Awaited(Graph.changes)

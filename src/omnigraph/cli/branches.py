@@ -17,11 +17,15 @@ from omnigraph.cli.options import (
     GraphOption,
     IfCommitOption,
     JsonOption,
+    MasterOption,
     MessageOption,
+    QuietOption,
+    SparkConfOption,
     StorageOptions,
     address_of,
     is_local,
     open_graph,
+    use_spark,
 )
 from omnigraph.cli.output import choose, emit_document, emit_facts, emit_rows, note
 
@@ -35,6 +39,14 @@ class Side(StrEnum):
 
     OURS = "ours"
     THEIRS = "theirs"
+
+
+class Engine(StrEnum):
+    """What does the work of a merge."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, merge and delete branches.")
@@ -111,6 +123,18 @@ def merge(
         str | None, typer.Option("--client-key", metavar="KEY", help="Makes it safe to repeat.")
     ] = None,
     if_commit: IfCommitOption = None,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            "--engine",
+            metavar="ENGINE",
+            help="auto (default: by the changed rows), local or spark.",
+            show_default=False,
+        ),
+    ] = Engine.AUTO,
+    master: MasterOption = None,
+    spark_conf: SparkConfOption = None,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -123,7 +147,10 @@ def merge(
     if dry_run and delete_branch:
         raise typer.BadParameter("--dry-run and --delete-branch contradict each other")
     settled = _settled(resolve_file)
-    opened = open_graph(address_of(address, graph), storage_option, into, read_only=dry_run)
+    use_spark(master, spark_conf)
+    # On Spark a dry run stages files, so the graph must be open for writing.
+    read_only = dry_run and engine is not Engine.SPARK
+    opened = open_graph(address_of(address, graph), storage_option, into, read_only=read_only)
     report = opened.branch.merge(
         source,
         cell_level=cell_level,
@@ -135,6 +162,8 @@ def merge(
         message=message,
         client_key=client_key,
         if_commit=if_commit,
+        engine=engine.value,
+        progress=False if quiet else None,
     )
     facts = {"source": source, "into": into, **report.to_json()}
     if as_json:

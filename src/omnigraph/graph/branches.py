@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import InvalidInput, PreconditionFailed
-from omnigraph.history.merge import Merge
+from omnigraph.history.merge import Merge, MergeEngine
 from omnigraph.history.report import MergeReport
 from omnigraph.history.row_rule import MergeOptions, Resolution
 from omnigraph.log.record import CommitRecord
 from omnigraph.write.plan import WriteOptions
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from omnigraph.graph.handle import Graph
+    from omnigraph.spark.merge import SparkMerge
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """Where a merge is to run, as the caller says."""
+
+    engine: MergeEngine
+    spark: SparkSession | None
+    master: str | None
+    conf: dict[str, str]
+    progress: bool | None
+
+    def session(self) -> SparkSession:
+        from omnigraph.spark.session import get_session
+        from omnigraph.spark.settings import SparkSettings
+
+        settings = None
+        if self.master is not None or self.conf:
+            settings = SparkSettings.from_environment(master=self.master, conf=self.conf)
+        return get_session(settings, self.spark)
 
 
 class Branches:
@@ -53,10 +78,17 @@ class Branches:
         message: str | None = None,
         client_key: str | None = None,
         if_commit: str | None = None,
+        engine: MergeEngine = "auto",
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        progress: bool | None = None,
     ) -> MergeReport:
         """Merge the newest commit of `source` into `into` (by default this handle's branch), in one commit.
 
-        Raises MergeConflict with all conflicts and writes nothing if there are any that no resolution settles.
+        Raises MergeConflict with all conflicts and writes nothing if there are any that no resolution settles. With
+        few changed rows it runs in this process, else on Spark, which `spark`, `master` and `spark_conf` choose;
+        `engine` decides it. There a dry run stages files, which nobody names.
         """
         site = self._graph._site
         if not dry_run:
@@ -66,12 +98,36 @@ class Branches:
             raise InvalidInput(f"branch {source!r} cannot be merged into itself", code="self_merge", branch=source)
         head = site.branch(source).publisher.refresh()
         options = MergeOptions(cell_level, resolve, per_entity or {})
-        merge = Merge(site.backend, site.catalogs, site.records, head, options)
-        if dry_run:
-            return MergeReport.preview(target.writer.preview(merge))
         write = WriteOptions(actor, message or f"merge {source}", client_key, if_commit)
-        receipt = target.writer.run(merge, write, self._graph._holder if into is None else None)
+        wanted = _Plane(engine, spark, master, dict(spark_conf or {}), progress)
+        with self._plane(wanted, write) as plane:
+            merge = Merge(site.backend, site.catalogs, site.records, head, options, plane)
+            if dry_run:
+                return MergeReport.preview(target.writer.preview(merge))
+            receipt = target.writer.run(merge, write, self._graph._holder if into is None else None)
+            if plane is not None:
+                plane.done(receipt.commit_id)
         return MergeReport.of(receipt, branch_deleted=delete_branch and self._delete_merged(source, head, actor))
+
+    @contextmanager
+    def _plane(self, wanted: _Plane, write: WriteOptions) -> Iterator[SparkMerge | None]:
+        """What runs a large merge; None if it is to run in this process, however large."""
+        if wanted.engine == "local":
+            yield None
+            return
+        from omnigraph.spark.merge import SparkMerge
+        from omnigraph.spark.progress import report_progress
+
+        def session() -> SparkSession:
+            self._graph._for_writing()  # a dry run stages files as well
+            return wanted.session()
+
+        backend = self._graph._site.backend
+        with (
+            report_progress(wanted.progress) as progress,
+            SparkMerge(backend, write, wanted.engine, session, progress) as plane,
+        ):
+            yield plane
 
     def _delete_merged(self, source: str, merged: CommitRecord, actor: str | None) -> bool:
         """Delete a branch whose every commit was merged; one that has moved on since stays."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from omnigraph.graph.core import Handle
 from omnigraph.history.diff import Change, diff
 from omnigraph.history.diff_pages import PAGE_LIMIT, DiffCursor, DiffPage, page_of
 from omnigraph.history.feed import Feed, FeedLimits, Page
 from omnigraph.views import CommitInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class HistoryVerbs(Handle):
@@ -31,6 +35,26 @@ class HistoryVerbs(Handle):
         """What changed from `old` to `new`: commits or branches; by default up to this branch as it is now."""
         before, after = self._state(old), self._state(new)
         return diff(before, after, kinds=kinds, types=types, ops=ops)
+
+    def diff_spark(
+        self,
+        old: str,
+        new: str | None = None,
+        spark: SparkSession | None = None,
+        *,
+        kinds: Collection[str] = (),
+        types: Collection[str] = (),
+        ops: Collection[str] = (),
+    ) -> DataFrame:
+        """The same changes as `diff`, of any number, as a Spark frame: op, kind, type, id, before, after.
+
+        `before` and `after` are JSON. Workers find them when the frame is used; it stays at the commits of this call.
+        """
+        from omnigraph.spark.diff import diff_frame
+        from omnigraph.spark.session import get_session
+
+        before, after = self._state(old), self._state(new)
+        return diff_frame(get_session(existing=spark), before, after, kinds=kinds, types=types, ops=ops)
 
     def diff_page(
         self,

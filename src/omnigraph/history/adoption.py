@@ -24,7 +24,7 @@ def adopting(
     plan: PublishPlan, base: BaseState, source: Snapshot, target: Snapshot, catalog: Catalog, records: Records
 ) -> PublishPlan:
     """The plan, with the source's versions for all tables that can be taken over. `records` are the source's."""
-    tables = {one.table for one in plan.actions if _can_adopt(one.table, base, source, target, catalog)}
+    tables = {one.table for one in plan.actions if can_adopt(one.table, base, source, target, catalog)}
     if not tables or not _is_there(records, source.record):
         return plan
     actions = tuple(_adopted(one, source, target) if one.table in tables else one for one in plan.actions)
@@ -33,7 +33,8 @@ def adopting(
     return replace(plan, actions=actions, footprint=replace(plan.footprint, reads_all=reads_all))
 
 
-def _can_adopt(table: str, base: BaseState, source: Snapshot, target: Snapshot, catalog: Catalog) -> bool:
+def can_adopt(table: str, base: BaseState, source: Snapshot, target: Snapshot, catalog: Catalog) -> bool:
+    """Whether the merged table is the source's own version, because the target has left it as it was."""
     theirs = source.record.pins.get(table)
     return (
         theirs is not None

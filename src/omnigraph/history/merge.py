@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from omnigraph.errors import ConstraintViolation, MergeConflict
 from omnigraph.history.adoption import adopting
@@ -26,6 +26,9 @@ from omnigraph.storage.backend import Backend
 from omnigraph.write.change_set import ChangeSet
 from omnigraph.write.plan import PublishPlan, Receipt, WriteTxn
 from omnigraph.write.table_state import Row, RowChange
+
+MergeEngine = Literal["auto", "local", "spark"]
+"""Where the rows of a merge are decided: by their number, in this process, or by Spark."""
 
 
 @dataclass(frozen=True)

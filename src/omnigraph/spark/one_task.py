@@ -87,25 +87,38 @@ class OneTask:
 
 
 @contextmanager
-def _images(task: OneTask) -> Iterator[_Images]:
+def _images(task: OneTask) -> Iterator[TaskImages]:
+    with duckdb_scratch() as connection:
+        yield TaskImages(task, connection)
+
+
+@contextmanager
+def duckdb_scratch() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with a bounded memory, which spills to a folder of its own."""
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="omnigraph-check-") as scratch:
         config = {"memory_limit": _MEMORY, "temp_directory": scratch, "threads": str(os.cpu_count() or 1)}
         connection = duckdb.connect(":memory:", config={**config, "preserve_insertion_order": "false"})
         try:
-            yield _Images(task, connection)
+            yield connection
         finally:
             connection.close()
 
 
 @dataclass
-class _Images:
+class TaskImages:
     """Images of tables as tables of DuckDB, made when they are first asked for."""
 
     task: OneTask
     connection: duckdb.DuckDBPyConnection
     _made: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def name(self, image: Image, table: str) -> str:
+        return _name(image, table)
+
+    def quoted(self, image: Image, table: str) -> str:
+        return _quoted(_name(image, table))
 
     def screened(self) -> frozenset[str]:
         """Look at all keys at once; the node types with ids that are worth a rule."""

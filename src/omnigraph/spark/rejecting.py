@@ -130,7 +130,7 @@ def problem_rows(catalog: Catalog, rule: Rule, table: str, rows: Sequence[Mappin
     """What each row of a rule's answer says: table, fragment, offset, id, and the problem as JSON."""
     found: list[list[Any]] = []
     for row in rows:
-        violation = violation_of(catalog, rule, {name: _plain(value) for name, value in row.items()})
+        violation = violation_of(catalog, rule, {name: plain(value) for name, value in row.items()})
         address = row[ADDRESS]
         place = [NOWHERE, NOWHERE] if address == NOWHERE else [address >> FRAGMENT_SHIFT, address & OFFSET_MASK]
         facts = {"code": violation.rule, "reason": violation.message, "property": _property(violation)}
@@ -142,7 +142,7 @@ def _property(one: Violation) -> str | None:
     return "id" if one.rule == "key_conflict" else one.property
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Spark has decimals where the graph has large unsigned numbers."""
     from decimal import Decimal
 

@@ -205,7 +205,8 @@ class BulkTables:
             if old is not None:
                 removals += _carried(old, held, target, same)
             changed = [one.id for one in base.metadata if one.id not in same]
-            removals += self._replaced(staged, held, base, target, changed)
+            removed = self._removed_ids(staged, held, old, same) if old is not None else None
+            removals += self._replaced(staged, held, base, target, changed, removed)
         moved = self.remove(begun, removals)
         return self.index(moved, [IndexSpec(*one) for one in staged.indexes]) if staged.indexes else moved
 
@@ -231,23 +232,45 @@ class BulkTables:
                 yield delete_at(target, new.id, removed)
 
     def _replaced(
-        self, staged: StagedTable, held: PinnedTable, base: PinnedTable, target: PinnedTable, changed: Sequence[int]
+        self,
+        staged: StagedTable,
+        held: PinnedTable,
+        base: PinnedTable,
+        target: PinnedTable,
+        changed: Sequence[int],
+        removed: pa.Array | None,
     ) -> Iterator[Removal]:
-        """Rows in changed fragments of the base that the change replaces."""
+        """Rows in changed fragments of the base that the change replaces or removes."""
         own = self.own_fragments(staged)
-        if not changed or not own:
+        gone = removed if removed is not None else pa.array(staged.delete_ids, pa.utf8())
+        if not changed or not (own or len(gone)):
             return
         found: list[npt.NDArray[np.uint64]] = []
         for ids, addresses in _portions(base.id_batches(changed)):
-            hits = pa.chunked_array(
-                (batch.column("id").filter(pc.is_in(batch.column("id"), ids)) for batch in held.id_batches(own)),
-                pa.utf8(),
-            )
+            parts = [batch.column("id").filter(pc.is_in(batch.column("id"), ids)) for batch in held.id_batches(own)]
+            hits = pa.chunked_array([*parts, gone.filter(pc.is_in(gone, ids))], pa.utf8())
             if len(hits):
                 kept = pc.is_in(ids, hits.combine_chunks())
                 found.append(addresses.filter(kept).to_numpy())
         for number, offsets in split_addresses(np.concatenate(found)) if found else ():
             yield delete_at(target, number, offsets)
+
+    def _removed_ids(self, staged: StagedTable, held: PinnedTable, old: PinnedTable, same: set[int]) -> pa.Array:
+        """Ids that the change took out of the old base, as far as the new one may have them in other files now.
+
+        Only a merge removes rows that it does not write again; a fold or compaction may have moved them since.
+        """
+        found = [staged.delete_ids]
+        left = {one.id for one in held.metadata}
+        for one in old.metadata:
+            if one.id in same:
+                continue
+            gone = old.offsets_of(one.id)
+            if one.id in left:
+                gone = np.setdiff1d(gone, held.offsets_of(one.id), assume_unique=True)
+            if len(gone):
+                found.append(tuple(old.ids_at(one.id, gone)))
+        return pa.array([row_id for ids in found for row_id in ids], pa.utf8())
 
     def _counted(self, staged: StagedTable, base: PinnedTable, made: PinnedTable) -> StagedTable:
         own = {_path(loaded(one)) for one in staged.fragments}
