@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,14 +100,15 @@ class Actor:
 
 
 class World:
-    """One graph in a directory."""
+    """One graph in a directory, or with `options` at any other address."""
 
-    def __init__(self, path: Path, schema: str = SCHEMA) -> None:
-        self.path = str(path / "graph")
+    def __init__(self, path: Path | str, schema: str = SCHEMA, *, options: Mapping[str, str] | None = None) -> None:
+        self.path = str(path / "graph") if isinstance(path, Path) else path
+        self._options = options
         self._pool = ThreadPoolExecutor(8)
         self._actors: list[Actor] = []
         self._pauses: list[ControlledPauses] = []
-        init(self.path, schema, config=Config(**_CONFIG))
+        init(self.path, schema, storage_options=options, config=Config(**_CONFIG))
 
     def actor(
         self,
@@ -120,7 +121,7 @@ class World:
     ) -> Actor:
         pauses = ControlledPauses(give_up_after_s=WAIT_S)
         backend = make_backend(
-            self.path, None, Config(**{**_CONFIG, **config}), wrap=wrap, pauses=pauses, clock=clock, ids=ids
+            self.path, self._options, Config(**{**_CONFIG, **config}), wrap=wrap, pauses=pauses, clock=clock, ids=ids
         )
         self._pauses.append(pauses)
         made = Actor(self, Site.open(backend, read_only=False), pauses, branch)

@@ -6,7 +6,11 @@ from typing import Any
 
 import omnigraph
 from omnigraph.config import Config
+from omnigraph.graph import make_backend
 from omnigraph.lang.statements import Compare, Delete, Update
+from omnigraph.storage.pauses import ControlledPauses
+from omnigraph.upkeep.optimize import Optimizer
+from omnigraph.write.site import Site
 from tests.schedules.world import knows, person
 from tests.support.processes import Link
 
@@ -24,3 +28,13 @@ def write_rows(link: Link, *, uri: str, config: dict[str, Any], rows: int) -> in
             graph.apply([Delete("Person", Compare("name", "=", name))])
         link.send(row=name)
     return rows
+
+
+def optimize_until_killed(link: Link, *, uri: str, point: str) -> None:
+    """A large optimize that dies at a point."""
+    pauses = ControlledPauses()
+    pauses.crash_at(point)
+    backend = make_backend(uri, None, Config(fsync=False, fold="never"), pauses=pauses)
+    site = Site.open(backend, read_only=False)
+    link.ready()
+    Optimizer(site, site.branch("main"), intent_above_bytes=0).run()

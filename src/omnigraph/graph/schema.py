@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import InvalidInput
 from omnigraph.lang.schema.model import Catalog
 from omnigraph.lang.schema.steps import SchemaPlan
+from omnigraph.write.bulk import REWRITE_BYTES, run_bulk
 from omnigraph.write.plan import Receipt, WriteOptions
 from omnigraph.write.schema_change import SchemaChange
 
@@ -52,7 +53,8 @@ class Schema:
         text, file = read_schema(schema)
         change = SchemaChange(graph._site.backend, text, file=file, allow_data_loss=allow_data_loss)
         options = WriteOptions(actor, message, client_key, if_commit)
-        return graph._branch.writer.run(change, options, graph._holder)
+        backend, writer = graph._site.backend, graph._branch.writer
+        return run_bulk(backend, writer, change, options, graph._holder, above_bytes=REWRITE_BYTES)
 
 
 def read_schema(schema: str | os.PathLike[str]) -> tuple[str, str]:

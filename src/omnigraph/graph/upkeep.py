@@ -44,15 +44,16 @@ class UpkeepVerbs(Handle):
     ) -> OptimizeReport:
         """Fold, compact and index this branch, or only some types of it; one commit, none if there is nothing to do.
 
-        Compaction runs in this process, or with `engine="spark"` in tasks of a Spark session.
+        Compaction and the building of indexes run in this process, or with `engine="spark"` in tasks of a Spark
+        session.
         """
         if not dry_run:
             self._for_writing()
         elsewhere = None
         if engine == "spark" and not dry_run:
-            from omnigraph.spark.compact import rewriter
+            from omnigraph.spark.compact import SparkWorkers
 
-            elsewhere = rewriter(self._site.backend.tables.place, spark)
+            elsewhere = SparkWorkers(self._site.backend.tables.place, spark)
         optimizer = Optimizer(
             self._site, self._branch, self._holder, types=types, progress=progress, elsewhere=elsewhere
         )

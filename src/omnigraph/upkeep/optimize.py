@@ -4,11 +4,16 @@ The overlay is folded first. Then every table that needs it gets one new version
 small fragments joined, removed rows purged, indexes brought up to date), and one `physical` commit names them all. It
 goes through the ordinary publisher and depends on nothing but the pins it replaces: writers never fail because of it,
 and a table that was written meanwhile is simply done again, a few times at most.
+
+A cleanup that comes between makes it begin anew as well: what was staged before its fence may be condemned. Where that
+would throw much work away, above `REWRITE_BYTES` or in other processes, an intent is left first. Cleanup honours it;
+if this process dies, recovery publishes what was staged in full and gives up the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -16,12 +21,15 @@ from typing import Any
 import pyarrow.compute as pc
 
 from omnigraph.lang.schema.model import TypeDef
-from omnigraph.log.record import CommitRecord
+from omnigraph.log.record import CommitRecord, Header
 from omnigraph.log.snapshot import Snapshot
+from omnigraph.log.stream import Entry
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.tables import IndexSpec, PinnedTable, RewriteOptions, Rewriter, plan_index, rewrite_groups
+from omnigraph.storage.tables import Elsewhere, IndexSpec, PinnedTable, RewriteOptions, plan_index, rewrite_groups
 from omnigraph.upkeep.indexes import unwanted_indexes, wanted_indexes
+from omnigraph.write.bulk import REWRITE_BYTES
 from omnigraph.write.idempotency import OPS_TYPE
+from omnigraph.write.intents import Intent, Intents
 from omnigraph.write.plan import FoldAction, PublishPlan, StagedMove, WriteOptions
 from omnigraph.write.publish import Failed, Published, Publisher, fence_of
 from omnigraph.write.site import Branch, Site
@@ -30,6 +38,8 @@ OPTIMIZE_ACTOR = "omnigraph:optimize"
 _MAX_ROUNDS = 5
 _TOGETHER_BYTES = 256 << 20
 _ENDS_A_ROUND = frozenset({"gc", "schema", "close"})
+
+_OPTIONS = WriteOptions(actor=OPTIMIZE_ACTOR)
 
 Progress = Callable[[str], None]
 
@@ -124,7 +134,8 @@ class OptimizeReport:
 class Optimizer:
     """Optimizes one branch. `types` bounds it to some tables; `progress` hears one line per step.
 
-    `rebuild` names indexes by table that are to be made anew, though they seem to be there.
+    `rebuild` names indexes by table that are to be made anew, though they seem to be there; `elsewhere` does the long
+    work in other processes.
     """
 
     def __init__(
@@ -137,7 +148,8 @@ class Optimizer:
         options: RewriteOptions | None = None,
         rebuild: Mapping[str, Collection[str]] | None = None,
         progress: Progress | None = None,
-        elsewhere: Rewriter | None = None,
+        elsewhere: Elsewhere | None = None,
+        intent_above_bytes: int = REWRITE_BYTES,
     ) -> None:
         self._site = site
         self._branch = branch
@@ -147,6 +159,7 @@ class Optimizer:
         self._rebuild = dict(rebuild or {})
         self._tell = progress or (lambda _: None)
         self._elsewhere = elsewhere
+        self._intent_above_bytes = intent_above_bytes
 
     @property
     def _backend(self) -> Backend:
@@ -165,7 +178,7 @@ class Optimizer:
 
     def run(self) -> OptimizeReport:
         head = self._publisher.refresh()
-        fence = fence_of(self._plan(head, ()), head)
+        fence = fence_of(self._plan(self._backend.ids.ulid(), head, ()), head)
         if fence is not None:
             raise fence
         wanted = self._ids_wanted(head)
@@ -233,22 +246,39 @@ class Optimizer:
         A table is left if writers moved it meanwhile, all of them if a fence came between.
         """
         self._backend.pauses.reach("optimize.captured")
-        moves = [one for one in self._staged(work) if one is not None]
-        self._backend.pauses.reach("optimize.staged")
-        if not moves:
-            return frozenset(), None
-        left = frozenset(one.table for one in moves)
-        plan = self._rebased(self._plan(base, moves))
-        if plan is None:
-            return left, None
+        op_id = self._backend.ids.ulid()
+        with ExitStack() as stack:
+            intent = stack.enter_context(self._opened(op_id, base)) if self._is_large(work) else None
+            moves = [one for one in self._staged(work) if one is not None]
+            self._backend.pauses.reach("optimize.staged")
+            if not moves:
+                return frozenset(), None
+            left = frozenset(one.table for one in moves)
+            plan = self._rebased(self._plan(op_id, base, moves))
+            record = self._published(plan, intent) if plan is not None else None
+            if record is None:
+                return left, None
+            if intent is not None:
+                intent.done(record.commit_id)
+        named = record.touched.keys() if isinstance(record, CommitRecord) else left
+        return left - named, record.commit_id
+
+    def _is_large(self, work: Sequence[TableWork]) -> bool:
+        """Whether it may take so long that it should be seen: what is compacted or indexed is read as a whole."""
+        return self._elsewhere is not None or sum(one.base.size_bytes for one in work) > self._intent_above_bytes
+
+    def _opened(self, op_id: str, base: CommitRecord) -> Intent:
+        return Intents(self._backend, warn=self._tell).open("optimize", op_id, base, _OPTIONS)
+
+    def _published(self, plan: PublishPlan, intent: Intent | None) -> Entry | None:
+        """The record; None if none of it can be used any more."""
+        if intent is not None:
+            plan = intent.confirm(plan)
         deadline = self._backend.clock.monotonic() + self._backend.config.publish_deadline_s
         outcome = self._publisher.publish(plan, deadline)
         if isinstance(outcome, Failed):
             raise outcome.error
-        if not isinstance(outcome, Published):
-            return left, None
-        named = outcome.record.touched.keys() if isinstance(outcome.record, CommitRecord) else left
-        return left - named, outcome.record.commit_id
+        return outcome.record if isinstance(outcome, Published) else None
 
     def _staged(self, work: Sequence[TableWork]) -> list[FoldAction | None]:
         if sum(one.base.size_bytes for one in work) <= _TOGETHER_BYTES:
@@ -264,7 +294,7 @@ class Optimizer:
             self._options,
             drop=work.unwanted,
             delete_ids=work.expired_ids,
-            elsewhere=self._elsewhere if work.groups else None,
+            elsewhere=self._elsewhere,
         )
         if staged.is_empty:
             return None
@@ -273,13 +303,13 @@ class Optimizer:
         move = StagedMove(base.version, staged, made.version, made.size_bytes, made.fragments)
         return FoldAction(work.one.id, move, rows_removed=base.rows - made.rows)
 
-    def _plan(self, base: CommitRecord, moves: Sequence[FoldAction]) -> PublishPlan:
+    def _plan(self, op_id: str, base: CommitRecord, moves: Sequence[FoldAction]) -> PublishPlan:
         return PublishPlan(
             kind="physical",
-            op_id=self._backend.ids.ulid(),
+            op_id=op_id,
             base=base,
             folds=tuple(moves),
-            options=WriteOptions(actor=OPTIMIZE_ACTOR),
+            options=_OPTIONS,
             holder=self._holder,
         )
 
@@ -293,9 +323,14 @@ class Optimizer:
         for header in self._publisher.records.headers(head):
             if header.seq <= plan.base.seq:
                 break
-            if header.kind in _ENDS_A_ROUND:
+            if header.kind in _ENDS_A_ROUND and not self._honours(header, plan.op_id):
                 return None
         return replace(plan, base=head)
+
+    def _honours(self, header: Header, op_id: str) -> bool:
+        """Whether it is a fence of cleanup that spares what this operation has staged."""
+        found = self._publisher.records.get(header.seq) if header.kind == "gc" else None
+        return isinstance(found, CommitRecord) and op_id in (found.gc or {}).get("honours", ())
 
     def _done(self, work: TableWork, *, busy: bool) -> TableDone:
         pin = self._publisher.head.pins.get(work.one.id)

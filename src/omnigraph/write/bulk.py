@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from omnigraph.log.record import CommitRecord
 from omnigraph.storage.backend import Backend
 from omnigraph.write.intents import Intent, Intents
-from omnigraph.write.plan import PublishPlan, Receipt, WriteOptions, WriteTxn
+from omnigraph.write.plan import PublishPlan, Receipt, TableAction, WriteOptions, WriteTxn
+from omnigraph.write.plan_codec import can_be_kept
 from omnigraph.write.stage import rides_inline
 from omnigraph.write.submit import Operation, Writer
 
 BULK_BYTES = 1 << 20
 """Changes above this many bytes of rows are worth an intent; smaller ones are repeated sooner than recovered."""
+REWRITE_BYTES = 64 << 20
+"""The same for whole tables that are rewritten or indexed, which goes faster than making rows."""
 
 
 def run_bulk(
@@ -27,7 +31,8 @@ def run_bulk(
 ) -> Receipt:
     """`writer.run`, under an intent if the change turns out to be large. None is opened for a change that rides inline.
 
-    Overwrites and others that decide for themselves stay so: `options` are those of the operation.
+    Overwrites and others that decide for themselves stay so: `options` are those of the operation. A plan that no
+    other process could carry out is not left behind; its intent keeps cleanup away from what it stages.
     """
     with ExitStack() as stack:
         bulk = _Bulk(backend, operation, options, stack, above_bytes, warn)
@@ -67,8 +72,17 @@ class _Bulk:
         return plan
 
     def confirm(self, plan: PublishPlan) -> PublishPlan:
-        return self.intent.confirm(plan) if self.intent is not None else plan
+        if self.intent is None:
+            return plan
+        return self.intent.confirm(plan) if can_be_kept(plan) else self.intent.claim(plan)
 
     def _is_large(self, plan: PublishPlan) -> bool:
-        size_bytes = sum(one.rows.nbytes for one in plan.actions if one.rows is not None)
+        size_bytes = sum(_size_bytes(one, plan.base) for one in plan.actions)
         return size_bytes > self._above_bytes and not rides_inline(plan.actions, self._backend.config)
+
+
+def _size_bytes(action: TableAction, base: CommitRecord) -> int:
+    """What is going to be written: the rows of the change, or the whole table if its columns are."""
+    if action.rewrites_columns:
+        return base.pins[action.table].size_bytes if action.table in base.pins else 0
+    return action.rows.nbytes if action.rows is not None else 0

@@ -17,6 +17,7 @@ import pyarrow as pa
 from omnigraph.errors import InvalidInput
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.model import Property, PropType, Scalar, TypeDef
+from omnigraph.log.record import NON_LOGICAL
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.write.footprint import Footprint, FootprintBuilder, merge_writes
 from omnigraph.write.plan import PublishPlan, TableAction
@@ -101,10 +102,17 @@ def with_key_claim(footprint: Footprint, stream: str, client_key: str) -> Footpr
 
 
 def with_intent_claim(plan: PublishPlan, op_id: str) -> PublishPlan:
-    """The plan, speaking for a bulk operation: of all plans that do, on this stream, one record is made."""
+    """The plan, speaking for a bulk operation: of all plans that do, on this stream, one record is made.
+
+    A plan that changes no answer leaves no row either, else every optimize would make work for the next. It only
+    reads the row, so that it never follows its own roll-back; twice it cannot land, its pins have moved then.
+    """
     row_id = intent_row_id(plan.base.stream, op_id)
     if row_id in plan.answers:
         return plan
+    if plan.kind in NON_LOGICAL:
+        claims = with_claim(Footprint(), row_id).reads
+        return replace(plan, footprint=replace(plan.footprint, reads={**plan.footprint.reads, **claims}))
     return replace(plan, footprint=with_claim(plan.footprint, row_id), answers=(*plan.answers, row_id))
 
 

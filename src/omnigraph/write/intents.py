@@ -132,6 +132,14 @@ class Intent:
         self._backend.pauses.reach("intent.confirmed")
         return claimed
 
+    def claim(self, plan: PublishPlan) -> PublishPlan:
+        """Instead of `confirm`, for a plan that only this process can carry out: nothing of it is left behind.
+
+        It is published with its claim, or by nobody: recovery rolls it back under the same claim.
+        """
+        assert plan.op_id == self.id
+        return with_intent_claim(plan, self.id)
+
     def done(self, commit_id: str | None) -> None:
         """The record is durable. That this could not be noted is only worth a warning."""
         self._ended = True

@@ -59,9 +59,14 @@ class SavedPlan:
         return PublishPlan(base=record, catalog=catalog, **self.fields)
 
 
+def can_be_kept(plan: PublishPlan) -> bool:
+    """Whether another process could carry it out: functions that live in this one cannot be written down."""
+    return not (plan.reshapes or plan.epoch or plan.gc)
+
+
 def encode_plan(plan: PublishPlan) -> bytes:
     """One checksummed object. Raises Unsupported for plans that only their own process can carry out."""
-    if plan.reshapes or plan.epoch or plan.gc:
+    if not can_be_kept(plan):
         raise Unsupported(
             f"a plan of kind {plan.kind} cannot be kept for recovery",
             advice="Only changes of tables outlive their process",

@@ -15,7 +15,7 @@ from omnigraph.storage.tables.bulk import (
     split_addresses,
 )
 from omnigraph.storage.tables.difference import Piece, candidate_ids, piece_batches, pieces_of, twins_of
-from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, plan_index
+from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, parts_of, plan_index
 from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.pinned import IndexInfo, PinnedTable
 from omnigraph.storage.tables.rewriting import (
@@ -27,10 +27,11 @@ from omnigraph.storage.tables.rewriting import (
     run_rewrite_task,
 )
 from omnigraph.storage.tables.staged import StagedTable, StagedVersion, TableDelta
-from omnigraph.storage.tables.store import Rewriter, TableStore
+from omnigraph.storage.tables.store import Elsewhere, TableStore
 
 __all__ = [
     "BulkTables",
+    "Elsewhere",
     "IndexInfo",
     "IndexPlan",
     "IndexSpec",
@@ -39,7 +40,6 @@ __all__ = [
     "PinnedTable",
     "Removal",
     "RewriteOptions",
-    "Rewriter",
     "StagedTable",
     "StagedVersion",
     "TableDelta",
@@ -49,6 +49,7 @@ __all__ = [
     "build_elsewhere",
     "candidate_ids",
     "delete_at",
+    "parts_of",
     "piece_batches",
     "pieces_of",
     "plan_index",

@@ -58,6 +58,24 @@ def plan_index(spec: IndexSpec, segments: Collection[Segment], rows: dict[int, i
     return IndexPlan(spec, tuple(missing), tuple(dead)) if missing or dead else None
 
 
+def parts_of(plan: IndexPlan, rows: Mapping[int, int], *, most_rows: int, most_parts: int) -> list[IndexPlan]:
+    """The plan as several that can be built at once, each over its own fragments; all of them make up the index.
+
+    Only a sorted index is cut: it answers the same however it is divided, at the price of one look per part. An
+    index of words ranks by the statistics of its segment, and one of vectors learns its partitions from all rows.
+    """
+    wanted = min(most_parts, -(-sum(rows[one] for one in plan.fragments) // most_rows), len(plan.fragments))
+    if plan.spec.kind != "BTREE" or wanted < 2:
+        return [plan]
+    shares: list[list[int]] = [[] for _ in range(wanted)]
+    filled = [0] * wanted
+    for one in sorted(plan.fragments, key=lambda one: (-rows[one], one)):
+        least = filled.index(min(filled))
+        shares[least].append(one)
+        filled[least] += rows[one]
+    return [IndexPlan(plan.spec, tuple(sorted(share)), ()) for share in shares]
+
+
 def build(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index | None:
     """Write one segment that nobody names yet; None if these rows have nothing that a vector index could learn from."""
     with lance_call(f"index {spec.column} of table {base.table}"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ from omnigraph.storage.tables.bulk import BulkTables, TablePlace, aligned
 from omnigraph.storage.tables.columns import reshaped
 from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
-from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, build, plan_index, removed
+from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, build, from_json, plan_index, removed
 from omnigraph.storage.tables.io_stats import IoStats
 from omnigraph.storage.tables.known_ids import KnownIds
 from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable, Segment
@@ -59,8 +59,14 @@ _THREADS = 16
 _DETACHED_RETRIES = 20
 
 
-Rewriter = Callable[[PinnedTable, Sequence[str]], Sequence[str]]
-"""A version and tasks of `rewrite_tasks` → what `run_rewrite_task` said of each."""
+class Elsewhere(Protocol):
+    """Other processes that do the long work on one version; what they write is named by nobody."""
+
+    def rewrite(self, base: PinnedTable, tasks: Sequence[str]) -> Sequence[str]:
+        """Tasks of `rewrite_tasks` → what `run_rewrite_task` said of each."""
+
+    def index(self, base: PinnedTable, plans: Sequence[IndexPlan]) -> Sequence[Mapping[str, Any]]:
+        """What `build_elsewhere` said of the segments that these plans ask for, one or several of each."""
 
 
 class TableStore:
@@ -243,20 +249,20 @@ class TableStore:
         *,
         drop: Sequence[str] = (),
         delete_ids: Sequence[str] = (),
-        elsewhere: Rewriter | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> StagedVersion:
         """Remove `delete_ids`, compact the table, and bring its indexes up to date, as in `stage_index`.
 
-        The compaction runs here, or by `elsewhere` in other processes.
+        Compaction and the building of indexes run here, or `elsewhere`.
         """
         begun = self._without(base, delete_ids) if delete_ids else base
         wanted = options or RewriteOptions()
         own = self._twin(begun)
         if elsewhere is not None:
-            results = rewrite_results(elsewhere(begun, rewrite_tasks(own, wanted)))
+            results = rewrite_results(elsewhere.rewrite(begun, rewrite_tasks(own, wanted)))
         else:
             results = [run_rewrite(own, task) for task in plan_rewrite(own, wanted)]
-        return self.finish_rewrite(begun, results, indexes, drop=drop, built_on=base.version)
+        return self.finish_rewrite(begun, results, indexes, drop=drop, built_on=base.version, elsewhere=elsewhere)
 
     def finish_rewrite(
         self,
@@ -266,6 +272,7 @@ class TableStore:
         *,
         drop: Sequence[str] = (),
         built_on: str | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> StagedVersion:
         """The version that holds what the tasks of `plan_rewrite(base)` wrote, wherever they ran.
 
@@ -279,7 +286,7 @@ class TableStore:
         if done:
             files = [name for one in done for new in one.new_fragments for name in fragment_files(new)]
             made = self._commit(base.table, base, rewrite_operation(base, done), files, built_on=pin)
-        made = self._keep(self._indexed(made, indexes, drop, pin))
+        made = self._keep(self._indexed(made, indexes, drop, pin, elsewhere))
         return StagedVersion(base.table, pin, made.version)
 
     def _without(self, base: PinnedTable, ids: Sequence[str]) -> PinnedTable:
@@ -318,11 +325,20 @@ class TableStore:
             threads.shutdown()
 
     def _indexed(
-        self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str], built_on: str
+        self,
+        base: PinnedTable,
+        wanted: Sequence[IndexSpec],
+        drop: Sequence[str],
+        built_on: str,
+        elsewhere: Elsewhere | None = None,
     ) -> PinnedTable:
         plans = self._index_plans(base, wanted, drop)
         building = [plan for plan in plans if plan.fragments]
-        built = self._pool().map(lambda plan: build(self._twin(base), plan.spec, plan.fragments), building)
+        built: Iterable[Index | None]
+        if elsewhere is not None:
+            built = map(from_json, elsewhere.index(base, building))
+        else:
+            built = self._pool().map(lambda plan: build(self._twin(base), plan.spec, plan.fragments), building)
         gone = [one for plan in plans for one in plan.dead] + [one for one in base.segments() if one.name in drop]
         return self._put_indexes(base, [one for one in built if one is not None], gone, built_on)
 
