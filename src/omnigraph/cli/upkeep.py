@@ -48,7 +48,7 @@ def optimize(
         list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; may be repeated.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    on_spark: Annotated[bool, typer.Option("--spark", help="Compact in tasks of Spark.")] = False,
+    on_spark: Annotated[bool, typer.Option("--spark", help="Compact and index in tasks of Spark.")] = False,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
     as_json: JsonOption = False,
