@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,13 +33,14 @@ from omnigraph.errors import ConstraintViolation, KeyConflict, OmnigraphError, R
 from omnigraph.graph import Graph, make_backend
 from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.pauses import ControlledPauses
-from omnigraph.storage.store import Store
+from omnigraph.storage.store import PutResult, Store
 from omnigraph.write.plan import Receipt
 from omnigraph.write.site import Site
 from tests.mutations.texts import to_texts
 from tests.oracle import model
 from tests.oracle.operations import NOTES, PEOPLE, Dice
 from tests.oracle.structure import structure_violations
+from tests.scenarios.stores import PassOn
 
 Operation = Sequence[model.Json]
 
@@ -47,7 +49,11 @@ MAX_BRANCHES = 4
 STEPS = 32
 POINTS = ("write.captured", "write.validated", "write.staged", "write.before-record", "write.after-record")
 FAULTS = (Fault.FAIL_BEFORE, Fault.LOSE_ANSWER, Fault.EXISTS_WITHOUT_EFFECT, Fault.EXISTS_AFTER_EFFECT)
+TABLE_EFFECTS = ("birth", "stage", "restage", "commit")
+EFFECTS = (1, 1, 1, 2, 2, 3, 4, 5, 6, 8)
+"""Where a process ends: most changes have one effect, staged ones two per table and the record."""
 _MINTED = 26
+A = TypeVar("A")
 
 
 class Crash(BaseException):
@@ -62,6 +68,46 @@ class Answer:
     counts: dict[str, int] | None = None
 
 
+class Life:
+    """Counts the effects of a process, on the store and on tables, and ends it at one of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._left = 0
+        self._after = False
+        self.is_over = False
+
+    def end_at(self, nth: int, *, after: bool) -> None:
+        self._left, self._after = nth, after
+
+    def effect(self, work: Callable[[], A]) -> A:
+        with self._lock:
+            self._left -= 1
+            now = self._left == 0
+            if self.is_over or (now and not self._after):
+                self.is_over = True
+                raise Crash("before an effect")
+            done = work()
+            if now:
+                self.is_over = True
+                raise Crash("after an effect")
+        return done
+
+
+class MortalStore(PassOn):
+    """A store whose writes are effects of a life."""
+
+    def __init__(self, inner: Store, life: Life) -> None:
+        super().__init__(inner)
+        self._life = life
+
+    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        return self._life.effect(lambda: self.inner.put_if_absent(key, data))
+
+    def put(self, key: str, data: bytes) -> None:
+        self._life.effect(lambda: self.inner.put(key, data))
+
+
 class Process:
     """Its own site, caches, queue, pauses and faults."""
 
@@ -71,7 +117,10 @@ class Process:
 
     def open(self) -> None:
         self.pauses = ControlledPauses()
+        self.life = Life()
         self.backend = make_backend(self._uri, None, self._config, wrap=self._wrap, pauses=self.pauses)
+        for name in TABLE_EFFECTS:
+            self._make_mortal(name)
         self.site = Site.open(self.backend, read_only=False)
 
     def reopen(self) -> None:
@@ -101,8 +150,14 @@ class Process:
         return answered(query if whole and len(texts) == 1 else transaction)
 
     def _wrap(self, store: Store) -> Store:
-        self._faulty = FaultyStore(store, FaultPlan.none())
+        self._faulty = FaultyStore(MortalStore(store, self.life), FaultPlan.none())
         return self._faulty
+
+    def _make_mortal(self, name: str) -> None:
+        """Lance writes past the store, so its calls are effects of their own."""
+        tables, life = self.backend.tables, self.life
+        original = getattr(tables, name)
+        object.__setattr__(tables, name, lambda *args, **named: life.effect(lambda: original(*args, **named)))
 
 
 def answered(work: Callable[[], Receipt]) -> Answer:
@@ -238,6 +293,17 @@ class Machine(RuleBasedStateMachine):
         process = self.processes[who]
         process.pauses.call_at(point, die)
         self._undecided(process, self._branch(branch), self._operation(seed))
+        process.reopen()
+
+    @rule(
+        seed=SEEDS, who=st.integers(0, 1), branch=st.integers(0, 3), nth=st.sampled_from(EFFECTS), after=st.booleans(),
+    )  # fmt: skip
+    def crash_at_an_effect(self, seed: int, who: int, branch: int, nth: int, after: bool) -> None:
+        """The process ends at its n-th effect, a table's or the record's; from then on it has none."""
+        process, name = self.processes[who], self._branch(branch)
+        process.graph(name).refresh()
+        process.life.end_at(nth, after=after)
+        self._undecided(process, name, self._operation(seed))
         process.reopen()
 
     @rule(
