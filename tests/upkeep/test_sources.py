@@ -1,4 +1,4 @@
-"""Only cleanup deletes: no other module removes an object or a file of a graph."""
+"""Only cleanup deletes: no other module removes an object or a file of a graph, and nobody lets Lance do it. S135"""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "omnigraph"
 
-#: Where objects may be removed at all: the collector, and the stores themselves with what wraps them.
+#: Where objects may be removed at all: the collector.
 ALLOWED = {"upkeep/cleanup.py"}
+#: The stores themselves with what wraps them and tries them out; and files of users, which are no part of a graph.
+STORES = {"faults.py", "leftovers.py", "local.py", "metering.py", "probe.py", "remote.py", "throttle.py"}
+USERS_FILES = {"output_files.py"}
+#: What Lance offers to collect or to move versions by itself; `restore` is a common word, so only on its handles.
+_LANCE = re.compile(r"cleanup_old_versions|auto_?cleanup|cleanup_with_policy", re.IGNORECASE)
 _STORE = re.compile(r"(^|[._])(store|inner|_client|backend\.store)$")
 _FILES = {"unlink", "remove", "rmtree", "rmdir", "removedirs"}
 _FILE_OWNERS = re.compile(r"(^|\.)(os|shutil|path|Path\(.*\)|file)$")
@@ -28,6 +33,27 @@ def deletions(source: str) -> list[str]:
             node.func.attr in _FILES and _FILE_OWNERS.search(owner)
         ):
             found.append(ast.unparse(node))
+    found += [name for name in _called(source) if name == "drop_leftover"]
+    return found
+
+
+def _called(source: str) -> list[str]:
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [one.id for one in calls if isinstance(one, ast.Name)]
+
+
+def lance_collects(source: str) -> list[str]:
+    """Names, attributes, arguments and texts by which Lance's own collector could be called or configured."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(attr=name, value=owner):
+                restores = name == "restore" and ".lance()" in ast.unparse(owner)
+                found += [name] if restores or _LANCE.search(name) else []
+            case ast.Name(id=name) | ast.keyword(arg=str(name)) | ast.alias(name=name) if _LANCE.search(name):
+                found.append(name)
+            case ast.Constant(value=str(text)) if _LANCE.search(text) and " " not in text:
+                found.append(text)
     return found
 
 
@@ -40,6 +66,31 @@ def test_only_cleanup_deletes() -> None:
     assert set(places) == ALLOWED, places
 
 
+def test_in_the_storage_layer_only_stores_delete() -> None:
+    modules = (SOURCE / "storage").rglob("*.py")
+    assert {one.name for one in modules if deletions(one.read_text())} <= STORES | USERS_FILES
+
+
+def test_lance_collects_nothing() -> None:
+    found = {str(module.relative_to(SOURCE)): lance_collects(module.read_text()) for module in SOURCE.rglob("*.py")}
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pinned.lance().cleanup_old_versions()",
+        "pinned.lance().restore()",
+        "commit(auto_cleanup_options=None)",
+        "from lance import AutoCleanupConfig",
+        "config = {'lance.auto_cleanup.interval': '1'}",
+        "getattr(table, 'cleanup_old_versions')()",
+    ],
+)
+def test_the_check_sees_lance(line: str) -> None:
+    assert lance_collects(line)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -50,10 +101,11 @@ def test_only_cleanup_deletes() -> None:
         "os.unlink(path)",
         "shutil.rmtree(folder)",
         "path.unlink()",
+        "drop_leftover",
     ],
 )
 def test_the_check_sees(line: str) -> None:
-    assert deletions(line) == [line]
+    assert deletions(line if "(" in line else f"{line}(store, key)") == [line]
 
 
 def test_the_check_leaves_other_words_alone() -> None:
