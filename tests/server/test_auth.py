@@ -12,7 +12,8 @@ import pytest
 
 from omnigraph.cli.main import run
 from omnigraph.clock import SystemClock, SystemIds
-from omnigraph.errors import InvalidInput, NotFound
+from omnigraph.errors import InvalidInput, NotFound, Unknown
+from omnigraph.server.keys import kept_key, told_as_given
 from omnigraph.server.run import check_exposure, is_loopback
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import (
@@ -184,3 +185,48 @@ def test_tokens_on_the_command_line(file: Path, capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     assert run(["token", "revoke", "--name", "ada", *words]) == 1
     assert os.listdir(file.parent) == ["tokens.json"]
+
+
+def test_the_key_of_one_actor_never_answers_another(serving: Serving, file: Path) -> None:
+    ada, kept = _mint("ada")
+    bob, kept_too = _mint("bob")
+    write_tokens(file, [kept, kept_too])
+    door = serving("--tokens", file, token=ada)
+    first = door.mutate(ADD, {"n": "Ada"}, Idempotency_Key="k")
+    door.token = bob
+    other = door.mutate(ADD, {"n": "Bob"}, Idempotency_Key="k")
+    assert (other.status, other.document["replayed"]) == (200, False)
+    assert other.document["commit_id"] != first.document["commit_id"]
+    assert door.names() == ["Ada", "Bob"]
+    assert door.mutate(ADD, {"n": "Bob"}, Idempotency_Key="k").document["commit_id"] == other.document["commit_id"]
+    door.token = ada
+    again = door.mutate(ADD, {"n": "Ada"}, Idempotency_Key="k")
+    assert (again.document["replayed"], again.document["commit_id"]) == (True, first.document["commit_id"])
+    # Every write that takes a key: a load, a merge, a schema.
+    line = b'{"type": "Person", "data": {"name": "Cy"}}\n'
+    loads = []
+    for door.token in (ada, bob, ada):
+        headers = {"Idempotency-Key": "load", "content-type": "application/x-ndjson"}
+        loads.append(door.call("POST", "/graphs/own/load", content=line, headers=headers))
+    assert [one.document["replayed"] for one in loads] == [False, False, True]
+    old = door.mutate(ADD, {"n": "x"}, Idempotency_Key="01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    assert (old.code, old.document["client_key"]) == ("idempotency_window_passed", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+
+
+def test_keys_as_they_are_kept() -> None:
+    assert kept_key(None, "k") == "k"
+    assert kept_key("ada", "k") == "ada:k"
+    assert kept_key("a:b", "c") != kept_key("a", "b:c")
+    assert kept_key("a b", "c") != kept_key("a%20b", "c")
+    long = [kept_key(actor, "k" * 250) for actor in ("ada", "bob" * 40, "bob" * 41)]
+    assert len(set(long)) == 3
+    assert max(map(len, long)) <= 255
+
+
+def test_errors_name_the_key_as_it_was_given() -> None:
+    with pytest.raises(Unknown) as unclear, told_as_given("k"):
+        raise Unknown("nobody knows", op_id="o", client_key="ada:k")
+    assert unclear.value.details == {"op_id": "o", "client_key": "k"}
+    with pytest.raises(NotFound) as other, told_as_given("k"):
+        raise NotFound("nothing")
+    assert "client_key" not in other.value.details

@@ -90,11 +90,11 @@ def test_writers_that_do_not_meet_all_land(door: Door) -> None:
 
 
 @contextmanager
-def _upload(door: Door, first: bytes) -> Iterator[socket.socket]:
-    """A load whose body has begun and not ended."""
+def _upload(door: Door, first: bytes, rest: str = "load") -> Iterator[socket.socket]:
+    """A request whose body has begun and not ended."""
     place = urlsplit(door.url)
     with socket.create_connection((place.hostname or "", place.port or 0), timeout=60) as connection:
-        head = f"POST /graphs/{door.name}/load HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        head = f"POST /graphs/{door.name}/{rest} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
         connection.sendall(head.encode() + f"{len(first):x}\r\n".encode() + first + b"\r\n")
         yield connection
 
@@ -119,7 +119,6 @@ LINE = b'{"type": "Person", "data": {"name": "Late"}}\n'
 
 def test_too_many_writes_of_one_actor(serving: Serving, tmp_path: Path) -> None:
     """S159."""
-    serving().server.stop()  # type: ignore[union-attr] # makes the graph
     door = serving("--config", _limited(tmp_path, writes_per_actor=2))
     with _upload(door, LINE), _upload(door, LINE):
         _eventually(lambda: door.mutate(ADD, {"n": "x"}).status == 429)
@@ -133,7 +132,6 @@ def test_too_many_writes_of_one_actor(serving: Serving, tmp_path: Path) -> None:
 
 def test_too_many_requests(serving: Serving, tmp_path: Path) -> None:
     """S159."""
-    serving().server.stop()  # type: ignore[union-attr]
     door = serving("--config", _limited(tmp_path, requests_in_flight=1))
     with _upload(door, LINE):
         _eventually(lambda: door.query().status == 503)
@@ -141,6 +139,37 @@ def test_too_many_requests(serving: Serving, tmp_path: Path) -> None:
         assert (refused.code, refused.headers["retry-after"]) == ("overloaded", "1")
         assert door.call("GET", "/healthz").status == 200
     _eventually(lambda: door.query().status == 200)
+
+
+@pytest.mark.parametrize("rest", ["load", "mutate"])
+def test_a_client_that_trickles_its_body(serving: Serving, tmp_path: Path, rest: str) -> None:
+    """S159: it is refused after a while, whatever it goes on sending, and its place is free again."""
+    door = serving("--config", _limited(tmp_path, body_timeout_s=1, requests_in_flight=1))
+    with _upload(door, b"{", rest) as connection:
+        answer = _trickled(connection)
+    assert answer.startswith(b"HTTP/1.1 408"), answer
+    assert b'"code":"slow_body"' in answer
+    assert b"connection: close" in answer.lower()
+    assert door.mutate(ADD, {"n": "Ada"}).status == 200
+    assert door.names() == ["Ada"]
+
+
+def _trickled(connection: socket.socket) -> bytes:
+    """A byte now and then, never an end; what is answered."""
+    connection.settimeout(0.2)
+    answer = b""
+    for _ in range(300):
+        try:
+            found = connection.recv(65536)
+        except TimeoutError:
+            connection.sendall(b"1\r\n \r\n")
+            continue
+        except ConnectionError:
+            return answer
+        if not found:
+            return answer
+        answer += found
+    raise AssertionError("it was never refused")
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_body(serving: Serving, tmp_path: Path) -> None:

@@ -109,10 +109,16 @@ def open_at(
 
 
 def connect(
-    url: str, token: str | None = None, *, graph: str | None = None, branch: str = MAIN, threads: int = THREADS
+    url: str,
+    token: str | None = None,
+    *,
+    graph: str | None = None,
+    branch: str = MAIN,
+    ca: str | os.PathLike[str] | None = None,
+    threads: int = THREADS,
 ) -> Opening[AsyncRemoteGraph]:
     """A graph behind a server: `http://host:port/graphs/NAME`, or `graph=`; neither is needed if it has only one."""
-    return Opening(AsyncRemoteGraph, threads, lambda: client.connect(url, token, graph=graph, branch=branch))
+    return Opening(AsyncRemoteGraph, threads, lambda: client.connect(url, token, graph=graph, branch=branch, ca=ca))
 
 
 def _closed(opened: Any) -> None:

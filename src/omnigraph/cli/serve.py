@@ -49,6 +49,12 @@ def serve(
     tokens: Annotated[
         Path | None, typer.Option("--tokens", metavar="FILE", help="Token file; see `omnigraph token create`.")
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM): serve HTTPS.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, unless it is in the same file.")
+    ] = None,
     queries: Annotated[
         Path | None, typer.Option("--queries", metavar="DIR", help="Directory of stored queries (.gq).")
     ] = None,
@@ -77,7 +83,14 @@ def serve(
         settings = _with_graphs(settings, address_of(address, graph), queries, read_only, storage_option)
     elif queries is not None or read_only or storage_option:
         raise typer.BadParameter("--queries, --read-only and --storage-option belong into the file, with each graph")
-    given = {"host": host, "port": port, "tokens": tokens, "allow_unauthenticated": allow_unauthenticated or None}
+    given = {
+        "host": host,
+        "port": port,
+        "tokens": tokens,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "allow_unauthenticated": allow_unauthenticated or None,
+    }
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     run(_with_cleanup(settings, cleanup_every, keep), dict(os.environ))
 

@@ -26,6 +26,7 @@ _BY_STATUS: dict[int, type[OmnigraphError]] = {
     401: Unauthenticated,
     403: Forbidden,
     404: NotFound,
+    408: Unavailable,
     409: Conflict,
     410: NotFound,
     412: PreconditionFailed,

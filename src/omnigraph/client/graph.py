@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +28,24 @@ if TYPE_CHECKING:
     from omnigraph.history.feed import FeedLimits
 
 
-def connect(url: str, token: str | None = None, *, graph: str | None = None, branch: str = MAIN) -> RemoteGraph:
-    """A graph behind a server: `http://host:port/graphs/NAME`, or `graph=`; neither is needed if it has only one."""
+def connect(
+    url: str,
+    token: str | None = None,
+    *,
+    graph: str | None = None,
+    branch: str = MAIN,
+    ca: str | os.PathLike[str] | None = None,
+) -> RemoteGraph:
+    """A graph behind a server: `http://host:port/graphs/NAME`, or `graph=`; neither is needed if it has only one.
+
+    `ca` is a PEM file of the authorities to believe, for a server whose certificate no public one has signed.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(f"{url!r} is not the address of a server", advice="Use http://… or https://…")
     prefix, found, named = parts.path.rstrip("/").rpartition("/graphs/")
     base = f"{parts.scheme}://{parts.netloc}{prefix if found else parts.path.rstrip('/')}"
-    wire = Transport(base, token)
+    wire = Transport(base, token, ca)
     try:
         made = RemoteGraph(wire, graph or (named if found else None) or _only_graph(wire), branch)
         made.refresh()

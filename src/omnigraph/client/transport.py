@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import httpx
 
 from omnigraph.client.failures import CLASS_HEADER, error_of
-from omnigraph.errors import OmnigraphError, Unavailable, Unknown
+from omnigraph.errors import InvalidInput, OmnigraphError, Unavailable, Unknown
 
 _TIMEOUT = httpx.Timeout(150.0, connect=10.0)
 _NEVER = httpx.Timeout(None, connect=10.0)
@@ -22,12 +24,12 @@ Query = Mapping[str, Any]
 class Transport:
     """One server, one token. May be used from several threads."""
 
-    def __init__(self, base: str, token: str | None) -> None:
+    def __init__(self, base: str, token: str | None, ca: str | os.PathLike[str] | None = None) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.base = base.rstrip("/")
         # No settings from the environment: a proxy meant for the internet must not see the token.
         self._http = httpx.Client(
-            base_url=self.base, headers=headers, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False
+            base_url=self.base, headers=headers, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False, verify=_believed(ca)
         )
 
     def get(self, path: str, query: Query | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
@@ -94,6 +96,17 @@ class Transport:
 
     def close(self) -> None:
         self._http.close()
+
+
+def _believed(ca: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
+    if ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=os.fspath(ca))
+    except OSError as error:
+        raise InvalidInput(
+            f"the authorities in {os.fspath(ca)} cannot be read: {error}", code="bad_tls", advice="Give a PEM file"
+        ) from error
 
 
 def _given(values: Mapping[str, Any] | None) -> dict[str, Any]:

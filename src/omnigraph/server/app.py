@@ -20,7 +20,7 @@ from omnigraph.config import Config
 from omnigraph.errors import OmnigraphError
 from omnigraph.server.background import upkeep
 from omnigraph.server.calls import Service
-from omnigraph.server.door import BodyTooLarge, Door
+from omnigraph.server.door import BodyRefused, Door
 from omnigraph.server.hosting import Host
 from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
@@ -86,6 +86,7 @@ def create_app(
         clock=clock,
         ids=ids,
         body_bytes=settings.limits.request_body_bytes,
+        body_timeout_s=settings.limits.body_timeout_s,
     )
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -114,7 +115,7 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def of_the_framework(_: Request, error: HTTPException) -> Response:
         answer = answer_of(
-            error.error if isinstance(error, BodyTooLarge) else by_status(error.status_code, error.detail)
+            error.error if isinstance(error, BodyRefused) else by_status(error.status_code, error.detail)
         )
         answer.headers.update(error.headers or {})
         return answer

@@ -14,6 +14,7 @@ from omnigraph.client.parts import REPLAYED
 from omnigraph.engine.limits import Cancellation
 from omnigraph.errors import Forbidden, InvalidInput
 from omnigraph.server.hosting import Host, HostedGraph
+from omnigraph.server.keys import told_as_given
 from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.problems import encoded
@@ -89,10 +90,14 @@ class Call:
 
         def run() -> Response:
             self.graph.site()
-            with self.graph.meter.operation(operation):
+            with self.graph.meter.operation(operation), told_as_given(key):
                 return _response(work(self.graph))
 
         return await self.service.workers.write(self.request, self.actor, key, run)
+
+    def kept(self, key: str | None) -> str | None:
+        """The caller's idempotency key as the graph keeps it."""
+        return self.graph.kept_key(self.actor, key) if key is not None else None
 
     def may_write(self) -> None:
         if self.identity.role != "write":
@@ -131,7 +136,7 @@ KeyHeader = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        description="Makes the write safe to repeat: a key is used once, kept 7 days, and answers what it led to.",
+        description="Makes the write safe to repeat: a caller uses a key once; for 7 days it answers what it led to.",
         examples=["01JCZ0000000000000000000AD"],
     ),
 ]

@@ -151,6 +151,15 @@ _PROBLEMS: dict[int, tuple[str, dict[str, Any]]] = {
         "No such graph, branch, commit, type or stored query.",
         {"error": "there is no branch 'x'", "code": "not_found"},
     ),
+    408: (
+        "Too little of the body came in too long a time.",
+        {
+            "error": "too little of the request body came within 30 s. Send it again without pauses",
+            "code": "slow_body",
+            "limit": "body_timeout_s",
+            "bound": 30.0,
+        },
+    ),
     409: (
         "Another writer was there first: read again and decide.",
         {
@@ -196,8 +205,8 @@ _PROBLEMS: dict[int, tuple[str, dict[str, Any]]] = {
 }
 
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "string"}}}
-_READING = (400, 401, 403, 404, 413, 503)
-_WRITING = (400, 401, 403, 404, 409, 412, 413, 429, 503)
+_READING = (400, 401, 403, 404, 408, 413, 503)
+_WRITING = (400, 401, 403, 404, 408, 409, 412, 413, 429, 503)
 
 
 def reading(model: type[BaseModel] | None, example: Any = None, *more: int) -> dict[int | str, dict[str, Any]]:

@@ -6,6 +6,7 @@ to those who do the work.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from omnigraph.errors import InvalidInput, OmnigraphError, Unauthenticated
 from omnigraph.server.calls import Identity
 from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
-from omnigraph.server.problems import answer_of, body_too_large, defect
+from omnigraph.server.problems import answer_of, body_too_large, defect, slow_body, status_of
 from omnigraph.server.running import ClientLeft
 from omnigraph.server.tokens import Tokens
 
@@ -28,15 +29,47 @@ ID_HEADER = "X-Request-Id"
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _OPEN = ("/healthz", "/openapi.json", "/docs")
 _QUIET = ("/healthz", "/metrics")
+#: What must come in every window: far below any connection, and far above one that is kept open for its own sake.
+_ENOUGH_BYTES = 16 << 10
 _STREAMED = re.compile(r"/graphs/[^/]+/load")
 
 
-class BodyTooLarge(HTTPException):
+class BodyRefused(HTTPException):
     """Raised while a body is read, in a form that the web framework passes on."""
 
-    def __init__(self, bound: int, value: int) -> None:
-        super().__init__(413)
-        self.error = body_too_large(bound, value)
+    def __init__(self, error: OmnigraphError) -> None:
+        # What is left of the body has no reader any more, so the connection cannot be used again.
+        super().__init__(status_of(error), headers={"Connection": "close"})
+        self.error = error
+
+
+class _Pace:
+    """How long a caller may take over a body: some of it must come in every window of waiting, or its end."""
+
+    def __init__(self, clock: Clock, receive: Receive, window_s: float) -> None:
+        self._clock = clock
+        self._receive = receive
+        self._window_s = window_s
+        self._left_s = window_s
+        self._came_bytes = 0
+        self._is_whole = False
+
+    async def receive(self) -> Message:
+        # After the body comes only the caller's departure, which may be awaited for as long as the work takes.
+        if self._is_whole:
+            return await self._receive()
+        # Only waiting counts: a server that is slow to take the next piece is not the caller's fault.
+        started_s = self._clock.monotonic()
+        try:
+            message = await asyncio.wait_for(self._receive(), self._left_s)
+        except TimeoutError:
+            raise BodyRefused(slow_body(self._window_s)) from None
+        self._left_s -= self._clock.monotonic() - started_s
+        self._came_bytes += len(message.get("body", b""))
+        if self._came_bytes >= _ENOUGH_BYTES:
+            self._came_bytes, self._left_s = 0, self._window_s
+        self._is_whole = not message.get("more_body", False)
+        return message
 
 
 class Door:
@@ -52,6 +85,7 @@ class Door:
         clock: Clock,
         ids: IdSource,
         body_bytes: int,
+        body_timeout_s: float,
     ) -> None:
         self._app = app
         self._tokens = tokens
@@ -60,6 +94,7 @@ class Door:
         self._clock = clock
         self._ids = ids
         self._body_bytes = body_bytes
+        self._body_timeout_s = body_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -106,8 +141,9 @@ class Door:
                 code="content_encoding",
                 advice="Send the body as it is, without Content-Encoding",
             )
+        pace = _Pace(self._clock, receive, self._body_timeout_s)
         if _STREAMED.fullmatch(scope["path"]):
-            return receive
+            return pace.receive
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._body_bytes:
             raise body_too_large(self._body_bytes, int(length))
@@ -115,10 +151,10 @@ class Door:
 
         async def bounded() -> Message:
             nonlocal seen
-            message = await receive()
+            message = await pace.receive()
             seen += len(message.get("body", b""))
             if seen > self._body_bytes:
-                raise BodyTooLarge(self._body_bytes, seen)
+                raise BodyRefused(body_too_large(self._body_bytes, seen))
             return message
 
         return bounded

@@ -12,10 +12,12 @@ from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, InvalidInput, NotFound
 from omnigraph.graph import Graph, make_backend
 from omnigraph.log.branches import MAIN
+from omnigraph.server.keys import kept_key
 from omnigraph.server.metrics import Meter, Metrics
 from omnigraph.server.settings import GraphSettings, ServerSettings, graphs_in
 from omnigraph.server.stored import StoredQueries
 from omnigraph.views import GraphView
+from omnigraph.write.idempotency import check_client_key
 from omnigraph.write.site import Site
 
 A = TypeVar("A")
@@ -92,6 +94,11 @@ class HostedGraph:
     def forget(self, branch: str) -> None:
         with self._lock:
             self._handles.pop(branch, None)
+
+    def kept_key(self, actor: str | None, key: str) -> str:
+        """The key of a caller as this graph keeps it; raises for one that cannot be."""
+        check_client_key(key, self._clock.now(), self._config.idempotency_days)
+        return kept_key(actor, key)
 
     def close(self) -> None:
         """Wait for folds in the background, then let go of everything."""

@@ -27,7 +27,13 @@ from omnigraph.errors import (
 from omnigraph.history.feed import ChangeFeedGap
 
 _RETRY_AFTER_S = 1
-_BY_CODE = {"limit_exceeded": 413, "too_many_writes": 429, "cancelled": 503, "method_not_allowed": 405}
+_BY_CODE = {
+    "slow_body": 408,
+    "limit_exceeded": 413,
+    "too_many_writes": 429,
+    "cancelled": 503,
+    "method_not_allowed": 405,
+}
 _BY_CLASS: tuple[tuple[type[OmnigraphError], int], ...] = (
     (ChangeFeedGap, 410),
     (NotFound, 404),
@@ -98,6 +104,16 @@ def body_too_large(bound: int, value: int | None) -> InvalidInput:
         limit="request_body_bytes",
         bound=bound,
         value=value,
+    )
+
+
+def slow_body(bound_s: float) -> Unavailable:
+    return Unavailable(
+        f"too little of the request body came within {bound_s:g} s",
+        code="slow_body",
+        advice="Send it again without pauses",
+        limit="body_timeout_s",
+        bound=bound_s,
     )
 
 

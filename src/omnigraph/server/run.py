@@ -6,6 +6,8 @@ import ipaddress
 import logging
 import signal
 import socket
+import ssl
+from typing import Any
 
 import uvicorn
 
@@ -29,12 +31,15 @@ def serve(settings: ServerSettings, environment: dict[str, str], *, config: Conf
         raise InvalidInput("there is no graph to serve", code="bad_config", advice="Name one, or a directory of graphs")
     clock = SystemClock()
     to_stderr(clock)
+    certificate = _certificate(settings)
     app = create_app(settings, config=config)
     with _listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         names = [one.name for one in settings.graphs]
-        Journal(clock).tell("listening", url=f"http://{shown}:{port}", port=port, graphs=names)
+        Journal(clock).tell(
+            "listening", url=f"{'https' if certificate else 'http'}://{shown}:{port}", port=port, graphs=names
+        )
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -44,11 +49,30 @@ def serve(settings: ServerSettings, environment: dict[str, str], *, config: Conf
                 timeout_graceful_shutdown=round(settings.limits.stop_timeout_s),
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
+                **certificate,
             )
         )
         # The web server sends itself the signal again when all is done; for us a stop that was asked for is no failure.
         signal.signal(signal.SIGTERM, lambda *_: None)
         server.run(sockets=[listener])
+
+
+def _certificate(settings: ServerSettings) -> dict[str, Any]:
+    """What the web server is told about TLS; raises for files that it could not use."""
+    cert, key = settings.tls_cert, settings.tls_key
+    if cert is None and key is None:
+        return {}
+    if cert is None:
+        raise InvalidInput("there is a TLS key without a certificate", code="bad_tls", advice="Give --tls-cert as well")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise InvalidInput(
+            f"the certificate {cert} cannot be used: {error}",
+            code="bad_tls",
+            advice="Give a PEM file with the certificate chain, and its key in --tls-key or in the same file",
+        ) from error
+    return {"ssl_certfile": str(cert), "ssl_keyfile": str(key) if key is not None else None}
 
 
 def check_exposure(settings: ServerSettings, environment: dict[str, str]) -> None:

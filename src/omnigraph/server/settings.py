@@ -15,6 +15,8 @@ from omnigraph.upkeep.retention import seconds_of
 
 GRAPH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 STAMP = "graph.json"
+_PLAIN = ("host", "port", "allow_unauthenticated")
+_FILES = ("tokens", "tls_cert", "tls_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Limits:
     """How much one server takes on; each bound is refused with its name."""
 
     request_body_bytes: int = 8 << 20
+    body_timeout_s: float = 30.0
     writes_per_actor: int = 16
     requests_in_flight: int = 256
     threads: int = 32
@@ -64,6 +67,8 @@ class ServerSettings:
     port: int = 8080
     tokens: Path | None = None
     allow_unauthenticated: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     limits: Limits = Limits()
     upkeep: Upkeep = Upkeep()
 
@@ -97,17 +102,20 @@ def read_settings(path: Path) -> ServerSettings:
     document = _parse(path)
     _refuse_unknown(document, ("graphs", "server", "limits", "upkeep"), path, "")
     server = _section(document, "server", path)
-    _refuse_unknown(server, ("host", "port", "tokens", "directory", "allow_unauthenticated"), path, "server.")
-    tokens, directory = server.get("tokens"), server.get("directory")
+    _refuse_unknown(server, (*_PLAIN, *_FILES, "directory"), path, "server.")
+    directory = server.get("directory")
+    named: dict[str, Any] = {
+        **{name: server[name] for name in _PLAIN if name in server},
+        **{name: path.parent / str(server[name]) for name in _FILES if server.get(name) is not None},
+    }
     return replace(
         ServerSettings(
             graphs=tuple(_graph(name, one, path) for name, one in _section(document, "graphs", path).items()),
             directory=place_of(str(path.parent / str(directory))) if directory is not None else None,
-            tokens=path.parent / str(tokens) if tokens is not None else None,
             limits=_filled(Limits(), _section(document, "limits", path), path, "limits."),
             upkeep=_upkeep(_section(document, "upkeep", path), path),
         ),
-        **{name: server[name] for name in ("host", "port", "allow_unauthenticated") if name in server},
+        **named,
     )
 
 

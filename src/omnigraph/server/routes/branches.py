@@ -77,7 +77,7 @@ async def merge(call: OneCall, body: MergeBody, key: KeyHeader = None, match: Ma
             delete_branch=body.delete_branch,
             actor=call.actor,
             message=body.message,
-            client_key=key,
+            client_key=call.kept(key),
             if_commit=if_commit,
         )
         return Reply(report.to_json(), commit_id=report.commit_id)

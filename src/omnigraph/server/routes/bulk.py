@@ -16,6 +16,7 @@ from omnigraph.graph import Graph
 from omnigraph.load.export import record_stream
 from omnigraph.server import documents as d
 from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition
+from omnigraph.server.keys import told_as_given
 from omnigraph.server.problems import defect, status_of
 from omnigraph.server.routes.history import Branch
 from omnigraph.server.streaming import EVENTS_TYPE, NDJSON_TYPE, Progress, Steps, Streamed, event, scratch, spooled
@@ -67,7 +68,7 @@ async def load(
         "engine": engine,
         "actor": call.actor,
         "message": message,
-        "client_key": key,
+        "client_key": call.kept(key),
         "if_commit": precondition(match, if_commit),
     }
     async with AsyncExitStack() as stack:
@@ -77,7 +78,7 @@ async def load(
         size_bytes = await spooled(call.request, path, call.service.workers)
         progress = Progress()
         progress.tell({"name": "received", "size_bytes": size_bytes})
-        done = call.service.workers.start(lambda: _load(call, branch, path, options, progress))
+        done = call.service.workers.start(lambda: _load(call, branch, path, options, progress, key))
         # The directory and the place belong to the thread from now on, whatever becomes of the caller.
         kept = stack.pop_all()
         done.add_done_callback(lambda _: asyncio.ensure_future(kept.aclose()))
@@ -127,7 +128,9 @@ def _rows(view: GraphView, types: list[str] | None) -> tuple[str, Iterator[bytes
     return view.commit_id, (piece for piece in record_stream(view.state, known) if piece)
 
 
-def _load(call: Call, branch: str | None, path: Path, options: dict[str, Any], progress: Progress) -> Reply:
+def _load(
+    call: Call, branch: str | None, path: Path, options: dict[str, Any], progress: Progress, key: str | None
+) -> Reply:
     def loaded(one: Graph) -> Reply:
         given = dict(options)
         if given["on_error"] == "skip":
@@ -138,7 +141,7 @@ def _load(call: Call, branch: str | None, path: Path, options: dict[str, Any], p
         return Reply(document, commit_id=report.commit_id)
 
     call.graph.site()
-    with call.graph.meter.operation("load"):
+    with call.graph.meter.operation("load"), told_as_given(key):
         try:
             return call.graph.on(branch, loaded)
         except OmnigraphError as error:

@@ -116,7 +116,7 @@ class _Change:
                 strict=self.strict,
                 actor=call.actor,
                 message=self.message,
-                client_key=key,
+                client_key=call.kept(key),
                 if_commit=if_commit,
                 on_conflict=self.on_conflict,
             )

@@ -60,7 +60,7 @@ async def apply(call: OneCall, body: ApplyBody, key: KeyHeader = None, match: Ma
             allow_data_loss=body.allow_data_loss,
             actor=call.actor,
             message=body.message,
-            client_key=key,
+            client_key=call.kept(key),
             if_commit=if_commit,
         )
         document = {"branch": one.branch_name, "commit_id": receipt.commit_id, **receipt.result}
