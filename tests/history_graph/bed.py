@@ -102,6 +102,12 @@ def ends(graph: Graph, kind: str = "Knows") -> list[tuple[str, str]]:
     return sorted((row["from"], row["to"]) for row in rows(graph, kind).values())
 
 
+def touched(graph: Graph) -> dict[str, Mapping[str, Any]]:
+    """What the newest commit says it changed, by table; the engine's own table of answers left out."""
+    found = graph.view().commit()["touched"]
+    return {one["table_key"]: one for one in found if not one["table_key"].startswith("_")}
+
+
 def difference(old: Content, new: Content) -> set[tuple[str, str, str]]:
     """(type, id, op) of every row that is not the same in two contents."""
     found = set()

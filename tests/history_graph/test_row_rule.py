@@ -23,6 +23,7 @@ from tests.history_graph.bed import (
     person,
     remove,
     rows,
+    touched,
 )
 
 
@@ -236,9 +237,9 @@ def test_vectors_and_numbers(tmp_path: Path) -> None:
 def test_only_changed_rows_are_written(bed: Bed) -> None:
     diverge(bed, [change("Alice", age=1), knows("Dan", "Bob", "d-b")], [change("Bob", age=1)])
     bed.merge("work")
-    touched = {one["table_key"]: one for one in bed.main.view().commit()["touched"]}
-    assert set(touched) == {"node:Person", "edge:Knows"}
-    assert (touched["node:Person"]["updated"], touched["edge:Knows"]["inserted"]) == (1, 1)
+    found = touched(bed.main)
+    assert set(found) == {"node:Person", "edge:Knows"}
+    assert (found["node:Person"]["updated"], found["edge:Knows"]["inserted"]) == (1, 1)
 
 
 def test_a_dry_run_writes_nothing(bed: Bed) -> None:

@@ -137,9 +137,11 @@ class SparkMerge:
         return adopting(plan, merge.base, merge.source, merge.target, merge.catalog, merge.records)
 
     def confirm(self, plan: PublishPlan) -> PublishPlan:
-        if self._intent is None or not self._is_mine or any(one.adopted is not None for one in plan.actions):
+        if self._intent is None or not self._is_mine:
             return plan
-        return self._intent.confirm(plan)
+        # What names no staged file is worth no word to those who come after, and what is adopted can have none.
+        kept = [one.adopted is None for one in plan.actions if one.move is not None]
+        return self._intent.confirm(plan) if kept and all(kept) else plan
 
     def done(self, commit_id: str | None) -> None:
         """The merge has landed, or there was nothing to do."""

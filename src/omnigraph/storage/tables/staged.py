@@ -60,6 +60,8 @@ class StagedTable:
     @property
     def is_empty(self) -> bool:
         """Committing this would change nothing."""
+        if self.version is not None and self.version != self.base_version:
+            return False  # made elsewhere; it may only remove rows, and then no file of its own is named here
         return not (self.fragments or self.touched or self.emptied or self.overwrite or self.adds_columns)
 
     def files(self) -> set[str]:
