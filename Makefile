@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PEERS  := $(VENV)/.peers
 # Two workers, since the tests must fit two cores; tests/conftest.py keeps those of Spark on one of them.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2
 
@@ -39,8 +40,15 @@ lint: setup ## Format check, ruff, mypy strict, layer contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-bench: setup ## Measure requests, hops and seconds; print tables
+bench: setup $(PEERS) ## Measure requests, hops and seconds; print tables
 	@$(BIN)/python -m bench
+
+# Peers to compare with. Without them the rest is measured all the same, so a failure to install is only told.
+$(PEERS): pyproject.toml
+	@echo "bench: installing the systems to compare with"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,bench]' \
+		|| echo "bench: some could not be installed and will be left out" >&2
+	@touch $@
 
 model: setup ## Check the TLA+ model of the commit protocol and find every planted bug
 	@$(BIN)/python -m model.check
