@@ -78,10 +78,13 @@ class RecordStream:
             return self._newest_from(entry)
         return _readable(entry)
 
-    def after(self, seq: int) -> list[Entry]:
-        """Every record above `seq`, oldest first. One GET when there is none."""
+    def after(self, seq: int, limit: int | None = None) -> list[Entry]:
+        """Every record above `seq`, oldest first. One GET when there is none.
+
+        More than `limit` of them means that there may be further ones.
+        """
         first = self.get(seq + 1)
-        return [first, *self.after_many(seq + 1)] if first else []
+        return [first, *self.after_many(seq + 1, limit)] if first else []
 
     def after_many(self, seq: int, limit: int | None = None) -> list[Entry]:
         """Like `after`, but reads ahead in parallel from the start: for those who know that they are behind."""

@@ -73,6 +73,7 @@ class _Ticket:
         self.rounds = 0
         self.in_flight = False
         self.alone = False
+        self.withdrawn = False
         self.outcome: Outcome | None = None
 
 
@@ -83,10 +84,10 @@ class Publisher:
         self.records = records
         self._backend = backend
         self._head = head
-        self._recent: deque[Entry] = deque(maxlen=2 * backend.config.walk_limit)
+        self._recent: deque[Entry] = deque(maxlen=backend.config.walk_limit)
         self._turn = Condition()
         self._queue: list[_Ticket] = []
-        self._leading = False
+        self._leader: _Ticket | None = None
         self._own_rids: deque[str] = deque(maxlen=backend.config.walk_limit)
         self._pacing = Pacing(backend.clock, backend.ids)
 
@@ -96,8 +97,8 @@ class Publisher:
         return self._head
 
     def refresh(self) -> CommitRecord:
-        """Ask the store for newer records: one GET when there are none."""
-        self._follow(self.records.after(self._head.seq))
+        """Ask the store for newer records: one GET when there are none, and never more than may be walked."""
+        self._follow(self.records.after(self._head.seq, self._backend.config.walk_limit))
         return self._head
 
     def publish(self, plan: PublishPlan, deadline: float) -> Outcome:
@@ -113,22 +114,38 @@ class Publisher:
 
     def _wait_for(self, ticket: _Ticket) -> Outcome:
         while True:
-            with self._turn:
-                while ticket.outcome is None and self._leading:
-                    self._turn.wait()
-                if ticket.outcome is not None:
-                    return ticket.outcome
-                self._leading = True
             try:
+                with self._turn:
+                    while ticket.outcome is None and self._leader is not None:
+                        self._turn.wait()
+                    if ticket.outcome is not None:
+                        return ticket.outcome
+                    self._leader = ticket
                 self._lead_one_round()
             finally:
-                with self._turn:
-                    self._leading = False
-                    self._turn.notify_all()
+                # An interrupt may strike at any step, also before the round has begun: somebody else leads then.
+                self._step_down(ticket)
+
+    def _step_down(self, ticket: _Ticket) -> None:
+        """The round of this leader, if it leads, is over, and nothing that is still queued is on its way any more."""
+        with self._turn:
+            if self._leader is not ticket:
+                return
+            self._leader = None
+            for one in list(self._queue):
+                one.in_flight = False
+                if one.withdrawn:
+                    one.outcome = Failed(_interrupted(one.plan))
+                    self._queue.remove(one)
+            self._turn.notify_all()
 
     def _withdraw(self, ticket: _Ticket) -> None:
-        """A caller that was interrupted while waiting leaves nothing behind, unless its record is on the way."""
+        """A caller that was interrupted while waiting leaves nothing behind, unless its record is on the way.
+
+        If that record is refused, its leader drops the plan: nobody waits for it, so nobody may try it again.
+        """
         with self._turn:
+            ticket.withdrawn = True
             if ticket in self._queue and not ticket.in_flight:
                 self._queue.remove(ticket)
 
@@ -184,7 +201,7 @@ class Publisher:
             assert record.encoded
         except Exception as error:  # noqa: BLE001 - nothing was sent, and it must not stop the others
             for ticket in members:
-                ticket.alone, ticket.in_flight = True, False
+                ticket.alone = True
                 if len(members) == 1:
                     self._settle(ticket, Failed(error))
             return None
@@ -206,7 +223,6 @@ class Publisher:
             return
         for ticket in members:
             ticket.rounds += 1
-            ticket.in_flight = False
         self._pacing.lost(backend.clock.monotonic() - started)
         newer = list(outcome.entries)
         if len(newer) == backend.config.read_ahead:
@@ -269,7 +285,8 @@ class Publisher:
         with self._turn:
             if ticket.outcome is None:
                 ticket.outcome = outcome
-                self._queue.remove(ticket)
+                if ticket in self._queue:  # its caller may have been interrupted meanwhile
+                    self._queue.remove(ticket)
 
 
 def fence_of(plan: PublishPlan, record: Entry) -> OmnigraphError | None:
