@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.errors import Corruption, Forbidden, Unavailable, Unknown
+from omnigraph.errors import Corruption, Forbidden, InvalidInput, Unavailable, Unknown
 from omnigraph.log.record import Member, Stub
 from omnigraph.log.stream import RecordStream, record_key
 from omnigraph.storage.backend import Backend
@@ -151,6 +151,27 @@ def test_forbidden_after_an_unclear_try_is_unknown(bench: Bench) -> None:
     )
     with pytest.raises(Unknown):
         bench.put()
+
+
+@pytest.mark.parametrize("unclear", [True, False])
+def test_a_request_that_is_not_accepted_after_an_unclear_one_is_unknown(bench: Bench, unclear: bool) -> None:
+    """A proxy in between answers 400 to the second try: that says nothing about the first. H24"""
+    original = bench.faulty.put_if_absent
+    answers = iter([original] if unclear else [])
+
+    def refusing(key: str, data: bytes) -> PutResult:
+        put = next(answers, None)
+        if put is None:
+            raise InvalidInput("the store does not accept the request", code="store_configuration")
+        return put(key, data)
+
+    bench.faulty.put_if_absent = refusing  # type: ignore[method-assign]
+    bench.faulty.plan = FaultPlan.at(1, Fault.LOSE_ANSWER, kinds=PUT).also(
+        FaultPlan.at(1, Fault.FAIL_BEFORE, kinds=GET, times=16)
+    )
+    with pytest.raises(Unknown if unclear else InvalidInput):
+        bench.put()
+    assert bench.stored() == ("ours" if unclear else None)
 
 
 class _Failing(LocalStore):

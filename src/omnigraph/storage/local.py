@@ -19,7 +19,7 @@ from itertools import islice
 from omnigraph.clock import IdSource, SystemIds
 from omnigraph.errors import Forbidden, InvalidInput, OmnigraphError, Unavailable, Unsupported
 from omnigraph.storage.keys import TEMPORARY_PREFIX, check_key, check_prefix, is_temporary
-from omnigraph.storage.store import ObjectInfo, ObjectMissing, PutResult
+from omnigraph.storage.store import NOT_DURABLE, ObjectInfo, ObjectMissing, PutResult
 
 FIRST_PAGE_KEYS = 100
 
@@ -172,14 +172,27 @@ class LocalStore:
                 raise no_hard_links(self._root) from error
             raise
         # The name must be durable before the caller is told; the temporary's removal rides in the same sync.
-        os.unlink(temporary)
-        self._settle(os.path.dirname(path))
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        self._settle_name(path)
         return PutResult.CREATED
 
     def _exists(self, path: str) -> PutResult:
         # The caller may find its own bytes there (a link whose answer was lost) and acknowledge them: sync the name.
-        self._settle(os.path.dirname(path))
+        self._settle_name(path)
         return PutResult.EXISTS
+
+    def _settle_name(self, path: str) -> None:
+        """Whatever fails here, it is not as if the object were not there."""
+        try:
+            self._settle(os.path.dirname(path))
+        except OSError as error:
+            raise Unavailable(
+                f"cannot make {path} durable: {os.strerror(error.errno or 0)}",
+                code=NOT_DURABLE,
+                advice="Check the disk and the limit of open files; the object may or may not survive a power cut",
+                root=self._root,
+            ) from error
 
     def _write_temporary(self, path: str, data: bytes) -> str:
         folder = os.path.dirname(path)

@@ -22,6 +22,10 @@ class ObjectMissing(NotFound):
     default_code = "object_missing"
 
 
+NOT_DURABLE = "not_durable"
+"""Code of an `Unavailable` put: the object has its name, and only another put can tell whether it will keep it."""
+
+
 class PutResult(Enum):
     """What a conditional PUT answered. `EXISTS` is a reason to read the key, never proof of a lost race."""
 

@@ -15,7 +15,7 @@ from omnigraph.log.stamp import STAMP_KEY, Stamp
 from omnigraph.log.stream import record_key
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.probe import probe_conditional_put, probe_hard_links
-from omnigraph.storage.store import ObjectMissing, PutResult
+from omnigraph.storage.store import NOT_DURABLE, ObjectMissing, PutResult
 from omnigraph.write.next_record import first_record
 from omnigraph.write.outcome import FINAL_FAILURES
 
@@ -91,6 +91,9 @@ def create_object(backend: Backend, key: str, data: bytes) -> bytes:
             unclear = True
             if backend.clock.monotonic() >= deadline:
                 raise _unknown(key) from error
+            if error.code == NOT_DURABLE:
+                backend.clock.sleep(_RETRY_WAIT_S)
+                continue
         try:
             return backend.store.get(key)
         except (Unavailable, ObjectMissing) as error:

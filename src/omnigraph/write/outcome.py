@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omnigraph.errors import Forbidden, Unavailable, Unknown
+from omnigraph.errors import Corruption, Forbidden, InvalidInput, NotFound, OmnigraphError, Unavailable, Unknown
 from omnigraph.log.record import CommitRecord
 from omnigraph.log.stream import Entry, RecordStream, record_key
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.store import PutResult
+from omnigraph.storage.store import NOT_DURABLE, PutResult
 
 FINAL_FAILURES = frozenset({"disk_full", "read_only_file_system", "root_vanished", "too_many_open_files"})
 """Failures of a local directory: nothing is on its way, so what is not there did not land."""
@@ -51,8 +51,15 @@ def put_record(backend: Backend, records: RecordStream, record: CommitRecord, de
                 raise _unknown(record) from error
             if known is None:
                 raise
+        except (InvalidInput, NotFound) as error:
+            # The request was not accepted as it is, which says nothing about an earlier one.
+            if unclear:
+                raise _unknown(record) from error
+            raise
         except Unavailable as error:
             known = _look_if_possible(records, record)
+            if error.code == NOT_DURABLE and isinstance(known, Landed):
+                known = None  # it can be read, but a power cut could still take it: the next try makes it durable
             if known is None and error.code in FINAL_FAILURES and not unclear:
                 raise
             unclear = True
@@ -76,7 +83,9 @@ def _look(records: RecordStream, record: CommitRecord) -> Landed | Refused | Non
 def _look_if_possible(records: RecordStream, record: CommitRecord) -> Landed | Refused | None:
     try:
         return _look(records, record)
-    except (Unavailable, Forbidden):
+    except Corruption:
+        raise
+    except OmnigraphError:
         return None
 
 
