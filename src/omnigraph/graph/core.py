@@ -89,8 +89,10 @@ class Handle:
             fresh = self._freshness == "latest" or clock.monotonic() - self._asked_at >= float(self._freshness)
         if not fresh:
             return publisher.head
-        self._asked_at = clock.monotonic()
-        return publisher.refresh()
+        asked_at = clock.monotonic()
+        newest = publisher.refresh()
+        self._asked_at = asked_at
+        return newest
 
     def _view_of(self, record: CommitRecord, names: Catalog | None = None) -> GraphView:
         catalog = self._site.catalogs.get(record.schema)

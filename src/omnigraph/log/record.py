@@ -21,6 +21,7 @@ from omnigraph.log.overlay import Overlay, OverlayTable
 
 RECORD_VERSION = 1
 TRAIL_LENGTH = 32
+_SEQ_DIGITS = 16
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 Kind = Literal[
@@ -262,7 +263,7 @@ def decode_record(data: bytes, where: str) -> CommitRecord | Stub:
 def parse_commit_id(text: str) -> tuple[str, int]:
     """(stream, seq) of `<stream>.<seq>`."""
     stream, dot, seq = text.partition(".")
-    if not (dot and text.isascii() and stream.isalnum() and seq.isdecimal()):
+    if not (dot and text.isascii() and stream.isalnum() and seq.isdecimal() and len(seq) <= _SEQ_DIGITS):
         raise InvalidInput(
             f"{text!r} is not a commit id", advice="A commit id looks like <stream>.<seq>; see `commit list`"
         )

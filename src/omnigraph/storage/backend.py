@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -56,7 +57,9 @@ class Backend:
 
     def in_background(self, work: Callable[[], object]) -> None:
         """Work nobody waits for, such as a fold; its failure is nobody's failure. `close` waits for it."""
-        self._background.submit(work)
+        # A process that is ending takes no more work; what led here has been done and must be answered as such.
+        with suppress(RuntimeError):
+            self._background.submit(work)
 
     def close(self) -> None:
         self._background.shutdown(wait=True)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from omnigraph.errors import InvalidInput
 from omnigraph.lang.schema.model import Catalog, EntityKind, TypeDef
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.record import CommitRecord, Header, Kind
@@ -32,6 +33,18 @@ class WriteOptions:
     client_key: str | None = None
     if_commit: str | None = None
     on_conflict: Literal["retry", "fail"] = "retry"
+
+    def __post_init__(self) -> None:
+        """Refuse here what no record could hold: later it would fail in the hands of whoever leads the group."""
+        for what, text in (("actor", self.actor), ("message", self.message)):
+            try:
+                (text or "").encode()
+            except UnicodeEncodeError as error:
+                raise InvalidInput(
+                    f"the {what} holds half of a surrogate pair, which UTF-8 cannot store",
+                    code="bad_text",
+                    advice="Give it as whole characters in UTF-8",
+                ) from error
 
 
 @dataclass(frozen=True)

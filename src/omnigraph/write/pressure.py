@@ -15,6 +15,9 @@ from omnigraph.log.record import CommitRecord, Pin
 _WHOLE_FRAGMENT_BYTES = 32 << 20
 _LONGEST_WAIT_S = 1.0
 
+NEEDS_OPTIMIZE = "needs_optimize"
+"""The code of the refusal, which holds for the record it was found on."""
+
 
 def small_fragments(pin: Pin) -> int:
     """How many fragments the table has beyond those that its bytes justify."""
@@ -37,7 +40,7 @@ def pressure_wait_s(head: CommitRecord, tables: Iterable[str], config: Config) -
     if count >= high:
         raise Unavailable(
             f"table {worst} has {count} small fragments, {high} are too many for further small writes",
-            code="needs_optimize",
+            code=NEEDS_OPTIMIZE,
             advice="Run `omnigraph optimize`, then send the write again",
             table=worst,
             limit="pressure_stop_fragments",

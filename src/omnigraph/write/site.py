@@ -172,17 +172,21 @@ class Site:
         A branch's newest record is asked for while the fork of the newest known one is on its way: usually they
         are the same and one hop is saved, else the stream just made stays unregistered and another one is made.
         """
-        base = source.publisher.head if isinstance(source, Branch) else source
-        while True:
-            if base.kind == "close":
-                raise BranchClosed(f"branch {base.header.branch!r} was deleted", advice="Fork from a commit id instead")
-            asked = self.backend.later(source.publisher.refresh) if isinstance(source, Branch) else None
-            record = fork_record(base, self._fork_header(name, base, options))
-            create_object(self.backend, record_key(record.stream, 0), record.encoded)
-            newest = asked.result() if asked else base
-            if newest is base:
-                return record, base
-            base = newest
+        known = source.publisher.head if isinstance(source, Branch) else source
+        asked = self.backend.later(source.publisher.refresh) if isinstance(source, Branch) else None
+        record = self._fork_of(known, name, options)
+        newest = asked.result() if asked else known
+        if newest is known:
+            return record, known
+        # It was the newest one since the call began, which is all that was asked for: a busy branch always has newer.
+        return self._fork_of(newest, name, options), newest
+
+    def _fork_of(self, base: CommitRecord, name: str, options: WriteOptions) -> CommitRecord:
+        if base.kind == "close":
+            raise BranchClosed(f"branch {base.header.branch!r} was deleted", advice="Fork from a commit id instead")
+        record = fork_record(base, self._fork_header(name, base, options))
+        create_object(self.backend, record_key(record.stream, 0), record.encoded)
+        return record
 
     def _fork_header(self, name: str, base: CommitRecord, options: WriteOptions) -> Header:
         backend = self.backend

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 from omnigraph.errors import (
     Conflict,
     Contention,
+    Corruption,
     InvalidInput,
     NotFound,
     OmnigraphError,
@@ -30,12 +31,12 @@ from omnigraph.write.footprint import Hit
 from omnigraph.write.idempotency import check_client_key, earlier_answer, intent_answer, with_key_claim
 from omnigraph.write.intents import IntentEnded
 from omnigraph.write.plan import PublishPlan, Receipt, WriteOptions, WriteTxn
-from omnigraph.write.pressure import pressure_wait_s
+from omnigraph.write.pressure import NEEDS_OPTIMIZE, pressure_wait_s
 from omnigraph.write.publish import Failed, Moved, Outcome, Published, Publisher, Stale, fence_of
 from omnigraph.write.stage import restage_moved, rides_inline, stage_actions
 
-_NEGATIVE = (Conflict, InvalidInput, NotFound, PreconditionFailed, WriterFenced)
-"""Answers that are only true of the snapshot they were found on."""
+_NEGATIVE = (Conflict, InvalidInput, NotFound, PreconditionFailed, WriterFenced, Corruption)
+"""Answers that are only true of the snapshot they were found on: what an old one lacks may have been collected."""
 
 
 class Operation(Protocol):
@@ -84,8 +85,7 @@ class Writer:
             check_client_key(options.client_key, self._backend.clock.now(), self._backend.config.idempotency_days)
         attempts = _Attempts(self._backend)
         while True:
-            if must_fold_first(self._publisher.head, self._backend.config):
-                self._folder.fold_if_over(holder)
+            self._make_room(holder)
             head = attempts.confirmed or self._publisher.head
             answer = self._attempt(operation, options, holder, head, attempts)
             if isinstance(answer, Receipt):
@@ -131,15 +131,15 @@ class Writer:
         """One try from `head`. None means: the head was old, look again."""
         try:
             prepared = self._prepare(operation, options, holder, head)
-        except _NEGATIVE:
-            if self._holds_now(head, attempts):
+            if isinstance(prepared, Receipt):
+                return prepared if prepared.replayed or self._holds_now(head, attempts) else None
+            self._wait_under_pressure(prepared, head, attempts)
+            plan = self._staged(prepared, attempts)
+        except OmnigraphError as error:
+            if not _is_negative(error) or self._holds_now(head, attempts):
                 raise
             return None
-        if isinstance(prepared, Receipt):
-            return prepared if prepared.replayed or self._holds_now(head, attempts) else None
         attempts.confirmed = None
-        self._wait_under_pressure(prepared, head, attempts)
-        plan = self._staged(prepared, attempts)
         if isinstance(operation, Confirming):
             plan = operation.confirm(plan)
             known = intent_answer(self._snapshot(plan.base), plan.op_id) if plan.answers else None
@@ -153,6 +153,17 @@ class Writer:
             return _receipt(plan, outcome.record, attempts)
         assert isinstance(outcome, Stale)
         return outcome
+
+    def _make_room(self, holder: str | None) -> None:
+        """Fold first if the overlay is full. What an old record names may be gone: then the newest one counts."""
+        head = self._publisher.head
+        if not must_fold_first(head, self._backend.config):
+            return
+        try:
+            self._folder.fold_if_over(holder)
+        except (Corruption, NotFound):
+            if self._publisher.refresh() is head:
+                raise
 
     def _wait_under_pressure(self, plan: PublishPlan, head: CommitRecord, attempts: _Attempts) -> None:
         """Small writes wait, once, on tables that optimize should look after; bulk work makes no small fragments."""
@@ -295,6 +306,10 @@ class _Attempts:
                 advice="Retry later, or send fewer writers to the same rows",
                 attempts=self.made - 1,
             )
+
+
+def _is_negative(error: OmnigraphError) -> bool:
+    return isinstance(error, _NEGATIVE) or error.code == NEEDS_OPTIMIZE
 
 
 def _check_precondition(head: CommitRecord, if_commit: str) -> None:
