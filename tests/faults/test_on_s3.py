@@ -24,8 +24,8 @@ from tests.support.s3 import S3Place, ServerProcess, fresh_bucket
 pytestmark = pytest.mark.s3
 
 _STRUCK = ("insert-keyed", "insert-staged", "several-tables-staged", "fold", "branch-create", "delete-cascade-staged")
-_ONCE: tuple[How, ...] = ("503", "500", "drop_request", "drop_answer", "503_after", "409")
-_OUTAGES: tuple[How, ...] = ("503", "500", "403", "drop_request")
+_ONCE: tuple[How, ...] = ("503", "500", "429", "drop_request", "drop_answer", "503_after", "409")
+_OUTAGES: tuple[How, ...] = ("503", "500", "429", "403", "drop_request")
 _CLASSES = {
     "insert-keyed": ["record"],
     "insert-staged": ["table-data", "table-manifest", "table-txn", "record"],

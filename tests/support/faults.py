@@ -10,7 +10,7 @@ from typing import Literal
 from tests.support.traffic import Target
 
 How = Literal[
-    "403", "404", "409", "412", "500", "503", "drop_request", "drop_answer", "503_after", "hold", "arrive_late"
+    "403", "404", "409", "412", "429", "500", "503", "drop_request", "drop_answer", "503_after", "hold", "arrive_late"
 ]
 
 

@@ -25,6 +25,7 @@ _ERROR_CODES = {
     "404": "NoSuchKey",
     "409": "ConditionalRequestConflict",
     "412": "PreconditionFailed",
+    "429": "TooManyRequests",
     "500": "InternalError",
     "503": "SlowDown",
 }
