@@ -437,6 +437,32 @@ def test_section_1_a_record_states_what_it_wrote(world: World) -> None:
     assert (row["age"], row["email"]) == (1, "e@x")
 
 
+def _joins(name: str) -> list[Any]:
+    """A person with a unique value, a note of their own by an edge that is counted, and two edges at one busy node."""
+    return [
+        person(name, 1, email=f"{name}@x"),
+        InsertNode("Note", {"id": f"note-{name}"}),
+        InsertEdge("Owns", name, f"note-{name}"),
+        knows(name, "hub"),
+        knows("hub", name),
+    ]
+
+
+@pytest.mark.parametrize("share", [1, 0], ids=["inline", "staged"])
+def test_section_1_many_inserts_do_not_meet(world: World, share: int) -> None:
+    """Keys, unique values, ends and counted sources differ, though all are at one node: nothing is prepared again."""
+    _seed(world, person("hub"))
+    actor, others = world.actor(inline_share=share), [world.actor(inline_share=1) for _ in range(3)]
+    with actor.held("write.before-record", lambda: actor.apply(*_joins("late"))) as late:
+        landed = [other.apply(*_joins(f"p{number}{turn}")) for turn in range(4) for number, other in enumerate(others)]
+    assert {one.attempts for one in landed} == {1}
+    receipt = late.result(WAIT_S)
+    assert receipt.counts["inserted"] == 5
+    assert receipt.attempts == 1
+    assert len(world.edges()) == 2 * (1 + len(landed))
+    world.assert_sound()
+
+
 def _seq(receipt: Receipt) -> int:
     assert receipt.commit_id is not None
     return int(receipt.commit_id.rpartition(".")[2])
