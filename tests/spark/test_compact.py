@@ -1,4 +1,4 @@
-"""Compaction in tasks of Spark gives the same table as compaction in this process. S124"""
+"""Compaction and indexes in tasks of Spark give the same table as in this process. S124"""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from pyspark.sql import SparkSession
 import omnigraph as og
 from omnigraph.config import Config
 from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode
+from omnigraph.spark.compact import SparkWorkers
+from omnigraph.storage.tables import RewriteOptions
+from omnigraph.upkeep.cleanup import Cleanup
+from omnigraph.upkeep.indexes import disagreements, wanted_indexes
+from omnigraph.upkeep.optimize import Optimizer
+from omnigraph.upkeep.retention import Policy
 
 SCHEMA = """
-node Person { name: String @key  age: I32? @index }
+node Person { name: String @key  age: I32? @index  bio: String? @index }
 edge Knows: Person -> Person { since: I32? }
 """
 
@@ -23,7 +29,7 @@ def scattered(tmp_path: Path) -> og.Graph:
     g = og.init(tmp_path / "g", SCHEMA, config=Config(fsync=False, inline_share=0))
     for start in range(0, 60, 10):
         names = [f"p{number}" for number in range(start, start + 10)]
-        g.apply([InsertNode("Person", {"name": name, "age": int(name[1:])}) for name in names])
+        g.apply([InsertNode("Person", {"name": name, "age": int(name[1:]), "bio": f"the {name}"}) for name in names])
         g.apply([InsertEdge("Knows", name, "p0", {"since": start}) for name in names])
     g.apply([Delete("Person", Compare("age", ">", 50))])
     return g
@@ -60,3 +66,49 @@ def test_a_writer_in_between_wins_and_is_compacted_too(scattered: og.Graph, spar
     scattered.optimize(engine="spark", spark=spark, progress=write_once)
     assert any("late" in one for one in rows(scattered)["Person"])
     assert scattered.verify().ok
+
+
+def _no_index_here(*_: object) -> None:
+    raise AssertionError("the driver built an index")
+
+
+def test_workers_build_the_indexes(scattered: og.Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sorted index over many rows in several parts; one of words in one."""
+    monkeypatch.setattr("omnigraph.storage.tables.store.build", _no_index_here)
+    before = rows(scattered)
+    workers = SparkWorkers(scattered._site.backend.tables.place, spark, rows_per_part=20)
+    options = RewriteOptions(target_rows=20)
+    report = Optimizer(scattered._site, scattered._branch, options=options, elsewhere=workers).run()
+    assert report.is_complete
+    assert rows(scattered) == before
+    found = {one["table_key"]: one for one in scattered.snapshot(indexes=True)["tables"]}["node:Person"]
+    assert found["fragments"] > 2
+    segments = {one["name"]: one["segments"] for one in found["indexes"]}
+    assert segments["by_id"] > 1
+    assert [count for name, count in segments.items() if name.startswith("text_")] == [1]
+    assert all(one["covered_rows"] == one["rows"] for one in found["indexes"])
+    view = scattered.view().state
+    for one in view.catalog.types:
+        pinned = view.view(one).pinned
+        assert pinned is not None
+        assert list(disagreements(pinned, wanted_indexes(one, pinned), sample=60)) == []
+    assert scattered.verify(deep=True).ok
+    assert Optimizer(scattered._site, scattered._branch, options=options, elsewhere=workers).run().commits == ()
+
+
+def test_cleanup_spares_what_workers_have_written(scattered: og.Graph, spark: SparkSession) -> None:  # H35
+    """The operation left an intent before its first task; so it is published as it was staged."""
+    before = rows(scattered)
+    cleaned: list[bool] = []
+
+    def clean_up(_: str) -> None:
+        policy = Policy(keep=1, margin_s=0, horizon_s=0, newest_records=1, lock_stale_s=0)
+        cleaned.extend(Cleanup(scattered._site, policy).run().has_work for _ in range(2))
+
+    report = scattered.optimize(engine="spark", spark=spark, progress=clean_up)
+    assert any(cleaned)
+    assert (report.is_complete, len(report.commits)) == (True, 1)
+    ((state, operation),) = [(one.state, one.operation) for one in scattered.recover_list()]
+    assert (state, operation) == ("done", "optimize")
+    assert rows(scattered) == before
+    assert scattered.verify(deep=True).ok

@@ -744,6 +744,39 @@ class TestRaces:
         assert readable(world, [old]) == before
         assert world.reader().graph.verify(deep=True).ok
 
+    @pytest.mark.parametrize("lists", ["as they are", "in disorder"])
+    def test_a_commit_that_was_brought_back_can_be_collected_again(self, world: World, lists: str) -> None:  # H33
+        """Though the run that brought it back died before it told, or its list seems to be older than another."""
+        actor = _some_history(world)
+        old = history(actor)[-3]
+        before = readable(world, [old])
+        _garbage(world)  # so that the first list is still needed when the second is written
+        slow = {"keep": 1, "horizon_s": 3600}
+        collect(actor, 2, **slow)
+        Tags(actor.site)._append("v1", 0, Tag("v1", old, None, None, ""))
+        dying = world.actor()
+
+        def die(name: str) -> None:
+            if name == "cleanup.listed":
+                raise Died
+
+        if lists == "as they are":
+            dying.pauses.reach = die  # type: ignore[method-assign]
+            with pytest.raises(Died):
+                collect(dying, **slow)
+            _age(world, "__locks", 3601)
+        else:
+            known = files(world, "__trash")
+            collect(actor, **slow)
+            (newest,) = files(world, "__trash") - known
+            os.utime(file_of(world, newest), (0, 0))
+        assert readable(world, [old]) == before
+        actor.graph.tags.delete("v1")
+        to_the_end(actor, keep=1)
+        assert readable(world, [old]) == {old: None}
+        assert unnamed(world) == []
+        assert world.reader().graph.verify(deep=True).ok
+
     def test_a_tag_whose_commit_is_gone_for_good_is_told(self, world: World) -> None:
         actor = _some_history(world)
         old = history(actor)[-3]

@@ -112,10 +112,12 @@ class Survey:
 def take_survey(site: Site, progress: Mapping[str, Progress], known: Known, store_now: datetime) -> Survey:
     """Read what must be known. `progress` and `known` only save requests."""
     registrations = _registrations(site)
+    archived = _archived(site)
     streams = {
         stream: _stream(site, stream, infos, registrations.get(stream, "none"), progress.get(stream), known)
         for stream, infos in _listed_streams(site)
     }
+    _read_archived(site, streams, archived)
     named = {tag.commit_id: f"tag {tag.name}" for tag in Tags(site).scan()}
     over: list[ObjectInfo] = []
     for lease, info in scan_leases(site):
@@ -127,7 +129,7 @@ def take_survey(site: Site, progress: Mapping[str, Progress], known: Known, stor
     # Which of those without an end are still alive is not asked: their files are few and can wait.
     pending = [Intent(one.op_id, one.opened_at) for one in intents if one.is_whole and not one.has_ended]
     ended = [info for one in intents if one.has_ended or not one.is_whole for info in one.objects.values()]
-    survey = Survey(streams, named, over, pending, _archived(site), ended)
+    survey = Survey(streams, named, over, pending, archived, ended)
     for stream, state in streams.items():
         for parent in state.entries[0].header.parents:
             if state.is_unused and _is_gone(site, survey, parent.commit_id):
@@ -214,6 +216,16 @@ def _archived(site: Site) -> dict[str, ObjectInfo]:
         _, stream, name = one.key.split("/")
         found[f"{stream}.{int(name.removesuffix('.rec'))}"] = one
     return found
+
+
+def _read_archived(site: Site, streams: Mapping[str, StreamState], archived: Iterable[str]) -> None:
+    """What stands under the names of archived commits now: a run that died may have brought one back untold."""
+    wanted: dict[str, list[int]] = {}
+    for stream, seq in map(parse_commit_id, archived):
+        if stream in streams and seq in streams[stream].infos and seq not in streams[stream].entries:
+            wanted.setdefault(stream, []).append(seq)
+    for stream, seqs in wanted.items():
+        streams[stream].entries |= _read(site, stream, seqs)
 
 
 class _Remembering(RecordStream):

@@ -65,4 +65,14 @@ def read_trash(store: Store) -> list[tuple[TrashList, ObjectInfo]]:
 
 
 def latest_progress(lists: list[tuple[TrashList, ObjectInfo]]) -> Mapping[str, Progress]:
-    return lists[-1][0].progress if lists else {}
+    """That of the newest list. What any other has kept is kept as well: their order is only as good as the clock."""
+    if not lists:
+        return {}
+    kept: dict[str, set[int]] = {}
+    for trash, _ in lists:
+        for stream, one in trash.progress.items():
+            kept.setdefault(stream, set()).update(one.kept)
+    return {
+        stream: Progress(one.below, tuple(sorted(seq for seq in kept[stream] if seq < one.below)))
+        for stream, one in lists[-1][0].progress.items()
+    }

@@ -1,0 +1,104 @@
+"""Optimize with its long work elsewhere: the tasks of Spark run here, so that every index kind and schedule is cheap.
+
+The same on a real session: tests/spark/test_compact.py. S124
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from omnigraph.spark import compact
+from omnigraph.spark.compact import SparkWorkers
+from omnigraph.storage.tables import RewriteOptions
+from omnigraph.upkeep.indexes import disagreements, wanted_indexes
+from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
+from tests.schedules.world import Actor, World
+from tests.upkeep.ground import contents, fill, scattered
+from tests.upkeep.test_cleanup import to_the_end, unnamed
+
+
+@pytest.fixture(autouse=True)
+def tasks_run_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tasks every job had."""
+    jobs: list[int] = []
+
+    def run_here(session: object, count: int, work: Callable[[int], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
+        jobs.append(count)
+        return [json.loads(json.dumps(one)) for number in range(count) for one in work(number)]
+
+    def never(*_: object) -> None:
+        raise AssertionError("the driver built an index")
+
+    monkeypatch.setattr(compact, "run_tasks", run_here)
+    monkeypatch.setattr(compact, "get_session", lambda **_: None)
+    monkeypatch.setattr("omnigraph.storage.tables.store.build", never)
+    return jobs
+
+
+def run(actor: Actor, rows_per_part: int, **options: Any) -> OptimizeReport:
+    workers = SparkWorkers(actor.site.backend.tables.place, rows_per_part=rows_per_part)
+    return Optimizer(actor.site, actor.branch, options=RewriteOptions(**options), elsewhere=workers).run()
+
+
+def coverage(actor: Actor, table_key: str) -> dict[str, dict[str, Any]]:
+    tables = {one["table_key"]: one for one in actor.graph.snapshot(indexes=True)["tables"]}
+    return {one["name"]: one for one in tables[table_key]["indexes"]}
+
+
+def assert_indexes_tell_the_truth(actor: Actor) -> None:
+    snapshot = actor.snapshot()
+    for one in snapshot.catalog.types:
+        pinned = snapshot.view(one).pinned
+        if pinned is not None:
+            assert list(disagreements(pinned, wanted_indexes(one, pinned), sample=40)) == []
+
+
+def test_all_kinds_of_indexes_are_built_by_workers(world: World) -> None:
+    actor = scattered(world)
+    before = contents(actor)
+    report = run(actor, 1 << 22)
+    assert (report.is_complete, len(report.commits)) == (True, 1)
+    found = coverage(actor, "node:Person")
+    assert {one["kind"] for one in found.values()} == {"BTREE", "INVERTED", "IVF_FLAT"}
+    assert all((one["covered_rows"], one["segments"]) == (one["rows"], 1) for one in found.values())
+    assert contents(world.reader()) == before
+    assert_indexes_tell_the_truth(actor)
+    assert run(actor, 1 << 22).commits == ()
+    assert world.reader().graph.verify(deep=True).ok
+
+
+def test_a_sorted_index_over_many_rows_has_parts(world: World, tasks_run_here: list[int]) -> None:
+    actor = scattered(world)
+    before = contents(actor)
+    assert run(actor, 100, target_rows=60).is_complete
+    found = coverage(actor, "node:Person")
+    assert {one["segments"] for one in found.values() if one["kind"] == "BTREE"} == {3}
+    assert {one["segments"] for one in found.values() if one["kind"] != "BTREE"} == {1}
+    assert max(tasks_run_here) > len(found)
+    assert_indexes_tell_the_truth(actor)
+    assert run(actor, 100, target_rows=60).commits == ()
+    fill(actor, 80, 400)
+    assert run(actor, 100, target_rows=60).is_complete
+    later = [one for one in coverage(actor, "node:Person").values() if one["kind"] != "IVF_FLAT"]
+    assert all(one["covered_rows"] == one["rows"] for one in later)  # too few vectors are read instead
+    assert_indexes_tell_the_truth(actor)
+    assert {name: len(rows) for name, rows in contents(world.reader()).items()} == {
+        **{name: len(rows) for name, rows in before.items()},
+        "Person": len(before["Person"]) + 80,
+    }
+    assert world.reader().graph.verify(deep=True).ok
+
+
+def test_it_leaves_an_intent_whatever_its_size(world: World) -> None:  # H35
+    actor, other = scattered(world), world.actor()
+    before = contents(actor)
+    with actor.held("optimize.staged", lambda: run(actor, 100)) as running:
+        assert [one.operation for one in other.graph.recover_list()] == ["optimize"]
+        to_the_end(other, keep=1)
+    assert len(running.result().commits) == 1
+    to_the_end(other, keep=1)
+    assert (contents(world.reader()), unnamed(world)) == (before, [])
