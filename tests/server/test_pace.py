@@ -74,3 +74,31 @@ def test_nothing_at_all() -> None:
         assert (refused.value.status_code, refused.value.error.code) == (408, "slow_body")
 
     asyncio.run(story())
+
+
+def test_who_waits_can_be_cancelled_at_any_moment() -> None:
+    """Also in the very moment in which something comes: else the answer would wait for the caller's departure."""
+
+    async def story() -> None:
+        came = asyncio.Event()
+
+        async def receive() -> Message:
+            await came.wait()
+            return {"type": "http.request", "body": b"", "more_body": True}
+
+        async def departure() -> None:
+            pace = _Pace(SystemClock(), receive, WINDOW_S)
+            while (await pace.receive())["type"] != "http.disconnect":
+                came.clear()
+
+        waiting = asyncio.create_task(departure())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        came.set()
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            async with asyncio.timeout(20):
+                await waiting
+
+    asyncio.run(story())

@@ -61,7 +61,9 @@ class _Pace:
         # Only waiting counts: a server that is slow to take the next piece is not the caller's fault.
         started_s = self._clock.monotonic()
         try:
-            message = await asyncio.wait_for(self._receive(), self._left_s)
+            # Not `wait_for`, which may lose the cancellation of whoever waits here for the caller's departure.
+            async with asyncio.timeout(self._left_s):
+                message = await self._receive()
         except TimeoutError:
             raise BodyRefused(slow_body(self._window_s)) from None
         self._left_s -= self._clock.monotonic() - started_s
