@@ -527,6 +527,12 @@ def _fork_without_a_second_look(patch: Patch) -> None:
     patch(Site, "_register", register)
 
 
+@_rule("list-again")
+def _cleanup_without_a_second_look(patch: Patch) -> None:
+    """H33: what became a root while stubs were written stays collected."""
+    patch(Cleanup, "_restore", lambda *_: None)
+
+
 @_rule("complete-birth")
 def _init_is_one_shot(patch: Patch) -> None:
     """H34: whoever finds a stamp without record 0 leaves it so."""

@@ -17,6 +17,8 @@ from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from omnigraph.storage.pauses import ControlledPauses
+from omnigraph.upkeep.cleanup import Cleanup
+from omnigraph.upkeep.retention import Policy
 from omnigraph.write.birth import GraphExists, init_graph
 from omnigraph.write.site import Site
 from tests.schedules.guarded import guarded_by
@@ -156,6 +158,24 @@ def test_h33_a_fork_of_a_commit_that_is_collected_meanwhile_fails(world: World) 
     with pytest.raises(SnapshotExpired):
         late.result(WAIT_S)
     assert world.actor().graph.branch.list() == ["main"]
+
+
+@guarded_by("list-again")
+def test_h33_cleanup_sees_a_fork_that_has_not_looked_yet(world: World) -> None:
+    """Cleanup knows its roots, record 0 of a fork is written, its source is collected, listed again, put back. H33"""
+    main, cleaner = world.actor(), world.actor()
+    old = main.apply(person("x", 1)).commit_id
+    for age in range(2, 6):
+        main.apply(aged("x", age))
+    policy = Policy(keep=1, margin_s=0, horizon_s=3600, newest_records=1)
+    with main.pauses.hold("branch.create.before-registry") as hold:
+        with cleaner.held("cleanup.fenced", Cleanup(cleaner.site, policy).run) as cleaning:
+            late = world.start(lambda: main.graph.branch.create("dev", old))
+            hold.wait_reached(WAIT_S)
+        assert cleaning.result(WAIT_S).expired
+    late.result(WAIT_S)
+    assert world.ages("dev") == {"x": 1}
+    assert world.ages() == {"x": 5}
 
 
 @guarded_by("complete-birth")
