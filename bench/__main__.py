@@ -1,4 +1,4 @@
-"""`python -m bench [PART...] [--quick]`: measure, print tables, keep the numbers as JSON."""
+"""`python -m bench [PART...] [--quick] [--large]`: measure, print tables, keep the numbers as JSON."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("part", nargs="*", choices=[*PARTS, []], help="what to measure; everything by default")
     parser.add_argument("--quick", action="store_true", help="smaller shapes and fewer repetitions")
+    parser.add_argument("--large", action="store_true", help="load: up to 20 million edges as well")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the JSON files")
     options = parser.parse_args()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     for name in options.part or PARTS:
         report = Report(name, console)
-        PARTS[name](report, quick=options.quick)
+        if name == "load":
+            load.run(report, quick=options.quick, large=options.large)
+        else:
+            PARTS[name](report, quick=options.quick)
         console.print(f"[dim]{save(report, options.results)}[/dim]")
     return 0
 

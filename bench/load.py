@@ -19,6 +19,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 import omnigraph
+from bench import load_growth
+from bench.load_growth import SCHEMA
 from bench.report import Report
 from bench.timing import seconds
 from omnigraph.spark.session import get_session, stop_session
@@ -27,10 +29,6 @@ from omnigraph.spark.settings import SparkSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA = """
-node Person { name: String @key  age: I32?  city: String? }
-edge Knows: Person -> Person { since: I32? }
-"""
 _GROUP_ROWS = 250_000
 _SEED = 7
 
@@ -53,8 +51,12 @@ class Size:
 FULL, QUICK = Size(1_000_000, 5_000_000, 200_000), Size(50_000, 250_000, 10_000)
 
 
-def run(report: Report, *, quick: bool) -> None:
-    size = QUICK if quick else FULL
+def run(report: Report, *, quick: bool, large: bool = False) -> None:
+    _measure(report, QUICK if quick else FULL)
+    load_growth.run(report, quick=quick, large=large)
+
+
+def _measure(report: Report, size: Size) -> None:
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
         place = Path(folder)
         # In a process of its own: what it needs must not hide how much the load needs.

@@ -1,7 +1,8 @@
-"""The same reads and exports through Spark Connect, against a real server."""
+"""Loads, reads and exports through Spark Connect, against a real server."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -16,30 +17,18 @@ from tests.spark.bed import make_graph
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-SCRIPT = """
-import sys
-import omnigraph as og
-from omnigraph.spark.session import get_session, is_connect, stop_session
-from tests.spark.bed import comparable
-g = og.open(sys.argv[1])
-assert is_connect(get_session())
-assert comparable(g.spark("Thing").toArrow()) == comparable(g.table("Thing").to_arrow())
-assert [row.name for row in g.spark("Thing", columns=["name"], where="small = 41").collect()] == ["void"]
-g.export(sys.argv[2] + "/spark.ndjson", engine="spark", progress=False, types=["Thing", "Has"])
-g.export(sys.argv[2] + "/local.ndjson", engine="local", progress=False, types=["Thing", "Has"])
-stop_session()
-print("done")
-"""
+ROOT = str(Path(__file__).parents[2])
 
 
-@pytest.fixture
-def connect_server(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+@pytest.fixture(scope="module")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+    port = _free_port()
     conf = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "4",
         "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
@@ -48,7 +37,7 @@ def connect_server(tmp_path: Path) -> Iterator[str]:
     line += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     line += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    with (tmp_path / "log").open("wb") as log:
+    with (tmp_path_factory.mktemp("connect") / "log").open("wb") as log:
         server = subprocess.Popen(line, stdout=log, stderr=log, env=environment)
     try:
         yield f"sc://127.0.0.1:{port}"
@@ -57,16 +46,49 @@ def connect_server(tmp_path: Path) -> Iterator[str]:
         server.wait(60)
 
 
-def test_reads_and_exports(connect_server: str, tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
-    make_graph(tmp_path / "g", "pin and overlay")
-    done = subprocess.run(  # the client itself tries again until the server answers
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "g"), str(tmp_path)],
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _client(remote: str | None, *arguments: str) -> list[str]:
+    """What the client prints. The client itself tries again until the server answers."""
+    environment = {**os.environ, "PYTHONPATH": ROOT, "OMNIGRAPH_FSYNC": "off"}
+    if remote is not None:
+        environment["SPARK_REMOTE"] = remote
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.connect_client", *arguments],
         capture_output=True,
         text=True,
         timeout=800,
         check=False,
-        env={**os.environ, "SPARK_REMOTE": connect_server, "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=ROOT,
+        env=environment,
     )
-    assert done.stdout == "done\n", done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1:] == ["done"], done.stderr
+    return lines[:-1]
+
+
+def test_reads_and_exports(connect_server: str, tmp_path: Path) -> None:
+    make_graph(tmp_path / "g", "pin and overlay")
+    _client(connect_server, "read", str(tmp_path / "g"), str(tmp_path))
     assert (tmp_path / "spark.ndjson").read_bytes() == (tmp_path / "local.ndjson").read_bytes() != b""
+
+
+def test_loads(connect_server: str, tmp_path: Path, sweep_seed: int) -> None:  # S138
+    _client(connect_server, "load", str(tmp_path), str(sweep_seed))
+
+
+def test_the_callers_session_and_its_frames(connect_server: str, tmp_path: Path) -> None:
+    _client(None, "frames", connect_server, str(tmp_path))
+
+
+def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+    address = f"sc://127.0.0.1:{_free_port()}"
+    (told,) = _client(f"{address}/;token=secret", "refused", str(tmp_path))
+    message = f"the Spark Connect server at {address} does not answer: no connection within 2 s"
+    assert json.loads(told) == {"class": "Unavailable", "code": "unavailable", "message": message}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import partial
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,6 +20,8 @@ from omnigraph.load.export import ExportOptions, export
 from omnigraph.load.sorting import sorted_rows
 from omnigraph.storage.address import open_store
 from tests.spark.bed import INLINE, LATER, SCHEMA, STATEMENTS, comparable
+from tests.spark.loading import BASE, TYPES, contents, node
+from tests.spark.loading import SCHEMA as LOAD_SCHEMA
 from tests.support.s3 import S3Place
 
 pytestmark = pytest.mark.s3
@@ -65,6 +71,40 @@ def test_one_file(spark: SparkSession, graph: Graph, s3_place: S3Place) -> None:
         graph.export(f"{s3_place.uri}/all.ndjson")
     with pytest.raises(Unsupported, match="this machine only"):
         graph.export(f"{s3_place.uri}/more.ndjson", engine="spark", spark=spark)
+
+
+def parquet_bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(rows, sink, row_group_size=500)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.slow
+def test_a_load_from_there_and_into_it(spark: SparkSession, s3_place: S3Place) -> None:
+    """Input, tables, rejects and export are all in the store; workers get the credentials by options. S136"""
+    store, options = open_store(s3_place.uri, s3_place.storage_options), s3_place.storage_options
+    lines = [*BASE, node("Person", name="p0", age=40), {"edge": "Knows", "from": "p0", "to": "nobody"}]
+    store.put("in/a.ndjson", "".join(json.dumps(one) + "\n" for one in lines).encode())
+    people = pa.table({"name": [f"n{one}" for one in range(2_000)], "age": pa.array([7] * 2_000, pa.int32())})
+    store.put("people.parquet", parquet_bytes(people))
+    graph = og.init(f"{s3_place.uri}/loaded", LOAD_SCHEMA, storage_options=options)
+    load = partial(graph.load, engine="spark", spark=spark, storage_options=options, progress=False)
+    report = load(f"{s3_place.uri}/in", on_error="skip", rejects=f"{s3_place.uri}/rejects")
+    assert report.rejects_by_code == {"endpoint": 1}
+    (kept,) = [key for key in keys(s3_place, "rejects") if key.endswith(".ndjson")]
+    (reject,) = map(json.loads, store.get(f"rejects/{kept}").splitlines())
+    assert (reject["file"], reject["line"]) == (f"{s3_place.uri}/in/a.ndjson", len(lines))
+    assert load({"Person": f"{s3_place.uri}/people.parquet"}, mode="append").loaded == 2_000
+    frame = spark.range(300).selectExpr("concat('n', id) AS name", "8 AS age")
+    assert graph.load_frames(nodes={"Person": frame}, progress=False).counts["node:Person"]["updated"] == 300
+    assert graph.spark("Person", spark, where="age = 8").count() == 300
+    graph.export(f"{s3_place.uri}/out/", "parquet", partitioned=True, engine="spark", spark=spark, progress=False)
+    again = og.init(f"{s3_place.uri}/again", LOAD_SCHEMA, storage_options=options)
+    files = {name: f"{s3_place.uri}/out/{'node' if name[0] in 'PCN' else 'edge'}_{name}" for name in TYPES}
+    again.load(files, engine="spark", spark=spark, storage_options=options, progress=False)
+    assert contents(again) == contents(graph)
+    assert graph.verify().ok
+    assert graph.recover_list() == []
 
 
 def test_half_a_file_never_appears(graph: Graph, s3_place: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:

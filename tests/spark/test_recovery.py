@@ -82,7 +82,14 @@ def _people(graph: Graph) -> int:
     return int(graph.view(fresh=True).table("Person").to_arrow(["id"]).num_rows)
 
 
-@pytest.mark.parametrize("point", ["intent.opened", "intent.staged"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "intent.opened",
+        "intent.staged",
+        *(pytest.param(f"load.{step}", marks=pytest.mark.slow) for step in ("staged", "checked", "indexed")),
+    ],
+)
 def test_s149_a_load_killed_while_staging_is_rolled_back(point: str, dead: Dead) -> None:
     """S149: unnamed files remain, are listed, and go by cleanup."""
     place = dead(point)
@@ -92,7 +99,7 @@ def test_s149_a_load_killed_while_staging_is_rolled_back(point: str, dead: Dead)
     assert (audit["recovery_kind"], audit["class"], audit["operation"]) == ("rolled_back", "unconfirmed", "load")
     assert audit["recovery_for_actor"] == "etl"
     (listed,) = graph.recover_list()
-    assert bool(listed.garbage) == (point == "intent.staged")
+    assert bool(listed.garbage) == (point != "intent.opened")
     assert graph.verify().ok
 
 
@@ -115,9 +122,10 @@ def test_s150_a_load_killed_after_confirm_is_rolled_forward(dead: Dead) -> None:
 
 
 @pytest.mark.slow
-def test_s151_a_load_killed_after_publish_is_consumed(dead: Dead) -> None:
+@pytest.mark.parametrize("point", ["write.after-record", "intent.before-done"])
+def test_s151_a_load_killed_after_publish_is_consumed(point: str, dead: Dead) -> None:
     """S151"""
-    graph = og.open(dead("write.after-record"), config=ONE_TASK)
+    graph = og.open(dead(point), config=ONE_TASK)
     assert _people(graph) == 2 + PEOPLE
     assert [one["class"] for one in audits(graph)] == ["published"]
 

@@ -84,6 +84,32 @@ def test_it_starts_and_ends_without_a_word() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
 
 
+def test_one_jvm_for_all_loads_of_a_process(tmp_path: Path) -> None:
+    """What makes the second load cheap (`python -m bench load` says by how much): nothing is started for it."""
+    done = run(
+        "import os\n"
+        "from pathlib import Path\n"
+        "import omnigraph as og\n"
+        "from pyspark import SparkContext, java_gateway\n"
+        "from omnigraph.spark.session import get_session, use_settings\n"
+        "from omnigraph.spark.settings import SparkSettings\n"
+        "use_settings(SparkSettings(driver_memory='1g'))\n"
+        "launch, launched, sessions = java_gateway.launch_gateway, [], []\n"
+        "java_gateway.launch_gateway = lambda *given: launched.append(1) or launch(*given)\n"
+        "place = Path(os.environ['PLACE'])\n"
+        "graph = og.init(place / 'g', 'node Person { name: String @key }')\n"
+        "for number in range(2):\n"
+        "    path = place / f'{number}.csv'\n"
+        "    path.write_text('name\\n' + ''.join(f'p{number}-{one}\\n' for one in range(1000)))\n"
+        "    assert graph.load({'Person': path}, engine='spark', progress=False).loaded == 1000\n"
+        "    sessions.append((get_session().sparkContext.applicationId, SparkContext._gateway.proc.pid))\n"
+        "assert sessions[0] == sessions[1], sessions\n"
+        "print(len(launched))\n",
+        PLACE=str(tmp_path),
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
+
+
 @pytest.mark.parametrize("java_home", ["", "/nowhere"])
 def test_missing_java_is_told(tmp_path: Path, java_home: str) -> None:
     script = (

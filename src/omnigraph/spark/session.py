@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _JAVA_ADVICE = "Install Java 17 or newer (Debian: openjdk-17-jre-headless) and set JAVA_HOME, or use --engine local"
 _LOG_TAIL_CHARS = 2_000
 _JVM_END_S = 10.0
+#: A Connect server that is starting needs some seconds; PySpark itself would go on asking for ten minutes.
+_CONNECT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -89,9 +91,14 @@ def _own_session() -> _Running | None:
     """A fork of this process must not talk through its parent's sockets."""
     if _running is None or _running.pid != os.getpid():
         return None
-    if _running.settings.remote is None and _running.session.sparkContext._jsc is None:  # stopped by the user
-        return None
-    return _running
+    return None if _is_stopped(_running.session) else _running
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    """Whether the user has stopped it."""
+    if is_connect(session):
+        return bool(session.is_stopped)  # type: ignore[attr-defined]
+    return session.sparkContext._jsc is None
 
 
 def _foreign_session() -> SparkSession | None:
@@ -124,6 +131,7 @@ def _connect(settings: SparkSettings) -> SparkSession:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
+        _wait_for_server(settings.remote)
         builder = SparkSession.builder.remote(settings.remote).appName(settings.app_name)
         for name, value in settings.conf.items():
             builder = builder.config(name, value)
@@ -136,9 +144,28 @@ def _connect(settings: SparkSettings) -> SparkSession:
         ) from error
     except (PySparkException, OSError) as error:
         raise Unavailable(
-            f"the Spark Connect server at {settings.remote} does not answer: {_first_line(error)}",
+            f"the Spark Connect server at {_without_secrets(settings.remote)} does not answer: {_first_line(error)}",
             advice="Check SPARK_REMOTE",
         ) from error
+
+
+def _wait_for_server(remote: str) -> None:
+    """Raises TimeoutError if nobody is there to talk to."""
+    import grpc  # type: ignore[import-untyped]
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    if not remote.startswith("sc://"):  # PySpark starts a server of its own
+        return
+    with DefaultChannelBuilder(remote).toChannel() as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_CONNECT_S)
+        except grpc.FutureTimeoutError:
+            raise TimeoutError(f"no connection within {_CONNECT_S:.0f} s") from None
+
+
+def _without_secrets(remote: str) -> str:
+    """The parameters of an address may hold a token."""
+    return remote.partition(";")[0].rstrip("/")
 
 
 def _launch(settings: SparkSettings, scratch: str) -> SparkSession:

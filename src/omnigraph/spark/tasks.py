@@ -27,6 +27,7 @@ Batches = Iterable[pa.RecordBatch]
 RESULT = "result string"
 _ERROR = "__error__"
 _REASON_CHARS = 500
+_JVM_TRACE = "JVM stacktrace:"  # what Spark Connect adds to a message, with exceptions of its own
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)(?:: |$)")
 
 
@@ -78,7 +79,7 @@ class spark_errors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, OmnigraphError) or not isinstance(error, Exception):
             return
-        if type(error).__module__.startswith(("pyspark", "py4j")):
+        if type(error).__module__.startswith(("pyspark", "py4j", "grpc")):
             raise Unavailable(
                 f"Spark gave up: {_reason(error)}",
                 code="spark_failed",
@@ -99,6 +100,7 @@ def _error_of(raw: dict[str, Any]) -> OmnigraphError:
 
 def _reason(error: Exception) -> str:
     """The worker's last line, which names the exception, rather than the JVM's first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = str(error).partition(_JVM_TRACE)[0]
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
     python = [line for line in lines if _RAISED.match(line)]
     return (python[-1] if python else lines[0] if lines else type(error).__name__)[:_REASON_CHARS]

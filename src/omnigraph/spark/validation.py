@@ -85,12 +85,12 @@ class Validation:
         try:
             yield
         finally:
+            if self._persisted is not None:
+                self._persisted.unpersist()  # before the views go: Spark Connect looks them up once more for it
             for name in self._views:
                 self._session.catalog.dropTempView(name)
             self._views.clear()
             self._suspects.clear()
-            if self._persisted is not None:
-                self._persisted.unpersist()
 
     def screen(self) -> frozenset[str]:
         """Look at all keys at once; the node types with ids that are worth a rule."""
