@@ -45,9 +45,11 @@ def test_import_and_help_load_nothing_heavy() -> None:
     [
         lambda g: g.stream(nodes={}, checkpoint="c"),
         lambda g: g.analytics,
+        lambda g: g.draw("query q() { match { $p: Person } return { $p } }"),
+        lambda g: g.table("Person").lance(),
         lambda g: g.query("query q() { match { $p: Person } return { $p.name } }", engine="spark"),
     ],
-    ids=["stream", "analytics", "query on Spark"],
+    ids=["stream", "analytics", "draw", "the raw dataset", "query on Spark"],
 )
 def test_what_is_not_built_is_refused_by_name(ask: Callable[[omnigraph.Graph], object], tmp_path: Path) -> None:
     g = omnigraph.init(tmp_path / "g", "node Person { name: String @key }", config=omnigraph.Config(fsync=False))
@@ -55,3 +57,16 @@ def test_what_is_not_built_is_refused_by_name(ask: Callable[[omnigraph.Graph], o
         ask(g)
     assert refused.value.code == "not_built"
     assert refused.value.advice
+
+
+def test_queries_are_checked_before_anything_runs(tmp_path: Path) -> None:
+    text = "node Person { name: String @key }\n"
+    g = omnigraph.init(tmp_path / "g", text, config=omnigraph.Config(fsync=False))
+    good = "query q() { match { $p: Person } return { $p.name } }"
+    wrong = "query q() { match { $p: Persn } return { $p.name } }"
+    (tmp_path / "people.pg").write_text(text)
+    for schema in (g.schema, g.schema.catalog, text, tmp_path / "people.pg"):
+        assert omnigraph.lint(good, schema).errors == ()
+        assert [one.message for one in omnigraph.lint(wrong, schema).errors] != []
+    with pytest.raises(omnigraph.errors.InvalidInput):
+        omnigraph.lint(good, "node {")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from omnigraph import aio, errors
     from omnigraph.client import RemoteGraph, connect
     from omnigraph.config import Config
-    from omnigraph.graph import Graph, init, open, open_at
+    from omnigraph.graph import Graph, init, lint, open, open_at
     from omnigraph.lang import statements
     from omnigraph.load.report import LoadReport
     from omnigraph.views import CommitInfo, GraphView, Table
@@ -31,6 +31,7 @@ __all__ = [
     "connect",
     "errors",
     "init",
+    "lint",
     "open",
     "open_at",
     "statements",
@@ -48,6 +49,7 @@ _HOMES = {
     "Table": "omnigraph.views",
     "connect": "omnigraph.client",
     "init": "omnigraph.graph",
+    "lint": "omnigraph.graph",
     "open": "omnigraph.graph",
     "open_at": "omnigraph.graph",
 }

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import pyarrow as pa
 
-from omnigraph.errors import InvalidInput, NotFound
+from omnigraph.errors import InvalidInput, NotFound, Unsupported
 from omnigraph.lang.query.bind import bind_params
 from omnigraph.lang.schema.model import Catalog, Scalar, TypeDef
 from omnigraph.lang.statements import Compare, Condition
@@ -106,6 +106,14 @@ class Table:
             condition = renamed(condition, self._own_name)
         frame = read_frame(self._snapshot, self._type, session, columns=own, where=condition)
         return frame if own == names else frame.toDF(*names)
+
+    def lance(self) -> NoReturn:
+        """The raw Lance dataset, which this version does not hand out: rows may ride in the record beside it."""
+        raise Unsupported(
+            "the raw Lance dataset: not built yet in this version",
+            code="not_built",
+            advice="Use to_arrow() or spark(), which see every row",
+        )
 
     def _own_name(self, name: str) -> str:
         """The name that this commit has for a column."""

@@ -29,6 +29,7 @@ class AsyncTable(Twin):
     to_arrow = Awaited(Table.to_arrow)
     count = Awaited(Table.count)
     spark = Awaited(Table.spark)
+    lance = Plain[Callable[..., NoReturn]]("lance")
 
 
 class AsyncView(Held):
@@ -151,6 +152,7 @@ class AsyncGraph(Held):
     export = Awaited(Graph.export)
     spark = Awaited(Graph.spark)
     spark_views = Awaited(Graph.spark_views)
+    draw = Plain[Callable[..., NoReturn]]("draw")
     stream = Plain[Callable[..., NoReturn]]("stream")
     analytics = Plain[NoReturn]("analytics")
 

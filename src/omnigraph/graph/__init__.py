@@ -2,7 +2,8 @@
 
 from omnigraph.graph.core import Freshness
 from omnigraph.graph.handle import Graph
+from omnigraph.graph.linting import lint
 from omnigraph.graph.opening import catalog_of, init, open, open_at, verify
 from omnigraph.storage.opening import make_backend
 
-__all__ = ["Freshness", "Graph", "catalog_of", "init", "make_backend", "open", "open_at", "verify"]
+__all__ = ["Freshness", "Graph", "catalog_of", "init", "lint", "make_backend", "open", "open_at", "verify"]

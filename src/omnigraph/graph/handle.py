@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from omnigraph.graph.branches import Branches
 from omnigraph.graph.bulk import BulkVerbs
@@ -122,6 +122,10 @@ class Graph(HistoryVerbs, BulkVerbs, UpkeepVerbs):
         self._for_writing()
         options = WriteOptions(actor, message, client_key, if_commit, "fail")
         return GraphTransaction(self._site.backend, self._branch.writer, options, self._holder)
+
+    def draw(self, *_args: object, **_options: object) -> NoReturn:
+        """A picture for a notebook, which this version does not have."""
+        raise not_built("drawing", "Use the rows of g.query(…), or g.table(…).to_arrow(), with a library for pictures")
 
     def refresh(self) -> str:
         """Look for newer commits now. The newest commit's id."""
