@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from omnigraph.graph import Graph, catalog_of
@@ -112,6 +113,34 @@ def _init(process: Process, _: None) -> object:
     return init_graph(process.backend, catalog_of(SCHEMA, process.backend))
 
 
+def _merge(process: Process, graph: Graph) -> object:
+    return graph.branch.merge("dev")
+
+
+def _optimize(process: Process, graph: Graph) -> object:
+    return graph.optimize()
+
+
+_RECORDS = """
+{"type": "Person", "data": {"name": "Eve", "age": 30}}
+{"type": "Person", "data": {"name": "Bob", "age": 42}}
+{"type": "Company", "data": {"name": "Bolt"}}
+{"edge": "WorksAt", "from": "Eve", "to": "Bolt", "data": {"role": "clerk"}}
+"""
+
+
+def _with_file(process: Process) -> tuple[Graph, Path]:
+    """An open graph, and a file of records beside it."""
+    path = Path(f"{process.uri}-records.ndjson")
+    path.write_text(_RECORDS.lstrip())
+    return process.open(), path
+
+
+def _load(process: Process, prepared: tuple[Graph, Path]) -> object:
+    graph, path = prepared
+    return graph.load(path, engine="local", progress=False)
+
+
 OPERATIONS = (
     _write("insert-keyed", _EVE),
     _write("insert-keyless", InsertNode("Note", {"text": "new"})),
@@ -137,4 +166,10 @@ OPERATIONS = (
     Operation("init", _init, ("init.stamped",), prepare=lambda process: None, on_empty=True),
     Operation("open", lambda process, _: process.open().branch_name, (), prepare=lambda process: None),
 )
-BY_NAME = {one.name: one for one in OPERATIONS}
+#: The same for verbs that are made of more requests; struck by the sweeps over requests and kills only.
+LARGER = (
+    Operation("merge", _merge, _STAGED, config=STAGED),
+    Operation("load", _load, _STAGED, prepare=_with_file, config=STAGED),
+    Operation("optimize", _optimize, ("optimize.captured", "optimize.staged")),
+)
+BY_NAME = {one.name: one for one in (*OPERATIONS, *LARGER)}

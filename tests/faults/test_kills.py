@@ -15,10 +15,11 @@ import pytest
 
 from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
 from tests.faults.judge import DIED, Answer, Judge
-from tests.faults.operations import OPERATIONS, Operation
+from tests.faults.operations import LARGER, OPERATIONS, Operation
 from tests.faults.workers import run_until_killed
 from tests.support.processes import Workers
 
+ALL = (*OPERATIONS, *LARGER)
 _KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
 _SAMPLES = 8
 _AT_ONCE = 4
@@ -55,13 +56,13 @@ def _kill_all(judge: Judge, places: Sequence[Place], folder: Path) -> None:
 def test_killed_at_some_place(judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """S42–S46, S65"""
     chance = random.Random(f"{sweep_seed}/kills")
-    at_effects = [place for one in OPERATIONS for place in _killed_at_effects(judge, one)]
-    at_points = [place for one in OPERATIONS for place in _killed_at_points(one)]
+    at_effects = [place for one in ALL for place in _killed_at_effects(judge, one)]
+    at_points = [place for one in ALL for place in _killed_at_points(one)]
     _kill_all(judge, [*chance.sample(at_effects, _SAMPLES // 2), *chance.sample(at_points, _SAMPLES // 2)], tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", ALL, ids=str)
 def test_killed_at_every_place(operation: Operation, judge: Judge, tmp_path: Path) -> None:
     """S42–S46, S65"""
     _kill_all(judge, [*_killed_at_effects(judge, operation), *_killed_at_points(operation)], tmp_path)

@@ -17,8 +17,9 @@ from omnigraph.errors import Unknown
 from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
 from tests.faults.ground import Process
 from tests.faults.judge import Judge, attempt
-from tests.faults.operations import OPERATIONS, Operation
+from tests.faults.operations import LARGER, OPERATIONS, Operation
 
+ALL = (*OPERATIONS, *LARGER)
 _ANY_REQUEST = (Fault.FAIL_BEFORE, Fault.FORBID)
 _EFFECTS_ONLY = (Fault.LOSE_ANSWER, Fault.EXISTS_WITHOUT_EFFECT, Fault.EXISTS_AFTER_EFFECT)
 _FAULTS = (*_ANY_REQUEST, *_EFFECTS_ONLY)
@@ -64,7 +65,7 @@ def _case(
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", ALL, ids=str)
 def test_some_request_fails(operation: Operation, fault: Fault, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """S42–S46, S47, S65, H24, H25"""
     chance = random.Random(f"{sweep_seed}/{operation}/{fault}")
@@ -78,13 +79,14 @@ def test_some_request_fails(operation: Operation, fault: Fault, judge: Judge, tm
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, None], ids=["once", "for-good"])
 @pytest.mark.parametrize("fault", _FAULTS)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", ALL, ids=str)
 def test_every_request_fails(
     operation: Operation, fault: Fault, times: int | None, judge: Judge, tmp_path: Path
 ) -> None:
     """S42–S46, S47, S65, H24, H25"""
     for n in itertools.count(1):
-        if not _case(judge, operation, tmp_path / str(n), fault, n, times):
+        thorough = n == 1 or operation not in LARGER
+        if not _case(judge, operation, tmp_path / str(n), fault, n, times, thorough=thorough):
             break
     assert n > 1
 
@@ -105,14 +107,14 @@ def _fails_twice(judge: Judge, operation: Operation, folder: Path, chance: rando
     judge.finish(operation, uri, happened, told)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", ALL, ids=str)
 def test_the_repetition_fails_too(operation: Operation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """S55"""
     _fails_twice(judge, operation, tmp_path / "twice", random.Random(f"{sweep_seed}/twice/{operation}"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", ALL, ids=str)
 def test_the_repetition_fails_too_often(operation: Operation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """S55"""
     for number in range(_PAIRS):
