@@ -23,6 +23,7 @@ from omnigraph.errors import MergeConflict, SnapshotExpired
 from omnigraph.graph import Graph
 from omnigraph.log.record import NON_LOGICAL
 from omnigraph.storage.keys import TEMPORARY_PREFIX
+from omnigraph.upkeep.optimize import Optimizer
 from omnigraph.upkeep.retention import Policy
 from tests.history_graph.model import Model
 from tests.history_graph.model import State as Places
@@ -34,6 +35,7 @@ SWIFT: dict[str, Any] = {"older_than_s": 0, "margin_s": 0, "horizon_s": 0, "newe
 CRASH_POINTS = (
     "fold.captured", "fold.staged", "fold.before-record", "fold.after-record",
     "optimize.captured", "optimize.staged", "optimize.before-record", "optimize.after-record",
+    "intent.opened", "intent.staged", "intent.confirmed", "intent.before-done",
     "cleanup.fenced", "cleanup.stubbed", "cleanup.archived", "cleanup.listed", "cleanup.marked", "cleanup.delete",
 )  # fmt: skip
 
@@ -146,11 +148,17 @@ class UpkeepMachine(Machine):
         place.mkdir(exist_ok=True)
         (place / f"{TEMPORARY_PREFIX}{number}").write_bytes(b"half")
 
-    @rule(who=st.integers(0, 1), branch=st.integers(0, 3))
-    def optimize(self, who: int, branch: int) -> None:
+    @rule(who=st.integers(0, 1), branch=st.integers(0, 3), large=st.booleans())
+    def optimize(self, who: int, branch: int, large: bool) -> None:
         name = self._branch(branch)
-        self.processes[who].graph(name).optimize()
+        _optimize(self.processes[who], name, large=large)
         self._settle(name, self.states[name])
+
+    @rule(who=st.integers(0, 1))
+    def recover(self, who: int) -> None:
+        """End what crashed operations left: rows are the same before and after."""
+        _recover(self.processes[who].graph(MAIN))
+        self._settle(MAIN, self.states[MAIN])
 
     @rule(who=st.integers(0, 1), keep=st.integers(1, 4), runs=st.integers(1, 3))
     def cleanup(self, who: int, keep: int, runs: int) -> None:
@@ -168,7 +176,7 @@ class UpkeepMachine(Machine):
 
     @precondition(lambda self: self.past)
     @rule(
-        who=st.integers(0, 1), branch=st.integers(0, 3), point=st.sampled_from(CRASH_POINTS), verb=st.integers(0, 2)
+        who=st.integers(0, 1), branch=st.integers(0, 3), point=st.sampled_from(CRASH_POINTS), verb=st.integers(0, 3)
     )  # fmt: skip
     def crash_in_upkeep(self, who: int, branch: int, point: str, verb: int) -> None:
         """Whatever it was doing, the graph says the same as before; the other process finds nothing to repair."""
@@ -179,7 +187,12 @@ class UpkeepMachine(Machine):
         process, name = self.processes[who], self._branch(branch)
         process.pauses.call_at(point, die)
         graph = process.graph(name)
-        work = (graph.optimize, graph.fold, lambda: graph.cleanup(policy=Policy(keep=3, **SWIFT), confirm=True))[verb]
+        work: Callable[[], object] = (
+            graph.optimize,
+            graph.fold,
+            lambda: graph.cleanup(policy=Policy(keep=3, **SWIFT), confirm=True),
+            lambda: _optimize(process, name, large=True),
+        )[verb]
         with suppress(Crash):
             work()
         process.reopen()
@@ -201,6 +214,7 @@ class UpkeepMachine(Machine):
                 except SnapshotExpired:
                     continue
                 assert found == state, f"{name} at {commit_id}"
+            _recover(main)
             policy = Policy(keep=1, **SWIFT)
             for _ in range(4):
                 main.cleanup(policy=policy, confirm=True)
@@ -213,6 +227,17 @@ class UpkeepMachine(Machine):
                 assert content(process.graph(name).view()) == state
         finally:
             process.backend.close()
+
+
+def _optimize(process: Process, name: str, *, large: bool) -> None:
+    """A large one leaves an intent."""
+    Optimizer(process.site, process.site.branch(name), intent_above_bytes=0 if large else 1 << 30).run()
+
+
+def _recover(graph: Graph) -> None:
+    for one in graph.recover_list():
+        if one.state in ("live", "unconfirmed", "confirmed", "aborted"):
+            graph.recover(one.id)
 
 
 def _told(work: Callable[[], object]) -> str:
