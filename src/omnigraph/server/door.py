@@ -58,6 +58,8 @@ class _Pace:
         # After the body comes only the caller's departure, which may be awaited for as long as the work takes.
         if self._is_whole:
             return await self._receive()
+        if self._left_s <= 0:
+            raise BodyRefused(slow_body(self._window_s))
         # Only waiting counts: a server that is slow to take the next piece is not the caller's fault.
         started_s = self._clock.monotonic()
         try:
