@@ -15,7 +15,7 @@ from omnigraph.plan.predicate import column_of, exact_ids, to_expression
 from omnigraph.storage.backend import Backend
 from omnigraph.write.change_set import ChangeSet
 from omnigraph.write.plan import PublishPlan, Receipt, WriteTxn
-from omnigraph.write.table_state import Row, TableState
+from omnigraph.write.table_state import Row, TableState, TooManyRows
 
 _NOTHING = {"inserted": 0, "updated": 0, "deleted": 0}
 
@@ -112,25 +112,33 @@ class MutationRun:
         self._backend.in_parallel(lambda item: item[0].fetch(item[1]), wanted.values())
 
     def _execute(self, statement: Statement, insert: _Insert | None) -> None:
-        if insert is not None:
-            self._execute_insert(insert)
-        elif isinstance(statement, Update):
-            self._execute_update(statement)
-        elif isinstance(statement, Delete):
-            self._execute_delete(statement)
-        elif isinstance(statement, Overwrite):
-            self._execute_overwrite(statement)
-        changed = self._changes.row_count
-        limit = self._backend.config.mutation_max_rows
-        if changed > limit:
-            raise InvalidInput(
-                f"one mutation may change {limit} rows, this one changes {changed}",
-                code="limit_exceeded",
-                advice="Load large changes with `omnigraph load`",
-                limit="mutation_max_rows",
-                bound=limit,
-                value=changed,
-            )
+        try:
+            if insert is not None:
+                self._execute_insert(insert)
+            elif isinstance(statement, Update):
+                self._execute_update(statement)
+            elif isinstance(statement, Delete):
+                self._execute_delete(statement)
+            elif isinstance(statement, Overwrite):
+                self._execute_overwrite(statement)
+        except TooManyRows as error:
+            raise self._too_many(error.count) from None
+        if self._changes.row_count > self._most:
+            raise self._too_many(self._changes.row_count)
+
+    @property
+    def _most(self) -> int:
+        return self._backend.config.mutation_max_rows
+
+    def _too_many(self, changed: int) -> InvalidInput:
+        return InvalidInput(
+            f"one mutation may change {self._most} rows, this one changes {changed}",
+            code="limit_exceeded",
+            advice="Load large changes with `omnigraph load`",
+            limit="mutation_max_rows",
+            bound=self._most,
+            value=changed,
+        )
 
     def read_whole(self, tables: Iterable[str]) -> Snapshot:
         """The state as the next statement sees it, for a caller that will decide by what it finds in these tables."""
@@ -197,7 +205,7 @@ class MutationRun:
         """The rows given become the whole content. It depends on the whole table, and so does who wrote to it."""
         one = self._named_type(statement.type)
         state = self.state(one)
-        state.remove_all()
+        state.remove_all(self._most)
         seen: set[str] = set()
         for values in statement.rows:
             insert = self._insert(one, values, self._next_place(), strict=True)
@@ -223,7 +231,9 @@ class MutationRun:
         ]
         for edge, _ in probes:
             self.state(edge)
-        found = self._backend.in_parallel(lambda probe: self.state(probe[0]).select_by(probe[1], gone), probes)
+        found = self._backend.in_parallel(
+            lambda probe: self.state(probe[0]).select_by(probe[1], gone, self._most), probes
+        )
         for (edge, _), rows in zip(probes, found, strict=True):
             for row in rows:
                 self.state(edge).remove(row["id"])
@@ -234,7 +244,7 @@ class MutationRun:
         ids = exact_ids(state.type, where)
         if ids is None:
             self._claims.predicate(state.type.id, condition)
-            return state.select(condition)
+            return state.select(condition, self._most)
         for row_id in ids:
             self._claims.read(state.type.id, "row", row_id)
         state.fetch(ids)

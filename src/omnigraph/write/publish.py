@@ -104,9 +104,9 @@ class Publisher:
     def publish(self, plan: PublishPlan, deadline: float) -> Outcome:
         """Publish `plan`, together with others where possible. Blocks until its outcome is known."""
         ticket = _Ticket(plan, deadline)
-        with self._turn:
-            self._queue.append(ticket)
         try:
+            with self._turn:
+                self._queue.append(ticket)
             return self._wait_for(ticket)
         except BaseException:
             self._withdraw(ticket)

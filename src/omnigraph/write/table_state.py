@@ -28,6 +28,14 @@ class RowChange:
     after: Row | None
 
 
+class TooManyRows(Exception):
+    """More rows are concerned than a mutation may change."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+
 class TableState:
     """Pending rows shadow committed rows of the same id: every read inside a mutation goes through here."""
 
@@ -104,23 +112,36 @@ class TableState:
         self._pending[row_id] = None
         self._overlay = None
 
-    def remove_all(self) -> None:
-        """Every row goes; the rows put afterwards are the whole content."""
-        self._learn(self._current_view().scan().to_pylist())
+    def remove_all(self, most: int | None = None) -> None:
+        """Every row goes; the rows put afterwards are the whole content. Raises TooManyRows if that is more."""
+        self._learn(self._read(None, most))
         self._pending = {row_id: None for row_id, row in self._committed.items() if row is not None}
         self._overlay = None
         self.overwritten = self.must_leave_no_edges = True
 
-    def select(self, where: pc.Expression) -> list[Row]:
-        """Rows that match now, committed and pending."""
-        found: list[Row] = self._current_view().scan(where=where).to_pylist()
+    def select(self, where: pc.Expression, most: int) -> list[Row]:
+        """Rows that match now, committed and pending. Raises TooManyRows if there are more."""
+        found = self._read(where, most)
         self._learn(found)
         return found
 
-    def select_by(self, column: str, values: Sequence[Any]) -> list[Row]:
-        """Rows whose column equals one of the values now."""
-        found: list[Row] = self._current_view().find_by(column, values).to_pylist()
+    def select_by(self, column: str, values: Sequence[Any], most: int) -> list[Row]:
+        """Rows whose column equals one of the values now. Raises TooManyRows if there are more."""
+        rows = self._current_view().find_by(column, values)
+        if rows.num_rows > most:
+            raise TooManyRows(rows.num_rows)
+        found: list[Row] = rows.to_pylist()
         self._learn(found)
+        return found
+
+    def _read(self, where: pc.Expression | None, most: int | None) -> list[Row]:
+        """No more than `most` are ever in memory: a condition may select a table of any size."""
+        view = self._current_view()
+        found: list[Row] = []
+        for batch in view.batches(where=where):
+            if most is not None and len(found) + batch.num_rows > most:
+                raise TooManyRows(view.count(where))
+            found += batch.to_pylist()
         return found
 
     def only_matching(self, rows: Sequence[Row], where: pc.Expression) -> list[Row]:
