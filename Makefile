@@ -9,7 +9,7 @@ PEERS  := $(VENV)/.peers
 # Two workers, since the tests must fit two cores; tests/conftest.py keeps those of Spark on one of them.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2
 
-.PHONY: help setup java demo test test-all lint bench model clean
+.PHONY: help setup java demo cast test test-all lint bench model clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ $(STAMP): pyproject.toml
 
 demo: setup ## Run something real, end to end, and print what it shows
 	@$(BIN)/python -m demo.demo
+
+cast: setup ## Run the demo and keep what it prints in docs/demo-cast.md
+	@$(BIN)/python -m demo.cast
 
 test: setup ## Fast tests with sampled sweeps (under 15 minutes on 2 cores)
 	@$(PYTEST)

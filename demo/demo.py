@@ -50,7 +50,7 @@ def check(claim: str, holds: bool) -> None:
 
 def omnigraph(*words: str) -> str:
     """Run the command line as a user would, show the command and what it prints."""
-    console.print(f"  [bold]$ omnigraph {escape(' '.join(words))}[/bold]")
+    console.print(f"  [bold]$ omnigraph {escape(' '.join(words))}[/bold]", soft_wrap=True)
     command = [str(Path(sys.executable).with_name("omnigraph")), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
@@ -172,7 +172,7 @@ def export_again(place: str) -> None:
 def serve(place: str) -> None:
     """The same graph over HTTP"""
     words = [str(Path(sys.executable).with_name("omnigraph")), "serve", place, "--port", "0"]
-    console.print(f"  [bold]$ omnigraph serve {escape(place)} --port 0[/bold]")
+    console.print(f"  [bold]$ omnigraph serve {escape(place)} --port 0[/bold]", soft_wrap=True)
     server = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         remote = og.connect(address_of(server))

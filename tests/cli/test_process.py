@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,8 +69,25 @@ def test_help_fits_eighty_columns(words: list[str], capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines) <= 80
     assert lines[0].startswith(f"Usage: omnigraph {' '.join(words)}".rstrip())
-    # No summary is cut off: a person sees what each verb does.
+    # No summary is cut off: a person sees what each verb does. No option is broken in two.
     assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage:")]
+    assert not [line for line in lines if re.search(r"--[a-z-]*-$", line)]
+
+
+@pytest.mark.parametrize("words", list(verbs()), ids=" ".join)
+def test_help_is_made_of_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Every option and argument is explained, by what it means and not by a type of Python."""
+    from omnigraph.cli.main import run
+
+    command = get_command(app)
+    for word in words:
+        command = command.commands[word]  # type: ignore[attr-defined]
+    unexplained = [one.name for one in command.params if not getattr(one, "help", None)]
+    assert unexplained == []
+    assert run([*words, "--help"]) == 0
+    shown = capsys.readouterr().out
+    for technical in ("<", ">=", "list[", "{", "]]..."):
+        assert technical not in shown.replace("[ARGS]...", "").replace("{mutation_max_rows", "").replace("{AWS", "")
 
 
 @pytest.mark.parametrize("words", [one for one in verbs() if one], ids=" ".join)

@@ -35,6 +35,10 @@ ALL = "query everybody() { match { $p: Person } return { $p.name as name, $p.age
 AGE = "query age($n: String, $a: I32) { update Person set { age: $a } where name = $n }"
 
 
+#: og.Graph or og.RemoteGraph: that both fit is what the tests of the facade are about.
+Facade = Any
+
+
 class Server:
     """`omnigraph serve` as a child process on a free port of the loopback."""
 
@@ -53,7 +57,7 @@ class Server:
         self._listening = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._listening.wait(60)
+        self._listening.wait(180)
         assert self.url, "\n".join(self.noise)
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from tests.server.bed import PEOPLE, QUICK, Door, Server
+from tests.server.bed import PEOPLE, QUICK, Door, Facade, Server
 
 _numbers = itertools.count()
 
@@ -42,6 +42,14 @@ def door(server: Server, place: Path) -> Iterator[Door]:
     one = Door(server.url, place.name, place)
     yield one
     one.http.close()
+
+
+@pytest.fixture(params=["embedded", "remote"])
+def g(request: pytest.FixtureRequest, door: Door) -> Iterator[Facade]:
+    """One graph, opened here and held over HTTP: what a test of the facade asks must not show which."""
+    one: Facade = door.embedded() if request.param == "embedded" else door.connected()
+    yield one
+    one.close()
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.client.parts import RemoteBranches, RemoteSchema
+from omnigraph.client.refusals import refuse_options
 from omnigraph.errors import (
     ConstraintViolation,
     InvalidInput,
@@ -28,17 +31,10 @@ from omnigraph.errors import (
     Unknown,
     Unsupported,
 )
+from omnigraph.graph.branches import Branches
+from omnigraph.graph.schema import Schema
 from omnigraph.history.feed import ChangeFeedGap
-from tests.server.bed import ADD, AGE, ALL, PEOPLE, Door
-
-Facade = Any  # og.Graph or og.RemoteGraph: that both fit is what these tests are about
-
-
-@pytest.fixture(params=["embedded", "remote"])
-def g(request: pytest.FixtureRequest, door: Door) -> Iterator[Facade]:
-    one: Facade = door.embedded() if request.param == "embedded" else door.connected()
-    yield one
-    one.close()
+from tests.server.bed import ADD, AGE, ALL, PEOPLE, Door, Facade
 
 
 def _names(g: Facade) -> list[str]:
@@ -263,6 +259,68 @@ def test_export(g: Facade, tmp_path: Path) -> None:
 
 
 # What only a server has, or cannot do
+
+
+def test_every_verb_is_there_or_refused_by_name(door: Door) -> None:
+    """Of a graph, a view of it, its branches and its schema: nothing is simply missing."""
+    graph = door.embedded()
+    with door.connected() as remote:
+        pairs: list[tuple[Any, Any]] = [
+            (graph, remote),
+            (graph.view(), remote.view()),
+            (graph.branch, remote.branch),
+            (graph.schema, remote.schema),
+        ]
+        for here, there in pairs:
+            for name in (one for one in dir(type(here)) if not one.startswith("_")):
+                if not hasattr(type(there), name) and name not in vars(there):
+                    with pytest.raises(Unsupported) as refused:
+                        getattr(there, name)
+                    assert (refused.value.code, refused.value.details["verb"]) == ("not_over_http", name)
+
+
+@pytest.mark.parametrize(
+    ("verb", "here", "there"),
+    [
+        pytest.param(verb, getattr(here, verb), getattr(there, verb), id=f"{there.__name__}.{verb}")
+        for here, there in ((og.Graph, og.RemoteGraph), (Branches, RemoteBranches), (Schema, RemoteSchema))
+        for verb in sorted(set(dir(here)) & set(dir(there)))
+        if not verb.startswith("_") and inspect.isfunction(getattr(here, verb))
+    ],
+)
+def test_every_parameter_is_taken_or_refused_by_name(
+    verb: str, here: Callable[..., Any], there: Callable[..., Any]
+) -> None:
+    taken = inspect.signature(there).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+        for name in inspect.signature(here).parameters.keys() - taken.keys():
+            with pytest.raises(Unsupported):
+                refuse_options(verb, {name: object()}, here)
+        with pytest.raises(TypeError):
+            refuse_options(verb, {"nonsense": 1}, here)
+    else:
+        assert inspect.signature(here).parameters.keys() <= taken.keys()
+
+
+def test_options_that_only_an_opened_graph_has(door: Door, tmp_path: Path) -> None:
+    file = tmp_path / "people.jsonl"
+    file.write_text("")
+    with door.connected() as remote:
+        calls: list[Callable[[], Any]] = [
+            lambda: remote.load(file, rejects=tmp_path),
+            lambda: remote.load({"Person": file}),  # type: ignore[arg-type]
+            lambda: remote.export(str(tmp_path / "x"), "parquet"),
+            lambda: remote.export(str(tmp_path / "x"), engine="spark"),
+            lambda: remote.view().export(str(tmp_path / "x"), partitioned=True),
+            lambda: remote.query(ALL, engine="spark"),
+            lambda: remote.view().query(ALL, limits=object()),
+        ]
+        for call in calls:
+            with pytest.raises(Unsupported) as refused:
+                call()
+            assert refused.value.code == "not_over_http"
+        with pytest.raises(TypeError):
+            remote.load(file, colour="red")
 
 
 def test_what_is_not_possible_over_http(door: Door) -> None:

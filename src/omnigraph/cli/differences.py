@@ -83,8 +83,7 @@ def diff(
     """
     chosen = choose(as_json, row_format)
     opened = open_graph(address_of(address, graph), storage_option)
-    bound = None if stat else limit or None
-    page = opened.diff_page(old, new, kinds=kinds or (), types=types or (), ops=ops or (), limit=bound, cursor=cursor)
+    page = opened.diff_page(old, new, **_wanted(kinds, types, ops, None if stat else limit, cursor))
     _emit_page(page, chosen, stat=stat)
 
 
@@ -105,10 +104,7 @@ def commit_changes(
     """Show what one commit changed, against its first parent."""
     chosen = choose(as_json, row_format)
     opened = open_graph(address_of(address, graph), storage_option)
-    bound = None if stat else limit or None
-    page = opened.commit_changes(
-        commit_id, kinds=kinds or (), types=types or (), ops=ops or (), limit=bound, cursor=cursor
-    )
+    page = opened.commit_changes(commit_id, **_wanted(kinds, types, ops, None if stat else limit, cursor))
     _emit_page(page, chosen, stat=stat)
 
 
@@ -139,6 +135,17 @@ def changes(
     emit_rows(document, rows, _FEED_FIELDS if chosen is not RowFormat.TABLE else _FEED_COLUMNS, chosen)
     if chosen is not RowFormat.JSON:
         note(f"{'More to read' if document['more'] else 'Caught up'}: go on with --since {document['cursor']}")
+
+
+def _wanted(
+    kinds: list[EntityKind] | None,
+    types: list[str] | None,
+    ops: list[Op] | None,
+    limit: int | None,
+    cursor: str | None,
+) -> dict[str, Any]:
+    """What a page shall hold, as the facade takes it; a limit of 0 is none."""
+    return {"kinds": kinds or (), "types": types or (), "ops": ops or (), "limit": limit or None, "cursor": cursor}
 
 
 def _emit_page(page: DiffPage, chosen: RowFormat, *, stat: bool) -> None:

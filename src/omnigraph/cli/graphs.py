@@ -79,7 +79,7 @@ def init(
     if as_json:
         emit_document(facts)
         return
-    emit_facts(facts)
+    emit_facts({name: value for name, value in facts.items() if name != "files" or files})
     if files:
         note(f"Load the records:  omnigraph load {files[1]} --graph {place}")
         note(f"Then look into {files[2]} for queries to try.")

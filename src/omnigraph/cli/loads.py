@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.mutations import OnConflict
+from omnigraph.cli.mutations import OnConflict, OnConflictOption
 from omnigraph.cli.options import (
     GRAPH_VARIABLE,
     ActorOption,
@@ -82,41 +82,45 @@ EdgeOption = Annotated[
     typer.Option("--edge", metavar="TYPE=PATH", help="Rows of one edge type, with columns from and to."),
 ]
 
+ModeOption = Annotated[
+    Mode, typer.Option("--mode", metavar="MODE", help="merge (default), append or overwrite.", show_default=False)
+]
+OnErrorOption = Annotated[
+    OnError,
+    typer.Option("--on-error", metavar="WHAT", help="fail (default), or skip bad records.", show_default=False),
+]
+RejectsOption = Annotated[
+    str | None, typer.Option("--rejects", metavar="DIR", help="Where to write records that are not loaded.")
+]
+OnDuplicateOption = Annotated[
+    OnDuplicate,
+    typer.Option(
+        "--on-duplicate",
+        metavar="WHAT",
+        help="Several records of one id, in merge: last (default) wins, or fail.",
+        show_default=False,
+    ),
+]
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", metavar="ENGINE", help="auto (default), local or spark.", show_default=False)
+]
+
 
 def load(
     words: FilesArgument = None,
     graph: GraphOption = None,
     nodes: TypeOption = None,
     edges: EdgeOption = None,
-    mode: Annotated[
-        Mode, typer.Option("--mode", metavar="MODE", help="merge (default), append or overwrite.", show_default=False)
-    ] = Mode.MERGE,
-    on_error: Annotated[
-        OnError,
-        typer.Option("--on-error", metavar="WHAT", help="fail (default), or skip bad records.", show_default=False),
-    ] = OnError.FAIL,
-    rejects: Annotated[
-        str | None, typer.Option("--rejects", metavar="DIR", help="Where to write records that are not loaded.")
-    ] = None,
-    on_duplicate: Annotated[
-        OnDuplicate,
-        typer.Option(
-            "--on-duplicate",
-            metavar="WHAT",
-            help="Several records of one id, in merge: last (default) wins, or fail.",
-            show_default=False,
-        ),
-    ] = OnDuplicate.LAST,
-    engine: Annotated[
-        Engine, typer.Option("--engine", metavar="ENGINE", help="auto (default), local or spark.", show_default=False)
-    ] = Engine.AUTO,
+    mode: ModeOption = Mode.MERGE,
+    on_error: OnErrorOption = OnError.FAIL,
+    rejects: RejectsOption = None,
+    on_duplicate: OnDuplicateOption = OnDuplicate.LAST,
+    engine: EngineOption = Engine.AUTO,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
     branch: TargetBranchOption = None,
     if_commit: IfCommitOption = None,
-    on_conflict: Annotated[
-        OnConflict, typer.Option("--on-conflict", help="Run it again on the newer state, or fail.")
-    ] = OnConflict.RETRY,
+    on_conflict: OnConflictOption = OnConflict.RETRY,
     client_key: ClientKeyOption = None,
     actor: ActorOption = None,
     message: MessageOption = None,
@@ -132,10 +136,7 @@ def load(
     from omnigraph.load.inputs import Given
 
     mixed, place = _files_and_graph(list(words or ()), graph)
-    typed: dict[str, tuple[str, ...]] = {}
-    for kind, option, given in (("node", "--type", nodes), ("edge", "--edge", edges)):
-        for name, paths in _by_type(given, option).items():
-            typed[f"{kind}:{name}"] = paths
+    typed = {**_by_type("node", nodes, "--type"), **_by_type("edge", edges, "--edge")}
     if not mixed and not typed:
         raise typer.BadParameter("no input is named: give files, or --type TYPE=PATH, or --edge TYPE=PATH")
     use_spark(master, spark_conf)
@@ -165,14 +166,15 @@ def _files_and_graph(words: list[str], graph: str | None) -> tuple[list[str], st
     return words, address_of(None, graph)
 
 
-def _by_type(given: Sequence[str] | None, option: str) -> dict[str, tuple[str, ...]]:
-    """`Person=path` options; a type may have several paths."""
+def _by_type(kind: str, given: Sequence[str] | None, option: str) -> dict[str, tuple[str, ...]]:
+    """`Person=path` options, by the key of their table; a type may have several paths."""
     found: dict[str, tuple[str, ...]] = {}
     for one in given or ():
         name, equals, path = one.partition("=")
         if not (name and equals and path):
             raise typer.BadParameter(f"{option} {one!r} is not of the form TYPE=PATH")
-        found[name] = (*found.get(name, ()), path)
+        key = f"{kind}:{name}"
+        found[key] = (*found.get(key, ()), path)
     return found
 
 

@@ -31,6 +31,7 @@ from omnigraph.cli import (
     upkeep,
 )
 from omnigraph.cli.failure import ExitCode, report_defect, report_error, report_usage
+from omnigraph.cli.helping import in_words
 from omnigraph.cli.settings import applied
 from omnigraph.errors import OmnigraphError
 
@@ -130,7 +131,7 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         with applied(arguments):
-            result = get_command(app).main(args=list(arguments), prog_name="omnigraph", standalone_mode=False)
+            result = in_words(get_command(app)).main(args=list(arguments), prog_name="omnigraph", standalone_mode=False)
     except OmnigraphError as error:
         return report_error(error, as_json=as_json)
     except typer.TyperException as error:

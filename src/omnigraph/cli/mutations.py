@@ -49,6 +49,16 @@ BatchOption = Annotated[
     typer.Option("--batch", metavar="FILE", help="Run it once per line of parameters (JSON objects); - for stdin."),
 ]
 
+OnConflictOption = Annotated[
+    OnConflict,
+    typer.Option(
+        "--on-conflict",
+        metavar="WHAT",
+        help="retry (default) on the newer state, or fail.",
+        show_default=False,
+    ),
+]
+
 
 def mutate(
     address: Address = None,
@@ -62,9 +72,7 @@ def mutate(
     strict: Annotated[bool, typer.Option("--strict", help="An insert of an id that exists is a conflict.")] = False,
     branch: TargetBranchOption = None,
     if_commit: IfCommitOption = None,
-    on_conflict: Annotated[
-        OnConflict, typer.Option("--on-conflict", help="Run it again on the newer state, or fail.")
-    ] = OnConflict.RETRY,
+    on_conflict: OnConflictOption = OnConflict.RETRY,
     client_key: ClientKeyOption = None,
     actor: ActorOption = None,
     message: MessageOption = None,

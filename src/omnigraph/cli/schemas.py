@@ -96,9 +96,9 @@ def apply_(
 ) -> None:
     """Bring a branch to a new schema, in one commit.
 
-    Dropped types and properties stay readable in older commits, unless
-    --allow-data-loss is given; with it only a preview is shown until
-    --confirm is given, too.
+    Dropped types and properties stay readable in older commits. This is not so
+    with --allow-data-loss, which only shows a preview unless --confirm is
+    given, too.
     """
     place = address_of(address, graph)
     preview = allow_data_loss and not confirm

@@ -42,9 +42,12 @@ def serve(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Graphs and settings: .toml, .yaml or .json.")
     ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: 127.0.0.1.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Port; 0 for any free one. Default: 8080.")
+        int | None,
+        typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port; 0 for any free one. Default: 8080."),
     ] = None,
     tokens: Annotated[
         Path | None, typer.Option("--tokens", metavar="FILE", help="Token file; see `omnigraph token create`.")

@@ -14,7 +14,6 @@ from omnigraph.cli.failure import ExitCode
 from omnigraph.cli.options import (
     GRAPH_VARIABLE,
     BranchOption,
-    GraphOption,
     JsonOption,
     StorageOptions,
     address_of,
@@ -41,7 +40,9 @@ def lint(
         Path | None,
         typer.Option("--schema", metavar="FILE", help="Schema that queries must fit; it is checked as well."),
     ] = None,
-    graph: GraphOption = None,
+    graph: Annotated[
+        str | None, typer.Option("--graph", metavar="GRAPH", help="Graph whose schema the queries must fit.")
+    ] = None,
     branch: BranchOption = None,
     as_json: JsonOption = False,
     storage_option: StorageOptions = None,

@@ -11,7 +11,6 @@ from omnigraph.cli.failure import ExitCode
 from omnigraph.cli.options import (
     ActorOption,
     Address,
-    BranchOption,
     FormatOption,
     GraphOption,
     JsonOption,
@@ -19,6 +18,7 @@ from omnigraph.cli.options import (
     MessageOption,
     SparkConfOption,
     StorageOptions,
+    TargetBranchOption,
     address_of,
     is_local,
     open_graph,
@@ -43,7 +43,7 @@ tags = typer.Typer(no_args_is_help=True, help="Name commits, so that cleanup nev
 def optimize(
     address: Address = None,
     graph: GraphOption = None,
-    branch: BranchOption = None,
+    branch: TargetBranchOption = None,
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; may be repeated.")
     ] = None,
@@ -95,8 +95,8 @@ def cleanup(
 ) -> None:
     """Remove old commits and unnamed files.
 
-    Without --confirm it only shows what would go. Without --keep and
-    --older-than no commit goes. Tags, starts of branches and merge bases
+    Without --confirm it only shows what would go. No commit goes unless
+    --older-than or --keep is given. Tags, starts of branches and merge bases
     stay. Files are condemned first and removed by a later run.
     """
     place = address_of(address, graph)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import quote, urlsplit
 
-from omnigraph.client.files import chunks_of, line_files, write_export
-from omnigraph.client.parts import FeedCommit, FeedPage, RemoteBranches, RemoteSchema, Writing, commit_info, receipt_of
+from omnigraph.client.files import chunks_of, line_files
+from omnigraph.client.parts import FeedCommit, FeedPage, RemoteBranches, RemoteSchema, Writing, receipt_of
+from omnigraph.client.refusals import missing, refuse_limits, refuse_options, refused
 from omnigraph.client.transport import Transport
 from omnigraph.client.values import plain_params
-from omnigraph.errors import InvalidInput, NotFound, Unsupported
+from omnigraph.client.views import Reader, RemoteView
+from omnigraph.errors import InvalidInput, NotFound
+from omnigraph.graph import Graph
 from omnigraph.history.diff import Change
 from omnigraph.history.diff_pages import PAGE_LIMIT, DiffPage
 from omnigraph.load.export import ExportReport
@@ -64,76 +66,6 @@ def _only_graph(wire: Transport) -> str:
     return str(names[0])
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """What a branch and a commit have in common: `where` says which of them is read."""
-
-    _wire: Transport
-    _name: str
-    _where: Mapping[str, str]
-
-    def path(self, rest: str) -> str:
-        return f"/graphs/{quote(self._name, safe='')}/{rest}"
-
-    def get(self, rest: str, **query: Any) -> Any:
-        return self._wire.get(self.path(rest), {**self._where, **query}).json()
-
-    def query(self, source: str, params: Mapping[str, Any] | None, name: str | None) -> Result:
-        from omnigraph.client.wire import ARROW_TYPE, result_of
-
-        body = {"source": source, "params": plain_params(params or {}), "name": name, **self._where}
-        return result_of(self._wire.ask(self.path("query"), body, {"Accept": ARROW_TYPE}).content)
-
-    def commits(self, limit: int | None, actor: str | None, kind: str | None, branch: str | None) -> list[CommitInfo]:
-        wanted = {"actor": actor, "kind": kind, "branch": branch}
-        filters = [f"{name}={value}" for name, value in wanted.items() if value is not None]
-        if limit == 0:
-            return []
-        return [commit_info(one) for one in self.get("commits", limit=limit or 0, filter=filters)["commits"]]
-
-    def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
-        query = {**self._where, "type": type_name, "id": row_id, "property": name}
-        try:
-            return self._wire.get(self.path("blob"), query).content
-        except NotFound as error:
-            if error.code == "no_blob":
-                return None
-            raise
-
-
-class RemoteView:
-    """A graph pinned to one commit, read over HTTP."""
-
-    def __init__(self, reader: _Reader, commit_id: str) -> None:
-        self._reader = reader
-        self.commit_id = commit_id
-
-    def query(self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None) -> Result:
-        """Run a reading query on this commit."""
-        return self._reader.query(source, params, name)
-
-    def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
-        """Commit, storage format, and per type the pin, counts and overlay."""
-        found: dict[str, Any] = self._reader.get("snapshot", indexes=indexes)
-        found.pop("branch")
-        return found
-
-    def commits(
-        self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
-    ) -> list[CommitInfo]:
-        """This commit and those before it, newest first, along first parents; only those that match."""
-        return self._reader.commits(limit, actor, kind, branch)
-
-    def commit(self) -> dict[str, Any]:
-        """This one commit: its place, who made it, and what it did to each table."""
-        found: dict[str, Any] = self._reader._wire.get(self._reader.path(f"commits/{self.commit_id}")).json()
-        return found
-
-    def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
-        """The bytes of one Blob property of one entity; None if it has none."""
-        return self._reader.blob(type_name, row_id, name)
-
-
 class RemoteGraph:
     """A handle on one branch of a graph behind a server, with the interface of one that is opened here.
 
@@ -143,7 +75,7 @@ class RemoteGraph:
     def __init__(self, wire: Transport, name: str, branch: str = MAIN) -> None:
         self._wire = wire
         self._name = name
-        self._reader = _Reader(wire, name, {"branch": branch})
+        self._reader = Reader(wire, name, {"branch": branch})
         self.branch_name = branch
         self.branch = RemoteBranches(self)
         self.schema = RemoteSchema(self)
@@ -157,11 +89,18 @@ class RemoteGraph:
         return str(self.snapshot()["graph_id"])
 
     def query(
-        self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None, limits: object = None
+        self,
+        source: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        limits: object = None,
+        engine: str = "local",
     ) -> Result:
         """Run a reading query on the branch as it is now; the result names the commit it was read from."""
-        if limits is not None:
-            raise _refused("query(limits=…)", "The server sets the limits of queries")
+        refuse_limits(limits)
+        if engine != "local":
+            raise refused(f"query(engine={engine!r})", "The server runs queries in its own process")
         return self._reader.query(source, params, name)
 
     def mutate(
@@ -201,11 +140,16 @@ class RemoteGraph:
 
     def transaction(self, **_: Any) -> Any:
         """Refused: a transaction is a conversation, and a server keeps no state between requests."""
-        raise _refused("transaction", "Use mutate with several statements, mutate_many, or if_commit")
+        raise refused("transaction", "Use mutate with several statements, mutate_many, or if_commit")
+
+    def view(self, *, fresh: bool | None = None) -> RemoteView:
+        """The branch as it is now, pinned. A server always looks; `fresh` is there for those that need not."""
+        newest = self.refresh()
+        return RemoteView(Reader(self._wire, self._name, {"at": newest}), newest)
 
     def at(self, commit_id: str) -> RemoteView:
         """The graph at a commit of any branch."""
-        reader = _Reader(self._wire, self._name, {"at": commit_id})
+        reader = Reader(self._wire, self._name, {"at": commit_id})
         self._wire.get(self._reader.path(f"commits/{quote(commit_id, safe='')}"))
         return RemoteView(reader, commit_id)
 
@@ -272,7 +216,8 @@ class RemoteGraph:
 
     def changes(self, since: str | None = None, *, limits: FeedLimits | None = None) -> FeedPage:
         """Commits of this branch after the cursor `since`, each with its changes, and the cursor to go on from."""
-        found = self._reader.get("changes", since=since, limit=limits.commits if limits else None)
+        bounds = {"limit": limits.commits, "changes": limits.changes} if limits else {}
+        found = self._reader.get("changes", since=since, **bounds)
         commits = tuple(FeedCommit.of(one, self.branch_name) for one in found["commits"])
         return FeedPage(commits, found["cursor"], found["more"])
 
@@ -297,20 +242,27 @@ class RemoteGraph:
         message: str | None = None,
         client_key: str | None = None,
         if_commit: str | None = None,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+        progress: Callable[[dict[str, Any]], None] | bool | None = None,
+        **others: object,
     ) -> LoadReport:
         """Send NDJSON files and load them as one commit. `progress` hears the steps as the server tells them."""
+        refuse_options("load", others, Graph.load)
         writing = Writing(actor, message, client_key, if_commit)
         query = {
             "mode": mode,
             "on_error": on_error,
             "on_duplicate": on_duplicate,
             "engine": engine,
+            "on_conflict": on_conflict,
             **self._reader._where,
         }
+        if not isinstance(paths, (str, Path, list, tuple)):
+            raise refused(f"load({type(paths).__name__})", "Send files of mixed records, one JSON object per line")
         files = line_files(paths)
+        heard = progress if callable(progress) else None
         found = self._wire.upload(
-            self._reader.path("load"), chunks_of(files), {**query, **writing.body()}, client_key, progress
+            self._reader.path("load"), chunks_of(files), {**query, **writing.body()}, client_key, heard
         )
         found.pop("branch")
         return LoadReport(**{**found, "sample": tuple(found["sample"])})
@@ -318,22 +270,19 @@ class RemoteGraph:
     def export(
         self,
         path: str | Path | BinaryIO,
-        format: Literal["ndjson"] = "ndjson",
+        format: str = "ndjson",
         *,
         types: Sequence[str] | None = None,
         branch: str | None = None,
         at: str | None = None,
         overwrite: bool = False,
+        **others: object,
     ) -> ExportReport:
         """Write this branch as it is now, another branch, or a commit, to a file or a stream, as NDJSON."""
-        if format != "ndjson":
-            raise _refused(f"export(format={format!r})", "Over HTTP an export is NDJSON")
         if branch is not None and at is not None:
             raise InvalidInput("branch and at contradict each other", advice="Leave out one of the two")
         where = {"at": at} if at is not None else {"branch": branch or self.branch_name}
-        query = {**where, "type": list(types) if types is not None else None}
-        with self._wire.download(self._reader.path("export"), query) as (headers, chunks):
-            return write_export(path, chunks, headers["etag"].strip('"'), overwrite=overwrite)
+        return Reader(self._wire, self._name, where).export(path, format, types, overwrite, others)
 
     def refresh(self) -> str:
         """The newest commit's id."""
@@ -357,11 +306,7 @@ class RemoteGraph:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        from omnigraph.graph import Graph
-
-        if not name.startswith("_") and hasattr(Graph, name):
-            raise _refused(name, "Open the graph itself, or use the command line")
-        raise AttributeError(f"'RemoteGraph' object has no attribute {name!r}")
+        raise missing(name, "RemoteGraph", Graph)
 
     def _mutate(self, body: Mapping[str, Any], on_conflict: str, writing: Writing) -> Receipt:
         whole = {**body, "on_conflict": on_conflict, **self._reader._where, **writing.body()}
@@ -370,7 +315,3 @@ class RemoteGraph:
 
 def _diff_page(found: Mapping[str, Any]) -> DiffPage:
     return DiffPage(found["old"], found["new"], tuple(Change(**one) for one in found["changes"]), found["cursor"])
-
-
-def _refused(verb: str, advice: str) -> Unsupported:
-    return Unsupported(f"`{verb}` is not possible over HTTP", code="not_over_http", advice=advice, verb=verb)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 
+from omnigraph.client.refusals import missing, refuse_options
 from omnigraph.errors import Unsupported
-from omnigraph.graph.schema import read_schema
+from omnigraph.graph.branches import Branches
+from omnigraph.graph.schema import Schema, read_schema
 from omnigraph.history.diff import Change
 from omnigraph.history.report import MergeReport
 from omnigraph.lang.schema.steps import Refusal, SchemaChangeRefused
@@ -135,8 +137,10 @@ class RemoteBranches:
         message: str | None = None,
         client_key: str | None = None,
         if_commit: str | None = None,
+        **others: object,
     ) -> MergeReport:
         """Merge the newest commit of `source` into `into` (by default this handle's branch), in one commit."""
+        refuse_options("merge", others, Branches.merge)
         settled = [{"table_key": key, "id": row, "take": take} for (key, row), take in (per_entity or {}).items()]
         body = {
             "source": source,
@@ -197,6 +201,9 @@ class RemoteSchema:
         document = found.json()
         result = {name: value for name, value in document.items() if name not in ("branch", "commit_id")}
         return Receipt(document["commit_id"], {}, result, found.headers.get(REPLAYED) == "true")
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing(name, "RemoteSchema", Schema)
 
 
 REPLAYED = "Idempotency-Replayed"

@@ -49,6 +49,9 @@ async def load(
     engine: Annotated[
         Literal["auto", "local", "spark"], Query(description="`auto` takes Spark for bodies from 1 MiB.")
     ] = "auto",
+    on_conflict: Annotated[
+        Literal["retry", "fail"], Query(description="Run it again on the newer state, or fail.")
+    ] = "retry",
     message: Annotated[str | None, Query(description="Why, for the history.")] = None,
     if_commit: Annotated[str | None, Query(description="As If-Match.")] = None,
     key: KeyHeader = None,
@@ -70,6 +73,7 @@ async def load(
         "message": message,
         "client_key": call.kept(key),
         "if_commit": precondition(match, if_commit),
+        "on_conflict": on_conflict,
     }
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(call.service.workers.admitted(call.actor or ""))

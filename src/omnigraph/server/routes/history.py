@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from omnigraph.engine.limits import Cancellation
@@ -26,6 +26,16 @@ Types = Annotated[list[str] | None, Query(alias="type", description="Only these 
 Ops = Annotated[list[Literal["insert", "update", "delete"]] | None, Query(alias="op", description="Only these.")]
 Cursor = Annotated[str | None, Query(description="Go on after the page that gave this cursor.")]
 PageSize = Annotated[int, Query(ge=1, le=10_000, description="How many changes at most.")]
+
+
+async def _page(
+    kinds: Kinds = None, types: Types = None, ops: Ops = None, limit: PageSize = _PAGE, cursor: Cursor = None
+) -> dict[str, Any]:
+    """What a caller wants of a difference, as the facade takes it."""
+    return {"kinds": kinds or (), "types": types or (), "ops": ops or (), "limit": limit, "cursor": cursor}
+
+
+WantedPage = Annotated[dict[str, Any], Depends(_page)]
 
 
 @router.get("/snapshot", responses=d.reading(d.SnapshotAnswer, d.SNAPSHOT_EXAMPLE))
@@ -79,26 +89,11 @@ async def commit(call: OneCall, commit_id: str) -> Response:
 
 
 @router.get("/commits/{commit_id}/changes", responses=d.reading(d.DiffAnswer, d.DIFF_EXAMPLE))
-async def commit_changes(
-    call: OneCall,
-    commit_id: str,
-    kinds: Kinds = None,
-    types: Types = None,
-    ops: Ops = None,
-    limit: PageSize = _PAGE,
-    cursor: Cursor = None,
-) -> Response:
+async def commit_changes(call: OneCall, commit_id: str, page: WantedPage) -> Response:
     """What one commit changed against its first parent, in pages."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        return graph.on(
-            None,
-            lambda one: Reply(
-                one.commit_changes(
-                    commit_id, kinds=kinds or (), types=types or (), ops=ops or (), limit=limit, cursor=cursor
-                ).to_json()
-            ),
-        )
+        return graph.on(None, lambda one: Reply(one.commit_changes(commit_id, **page).to_json()))
 
     return await call.read("commit_changes", work)
 
@@ -106,25 +101,14 @@ async def commit_changes(
 @router.get("/diff", responses=d.reading(d.DiffAnswer, d.DIFF_EXAMPLE))
 async def diff(
     call: OneCall,
+    page: WantedPage,
     old: Annotated[str, Query(description="Branch or commit to compare with.", examples=["main"])],
     new: Annotated[str | None, Query(description="Branch or commit; `main` if it is not named.")] = None,
-    kinds: Kinds = None,
-    types: Types = None,
-    ops: Ops = None,
-    limit: PageSize = _PAGE,
-    cursor: Cursor = None,
 ) -> Response:
     """What changed from one branch or commit to another, in pages that stay with the same two commits."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        return graph.on(
-            None,
-            lambda one: Reply(
-                one.diff_page(
-                    old, new, kinds=kinds or (), types=types or (), ops=ops or (), limit=limit, cursor=cursor
-                ).to_json()
-            ),
-        )
+        return graph.on(None, lambda one: Reply(one.diff_page(old, new, **page).to_json()))
 
     return await call.read("diff", work)
 
@@ -135,11 +119,15 @@ async def changes(
     branch: Branch = None,
     since: Annotated[str | None, Query(description="Cursor of a page, or a commit id; from the birth without.")] = None,
     limit: Annotated[int, Query(ge=1, le=512, description="How many commits at most.")] = 512,
+    most: Annotated[
+        int,
+        Query(alias="changes", ge=1, le=1000, description="How many changes at most; a commit is never cut in two."),
+    ] = 1000,
 ) -> Response:
     """Commits of a branch after a cursor, oldest first, each with its changes; 410 if they cannot be told."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        limits = FeedLimits(commits=limit)
+        limits = FeedLimits(commits=limit, changes=most)
         return graph.on(branch, lambda one: Reply(page_json(one.changes(since, limits=limits))))
 
     return await call.read("changes", work)
