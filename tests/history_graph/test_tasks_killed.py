@@ -1,4 +1,4 @@
-"""A large merge while the target moves, and after its driver was killed: nothing half, nothing lost. H36, H38–H40.
+"""A large merge while the target moves, and after its driver was killed: nothing half, nothing lost. H36, H38–H40, S91.
 
 The tasks of the Spark plane run in the driver's process here; tests/spark has it with a real session.
 """

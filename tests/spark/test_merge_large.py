@@ -123,7 +123,7 @@ def test_it_completes_in_less_memory_than_the_rows_take(place: Path) -> None:
 
 
 def test_killed_half_way_nothing_is_visible(place: Path) -> None:
-    """The driver is killed while workers stage: the target is as it was, and recovery closes the intent. S149"""
+    """The driver is killed while workers stage: the target is as it was, and recovery closes the intent. S91, S149"""
     graph = og.open(place, config=CONFIG)
     before = graph.refresh()
     driver = subprocess.Popen(
