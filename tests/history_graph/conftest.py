@@ -23,6 +23,9 @@ LAYOUT_FREE = (
     "test_on_tasks",
 )
 
+#: Those of them that are slow where another module collects them for another plane.
+SLOW_AWAY = ("test_lineage", "test_schemas")
+
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Bed:
@@ -33,7 +36,12 @@ def bed(tmp_path: Path) -> Bed:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.module.__name__.rpartition(".")[2] in LAYOUT_FREE:
-        params = ["plain", pytest.param("compacted", marks=pytest.mark.slow)]
+        away = metafunc.function.__module__ != metafunc.module.__name__
+        slow = away and metafunc.function.__module__.rpartition(".")[2] in SLOW_AWAY
+        params = [
+            pytest.param("plain", marks=[pytest.mark.slow] if slow else []),
+            pytest.param("compacted", marks=pytest.mark.slow),
+        ]
         metafunc.parametrize("upkeep", params, indirect=True)
 
 
