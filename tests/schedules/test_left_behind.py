@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.errors import Corruption, InvalidInput, Unavailable
+from omnigraph.errors import Corruption, InvalidInput, NotFound, Unavailable
 from omnigraph.graph import Graph
 from omnigraph.lang.statements import InsertNode
 from omnigraph.log.record import Stub
@@ -44,7 +44,7 @@ def _collect_before(actor: Actor) -> None:
 
 
 def test_a_writer_whose_version_was_collected_goes_on(world: World) -> None:
-    """It holds the old version open, and a file of it is gone: not damage, but a reason to look again. S45"""
+    """It holds the old version open, and a file of it is gone: not damage, but a reason to look again. S41"""
     idle, other = world.actor(inline_share=0), world.actor(inline_share=0)
     other.apply(person("x", 1))
     other.apply(person("y", 1))
@@ -58,7 +58,7 @@ def test_a_writer_whose_version_was_collected_goes_on(world: World) -> None:
 
 
 def test_a_writer_that_must_fold_a_collected_version_goes_on(world: World) -> None:
-    """The same, where the record it knows is so full that it would have to be folded first. S45"""
+    """The same, where the record it knows is so full that it would have to be folded first. S41"""
     idle = world.actor(fold="auto", overlay_soft_entries=2, overlay_hard_factor=1)
     other, stager = world.actor(), world.actor(inline_share=0)
     stager.apply(person("x", 1), person("y", 1))
@@ -130,6 +130,19 @@ def test_a_fork_of_a_busy_branch_ends(world: World, monkeypatch: pytest.MonkeyPa
     made = world.start(lambda: creator.graph.branch.create("dev")).result(WAIT_S)
     assert made.table("Note").count() == 1
     assert looks <= 2
+
+
+def test_branches_that_others_deleted_are_let_go(world: World) -> None:
+    """A process that lives long meets many branches; of those that have ended it keeps nothing."""
+    server, other = world.actor(), world.actor()
+    for _ in range(3):
+        other.graph.branch.create("dev")
+        server.site.branch("dev")
+        other.graph.branch.delete("dev")
+    assert sorted(one.name for one in server.site._branches.values()) == ["dev", "main"]
+    with pytest.raises(NotFound):
+        server.site.branch("dev")
+    assert [one.name for one in server.site._branches.values()] == ["main"]
 
 
 def test_a_look_that_failed_does_not_count_as_one(world: World) -> None:

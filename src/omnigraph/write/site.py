@@ -8,7 +8,7 @@ from threading import Lock
 
 import pyarrow as pa
 
-from omnigraph.errors import BranchClosed, Forbidden, InvalidInput, Unavailable, Unknown, WriterFenced
+from omnigraph.errors import BranchClosed, Forbidden, InvalidInput, NotFound, Unavailable, Unknown, WriterFenced
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.log.branches import MAIN, BranchEntry, BranchExists, Registry, check_branch_name, no_such_branch
 from omnigraph.log.record import CommitRecord, Header, Kind, Member, Stub, no_such_commit
@@ -67,7 +67,11 @@ class Site:
 
     def branch(self, name: str) -> Branch:
         """The live branch of this name, from memory if it was opened here and is still alive."""
-        entry = self._entry(name)
+        try:
+            entry = self._entry(name)
+        except NotFound:
+            self._forget(name)
+            raise
         with self._lock:
             known = self._branches.get(entry.stream)
         if known is None:
@@ -156,8 +160,17 @@ class Site:
         publisher = Publisher(self.backend, self.records(entry.stream), head)
         folder = Folder(self.backend, publisher, self.schema_of)
         writer = Writer(self.backend, self.catalogs, publisher, folder)
+        self._forget(entry.name, before=entry.n)
         with self._lock:
             return self._branches.setdefault(entry.stream, Branch(entry, publisher, folder, writer))
+
+    def _forget(self, name: str, before: int | None = None) -> None:
+        """Let go of incarnations that have ended, perhaps elsewhere: each holds many records in memory."""
+        with self._lock:
+            ended = [one for one in self._branches.values() if one.name == name]
+            for one in ended:
+                if before is None or one.entry.n < before:
+                    del self._branches[one.entry.stream]
 
     def _known(self, name: str) -> Branch | None:
         """An incarnation that this process has used. It may have been deleted since; writing to it tells."""
