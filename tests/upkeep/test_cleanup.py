@@ -368,6 +368,7 @@ class TestLeftovers:
         def late(source: str, target: str) -> None:
             if "__manifest" in target and not collected:
                 monkeypatch.setattr(os, "link", link)
+                os.utime(source, (0, 0))
                 collected.append(collect(collector, 2))
             link(source, target)
 
