@@ -8,6 +8,9 @@ from typing import Any
 from omnigraph.lang.statements import Compare, Delete
 from tests.schedules.world import Actor, World, knows, person
 
+#: For those who are held while others clean up: the clock to publish by runs meanwhile.
+PATIENT: dict[str, Any] = {"publish_deadline_s": 60.0}
+
 
 def fill(actor: Actor, count: int, start: int = 0) -> None:
     """So many people in one commit."""
@@ -26,9 +29,9 @@ def fill(actor: Actor, count: int, start: int = 0) -> None:
     actor.apply(*people)
 
 
-def scattered(world: World) -> Actor:
+def scattered(world: World, **config: Any) -> Actor:
     """Many small fragments with removed rows, edges, and something left in the overlay."""
-    stager = world.actor(inline_share=0)
+    stager = world.actor(inline_share=0, **config)
     for start in range(0, 300, 60):
         fill(stager, 60, start)
     stager.apply(Delete("Person", Compare("age", "=", 7)))

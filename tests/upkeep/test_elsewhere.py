@@ -17,7 +17,7 @@ from omnigraph.storage.tables import RewriteOptions
 from omnigraph.upkeep.indexes import disagreements, wanted_indexes
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from tests.schedules.world import Actor, World
-from tests.upkeep.ground import contents, fill, scattered
+from tests.upkeep.ground import PATIENT, contents, fill, scattered
 from tests.upkeep.test_cleanup import to_the_end, unnamed
 
 
@@ -58,7 +58,7 @@ def assert_indexes_tell_the_truth(actor: Actor) -> None:
 
 
 def test_all_kinds_of_indexes_are_built_by_workers(world: World) -> None:
-    actor = scattered(world)
+    actor = scattered(world, **PATIENT)
     before = contents(actor)
     report = run(actor, 1 << 22)
     assert (report.is_complete, len(report.commits)) == (True, 1)
@@ -72,7 +72,7 @@ def test_all_kinds_of_indexes_are_built_by_workers(world: World) -> None:
 
 
 def test_a_sorted_index_over_many_rows_has_parts(world: World, tasks_run_here: list[int]) -> None:
-    actor = scattered(world)
+    actor = scattered(world, **PATIENT)
     before = contents(actor)
     assert run(actor, 100, target_rows=60).is_complete
     found = coverage(actor, "node:Person")
@@ -94,7 +94,7 @@ def test_a_sorted_index_over_many_rows_has_parts(world: World, tasks_run_here: l
 
 
 def test_it_leaves_an_intent_whatever_its_size(world: World) -> None:  # H35
-    actor, other = scattered(world), world.actor()
+    actor, other = scattered(world, **PATIENT), world.actor()
     before = contents(actor)
     with actor.held("optimize.staged", lambda: run(actor, 100)) as running:
         assert [one.operation for one in other.graph.recover_list()] == ["optimize"]

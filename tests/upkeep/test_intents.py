@@ -16,7 +16,7 @@ from omnigraph.write.intents import IntentEnded
 from omnigraph.write.recovery import Recovered, Recovery
 from tests.schedules.world import Actor, World, knows
 from tests.support.processes import Workers
-from tests.upkeep.ground import contents, fill, pinned, scattered
+from tests.upkeep.ground import PATIENT, contents, fill, pinned, scattered
 from tests.upkeep.test_cleanup import files, to_the_end, unnamed
 from tests.upkeep.workers import optimize_until_killed
 
@@ -47,13 +47,13 @@ def physical(actor: Actor) -> list[str]:
 
 
 def test_a_small_one_leaves_no_word(world: World) -> None:
-    actor = scattered(world)
+    actor = scattered(world, **PATIENT)
     assert actor.graph.optimize().commit_id is not None
     assert intents(world) == {}
 
 
 def test_a_large_one_opens_confirms_and_ends(world: World) -> None:
-    actor = scattered(world)
+    actor = scattered(world, **PATIENT)
     before = contents(actor)
     report = run(actor)
     ((op_id, objects),) = intents(world).items()
@@ -69,7 +69,7 @@ def test_a_large_one_opens_confirms_and_ends(world: World) -> None:
 
 @pytest.mark.parametrize("point", ["optimize.staged", "intent.staged", "optimize.before-record"])
 def test_cleanup_spares_what_it_has_staged(world: World, point: str) -> None:  # H35
-    actor, other = scattered(world), world.actor()
+    actor, other = scattered(world, **PATIENT), world.actor()
     before, there = contents(actor), files(world)
     actor.graph.fold()
     with actor.held(point, lambda: run(actor)) as running:
@@ -90,7 +90,7 @@ def test_cleanup_spares_what_it_has_staged(world: World, point: str) -> None:  #
 
 
 def test_without_an_intent_it_stages_again(world: World) -> None:  # H35
-    actor, other = scattered(world), world.actor()
+    actor, other = scattered(world, **PATIENT), world.actor()
     before = contents(actor)
     with actor.held("optimize.staged", actor.graph.optimize) as running:
         to_the_end(other, keep=1)
@@ -110,7 +110,7 @@ def _killed(world: World, point: str) -> str:
 
 @pytest.mark.parametrize("point", [*UNCONFIRMED, *CONFIRMED, *PUBLISHED])
 def test_killed_at_any_point(world: World, point: str) -> None:  # S149, S150, S151
-    actor = scattered(world)
+    actor = scattered(world, **PATIENT)
     before = contents(actor)
     op_id = _killed(world, point)
     assert contents(world.reader()) == before
@@ -130,7 +130,7 @@ def test_killed_at_any_point(world: World, point: str) -> None:  # S149, S150, S
 
 
 def test_what_writers_have_moved_meanwhile_is_given_up(world: World) -> None:  # H40
-    actor = scattered(world)
+    actor = scattered(world, **PATIENT)
     op_id = _killed(world, "intent.confirmed")
     fill(actor, 5, 800)
     actor.apply(*(knows(f"p{number:04d}", "p0001") for number in range(800, 804)))
@@ -144,7 +144,7 @@ def test_what_writers_have_moved_meanwhile_is_given_up(world: World) -> None:  #
 
 
 def test_a_part_that_still_fits_is_published(world: World) -> None:
-    actor = scattered(world)
+    actor = scattered(world, **PATIENT)
     op_id = _killed(world, "intent.confirmed")
     fill(actor, 5, 800)
     before = contents(actor)
@@ -157,7 +157,7 @@ def test_a_part_that_still_fits_is_published(world: World) -> None:
 
 
 def test_a_driver_that_was_only_slow_finds_its_work_published(world: World) -> None:  # H39
-    actor, other = scattered(world), world.actor()
+    actor, other = scattered(world, **PATIENT), world.actor()
     before = contents(actor)
     with actor.held("optimize.before-record", lambda: run(actor)) as running:
         (op_id,) = intents(world)
@@ -170,7 +170,7 @@ def test_a_driver_that_was_only_slow_finds_its_work_published(world: World) -> N
 @pytest.mark.parametrize("swept", [False, True])
 def test_a_driver_that_was_given_up_publishes_nothing_of_it(world: World, swept: bool) -> None:  # H36, H38
     """It is told; or, if so much time has passed that its intent is swept with its files, it meets the fence."""
-    actor, other = scattered(world), world.actor()
+    actor, other = scattered(world, **PATIENT), world.actor()
     before = contents(actor)
     with actor.held("intent.staged", lambda: run(actor)) as running:
         (op_id,) = intents(world)
@@ -191,7 +191,7 @@ def test_a_driver_that_was_given_up_publishes_nothing_of_it(world: World, swept:
 @pytest.mark.parametrize("swept", [False, True])
 def test_a_driver_that_was_rolled_back_publishes_nothing_of_it(world: World, swept: bool) -> None:  # H36, H38
     """It had confirmed; meanwhile its tables moved, and recovery could only give it up."""
-    actor, other = scattered(world), world.actor(inline_share=0)
+    actor, other = scattered(world, **PATIENT), world.actor(inline_share=0)
     with actor.held("optimize.before-record", lambda: run(actor)) as running:
         (op_id,) = intents(world)
         fill(other, 5, 800)
@@ -229,7 +229,7 @@ class TestSchema:
         return {row.get("weight") for row in world.rows("Knows").values()}
 
     def test_leaves_an_intent_and_no_plan(self, world: World) -> None:
-        actor = scattered(world)
+        actor = scattered(world, **PATIENT)
         self._apply(actor)
         ((_, objects),) = intents(world).items()
         assert objects == {"0-open", "2"}
@@ -237,12 +237,12 @@ class TestSchema:
         assert world.reader().graph.verify(deep=True).ok
 
     def test_one_that_rewrites_nothing_leaves_none(self, world: World) -> None:
-        actor = scattered(world)
+        actor = scattered(world, **PATIENT)
         actor.graph.schema.apply(actor.graph.schema.source.replace("text: String?", "text: String? more: I32?"))
         assert intents(world) == {}
 
     def test_cleanup_spares_what_it_has_staged(self, world: World) -> None:  # H35
-        actor, other = scattered(world), world.actor()
+        actor, other = scattered(world, **PATIENT), world.actor()
         actor.graph.fold()
         there = files(world)
         with actor.held("write.before-record", lambda: self._apply(actor)) as running:
@@ -257,7 +257,7 @@ class TestSchema:
         assert world.reader().graph.verify(deep=True).ok
 
     def test_one_that_was_given_up_is_told(self, world: World) -> None:  # H38
-        actor, other = scattered(world), world.actor()
+        actor, other = scattered(world, **PATIENT), world.actor()
         with actor.held("write.before-record", lambda: self._apply(actor)) as running:
             (op_id,) = intents(world)
             assert recover(other, op_id)[0].verdict == "rolled_back"
@@ -267,7 +267,7 @@ class TestSchema:
         assert world.reader().graph.verify(deep=True).ok
 
     def test_killed_after_its_record(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # S151
-        actor = scattered(world)
+        actor = scattered(world, **PATIENT)
         with monkeypatch.context() as patch:
             patch.setattr("omnigraph.write.intents.Intent.done", lambda *_: None)
             patch.setattr("omnigraph.write.intents.Intent.abort", lambda *_: None)
@@ -279,7 +279,7 @@ class TestSchema:
 
 
 def test_recovery_leaves_a_living_one_alone(world: World) -> None:  # H38
-    actor, other = scattered(world), world.actor()
+    actor, other = scattered(world, **PATIENT), world.actor()
     with actor.held("optimize.staged", lambda: run(actor)) as running:
         assert [one.verdict for one in recover(other)] == ["live"]
         assert [one.state for one in other.graph.recover_list()] == ["live"]
