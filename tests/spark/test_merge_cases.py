@@ -1,6 +1,6 @@
-"""The whole truth table and every case beside it with a real Spark session, plain and with upkeep at random points.
+"""The whole truth table, also with upkeep at random points, and every case beside it with a real Spark session.
 
-S61–S94: the tests of tests/history_graph with their own expectations.
+S61–S94: the tests of tests/history_graph with their own expectations; there the cases run with upkeep as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ globals().update(cases_of(test_row_rule, test_merged_rules, test_lineage, test_s
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("upkeep", ["plain", "compacted"], indirect=True)
+    ways = ["plain", "compacted"] if metafunc.function is test_cell else ["plain"]
+    metafunc.parametrize("upkeep", ways, indirect=True)
 
 
 @pytest.fixture(autouse=True)

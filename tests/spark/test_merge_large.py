@@ -22,7 +22,7 @@ from omnigraph.config import Config
 from omnigraph.graph import Graph
 from tests.recovery.ground import age, audits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ROWS = int(os.environ.get("OMNIGRAPH_TEST_MERGE_ROWS", "1000000"))
 TEXT = 300
@@ -143,7 +143,7 @@ def test_killed_half_way_nothing_is_visible(place: Path) -> None:
                 driver.wait(0.05)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+        driver.communicate()
     assert graph.refresh() == before
     age(str(place))
     graph = og.open(place, config=CONFIG)
