@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,24 @@ def test_an_interrupt_comes_only_inside_the_block() -> None:
         raise AssertionError("must not get here")
     cancellation.cancel()
     assert heard == ["first"]
+
+
+def test_a_timer_that_outlives_its_query_holds_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may end in the very moment after a query: what the timer's thread holds then would never be freed."""
+
+    class Engine:
+        def interrupt(self) -> None:
+            raise AssertionError("in time")
+
+    left: list[threading.Timer] = []
+    cancel = threading.Timer.cancel
+    monkeypatch.setattr(threading.Timer, "cancel", lambda timer: left.append(timer))
+    engine = Engine()
+    seen = weakref.ref(engine)
+    with Deadline(SystemClock(), 60.0).interrupting(engine.interrupt):
+        pass
+    del engine
+    gc.collect()
+    assert [one.is_alive() for one in left] == [True]
+    assert seen() is None
+    cancel(left[0])

@@ -13,6 +13,8 @@ from omnigraph.cli.inputs import read_text
 from omnigraph.cli.options import (
     ActorOption,
     Address,
+    ClientKeyOption,
+    ConfirmOption,
     FormatOption,
     GraphOption,
     IfCommitOption,
@@ -22,8 +24,9 @@ from omnigraph.cli.options import (
     QuietOption,
     SparkConfOption,
     StorageOptions,
+    YesOption,
     address_of,
-    is_local,
+    check_consent,
     open_graph,
     use_spark,
 )
@@ -52,6 +55,26 @@ class Engine(StrEnum):
 app = typer.Typer(no_args_is_help=True, help="Create, list, merge and delete branches.")
 
 BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
+
+SourceBranch = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="Branch whose changes are taken over.", show_default=False)
+]
+ResolveOption = Annotated[
+    Side | None,
+    typer.Option(
+        "--resolve", metavar="SIDE", help="Settle conflicts: ours (--into) or theirs (SOURCE).", show_default=False
+    ),
+]
+ResolveFileOption = Annotated[
+    Path | None,
+    typer.Option("--resolve-file", metavar="FILE", help="Settle single conflicts, as the JSON file says."),
+]
+EngineOption = Annotated[
+    Engine,
+    typer.Option(
+        "--engine", metavar="ENGINE", help="auto (default: by the changed rows), local or spark.", show_default=False
+    ),
+]
 
 
 @app.command()
@@ -94,44 +117,24 @@ def list_(
 
 @app.command()
 def merge(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Branch whose changes are taken over.", show_default=False)
-    ],
+    source: SourceBranch,
     address: Address = None,
     graph: GraphOption = None,
     into: Annotated[str, typer.Option("--into", metavar="BRANCH", help="Branch that receives them.")] = "main",
     cell_level: Annotated[
         bool, typer.Option("--cell-level", help="Changes of different properties of one row are no conflict.")
     ] = False,
-    resolve: Annotated[
-        Side | None,
-        typer.Option(
-            "--resolve", metavar="SIDE", help="Settle conflicts: ours (--into) or theirs (SOURCE).", show_default=False
-        ),
-    ] = None,
-    resolve_file: Annotated[
-        Path | None,
-        typer.Option("--resolve-file", metavar="FILE", help="Settle single conflicts, as the JSON file says."),
-    ] = None,
+    resolve: ResolveOption = None,
+    resolve_file: ResolveFileOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
     delete_branch: Annotated[
         bool, typer.Option("--delete-branch", help="Delete SOURCE afterwards, unless it has moved on.")
     ] = False,
     actor: ActorOption = None,
     message: MessageOption = None,
-    client_key: Annotated[
-        str | None, typer.Option("--client-key", metavar="KEY", help="Makes it safe to repeat.")
-    ] = None,
+    client_key: ClientKeyOption = None,
     if_commit: IfCommitOption = None,
-    engine: Annotated[
-        Engine,
-        typer.Option(
-            "--engine",
-            metavar="ENGINE",
-            help="auto (default: by the changed rows), local or spark.",
-            show_default=False,
-        ),
-    ] = Engine.AUTO,
+    engine: EngineOption = Engine.AUTO,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
     quiet: QuietOption = False,
@@ -191,8 +194,8 @@ def delete(
     name: BranchName,
     address: Address = None,
     graph: GraphOption = None,
-    confirm: Annotated[bool, typer.Option("--confirm", help="Do it. Without this only a preview is shown.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Needed as well when the graph is not on this machine.")] = False,
+    confirm: ConfirmOption = False,
+    yes: YesOption = False,
     actor: ActorOption = None,
     message: MessageOption = None,
     as_json: JsonOption = False,
@@ -203,8 +206,7 @@ def delete(
     Its commits stay readable by their ids, and branches made from it live on.
     """
     place = address_of(address, graph)
-    if confirm and not yes and not is_local(place):
-        raise typer.BadParameter(f"{place} is not on this machine: deleting needs --yes as well as --confirm")
+    check_consent(place, confirm, yes)
     opened = open_graph(place, storage_option, read_only=not confirm)
     facts: dict[str, Any] = {"branch": name, "commit_id": _newest(opened, name), "deleted": confirm}
     if confirm:

@@ -67,6 +67,8 @@ MasterOption = Annotated[
 SparkConfOption = Annotated[
     list[str] | None, typer.Option("--spark-conf", metavar="K=V", help="Setting of Spark; may be repeated.")
 ]
+ConfirmOption = Annotated[bool, typer.Option("--confirm", help="Do it. Without this only a preview is shown.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Needed as well when the graph is not on this machine.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -145,3 +147,9 @@ def is_local(address: str) -> bool:
     from omnigraph.storage.address import normalise
 
     return normalise(address).is_local
+
+
+def check_consent(place: str, confirm: bool, yes: bool) -> None:
+    """What cannot be undone needs one word more where others may use the graph."""
+    if confirm and not yes and not is_local(place):
+        raise typer.BadParameter(f"{place} is not on this machine: this needs --yes as well as --confirm")

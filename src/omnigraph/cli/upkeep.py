@@ -11,6 +11,7 @@ from omnigraph.cli.failure import ExitCode
 from omnigraph.cli.options import (
     ActorOption,
     Address,
+    ConfirmOption,
     FormatOption,
     GraphOption,
     JsonOption,
@@ -19,16 +20,15 @@ from omnigraph.cli.options import (
     SparkConfOption,
     StorageOptions,
     TargetBranchOption,
+    YesOption,
     address_of,
-    is_local,
+    check_consent,
     open_graph,
     pairs_of,
     use_spark,
 )
 from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows, note
 
-ConfirmOption = Annotated[bool, typer.Option("--confirm", help="Do it. Without this only a preview is shown.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Needed as well when the graph is not on this machine.")]
 TagName = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.", show_default=False)]
 
 _PLANNED = ("table_key", "rows", "removed_rows", "fragments", "rewrites", "into", "indexes", "drops", "expired")
@@ -100,7 +100,7 @@ def cleanup(
     stay. Files are condemned first and removed by a later run.
     """
     place = address_of(address, graph)
-    _check_consent(place, confirm, yes)
+    check_consent(place, confirm, yes)
     from omnigraph.upkeep.retention import Policy, seconds_of
 
     age_s = seconds_of(older_than) if older_than is not None else None
@@ -237,7 +237,7 @@ def delete(
     The commit itself stays until cleanup collects it.
     """
     place = address_of(address, graph)
-    _check_consent(place, confirm, yes)
+    check_consent(place, confirm, yes)
     opened = open_graph(place, storage_option, read_only=not confirm)
     found = opened.tags.delete(name) if confirm else opened.tags.get(name)
     facts = {"tag": found.name, "commit_id": found.commit_id, "deleted": confirm}
@@ -247,8 +247,3 @@ def delete(
         emit_facts(facts)
     if not confirm:
         note("Nothing was deleted: this is a preview. Add --confirm to delete the tag.")
-
-
-def _check_consent(place: str, confirm: bool, yes: bool) -> None:
-    if confirm and not yes and not is_local(place):
-        raise typer.BadParameter(f"{place} is not on this machine: this needs --yes as well as --confirm")

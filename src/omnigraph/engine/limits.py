@@ -91,7 +91,9 @@ class Deadline:
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
         """Call `interrupt` if the time ends, or the query is cancelled, inside the block."""
         self.check()
-        timer = threading.Timer(self.left_s, interrupt)
+        # The timer's thread may outlive the block, even the interpreter's last steps: it must not hold an engine then.
+        armed = [interrupt]
+        timer = threading.Timer(self.left_s, lambda: [one() for one in armed])
         timer.daemon = True
         timer.start()
         try:
@@ -100,6 +102,7 @@ class Deadline:
                 yield
         finally:
             timer.cancel()
+            armed.clear()
 
 
 class Budget:
