@@ -32,7 +32,8 @@ CONFIG = Config(fsync=False)
 
 #: Merges in a process of its own; tells when it has begun to stage, and how much memory it had in the end.
 _DRIVER = f"""
-import json, resource, sys
+import json, sys
+from pathlib import Path
 import omnigraph as og
 from omnigraph.spark.session import get_session
 from omnigraph.spark.settings import SparkSettings
@@ -41,7 +42,8 @@ get_session(SparkSettings(driver_memory="{HEAP}"))
 graph = og.open(sys.argv[1])
 print("ready", flush=True)
 report = graph.branch.merge("work", actor="etl", progress=False)
-peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+# Not `ru_maxrss`, which begins with the peak of the process that started this one.
+peak_mb = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) // 1024
 print(json.dumps([report.outcome, dict(report.counts), peak_mb]))
 """
 
