@@ -17,7 +17,7 @@ import pytest
 from omnigraph.errors import Corruption, InvalidInput, Unsupported
 from omnigraph.storage.store import ObjectMissing
 from omnigraph.storage.tables import PinnedTable, StagedTable, TableDelta, TableStore
-from omnigraph.storage.tables import store as store_module
+from omnigraph.storage.tables import opened as opened_module
 from tests.storage.table_cases import AGE, ID, NOTE, PERSON, TAGS, ages, contents, people, rows_of, write
 
 TABLE = "person_ab12cd34-1"
@@ -253,11 +253,11 @@ class TestCommit:
                 TableStore(str(tmp_path)).open(TABLE, made.version).scan()
 
     def test_opened_versions_are_bounded(self, tables: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(store_module, "_OPEN_VERSIONS", 3)
+        monkeypatch.setattr(opened_module, "_KEPT_VERSIONS", 3)
         base = tables.birth(TABLE, "node")
         for number in range(6):
             base = write(tables, base, people({f"n{number}": 1}), present_ids=())
-        assert len(tables._opened) == 3
+        assert len(tables._versions) == 3
         assert tables.open(TABLE, "1").rows == 0
 
     def test_everything_written_is_synced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # H41

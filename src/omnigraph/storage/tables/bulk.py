@@ -139,7 +139,7 @@ class BulkTables:
         made = base
         for operation in operations_of(base, staged) if not staged.is_empty else ():
             made = self._store._commit(base.table, made, operation, staged.files(), built_on=base.version)
-        return self._counted(staged, base, self._store._keep(made))
+        return self._counted(staged, base, self._store._versions.keep(made))
 
     def version_of(self, staged: StagedTable) -> PinnedTable:
         assert staged.version is not None
@@ -166,7 +166,8 @@ class BulkTables:
         files = [name for one in left for name in fragment_files(one)]
         operation = Op.Update(removed_fragment_ids=gone, updated_fragments=left, new_fragments=[])
         made = self._store._commit(staged.table, held, operation, files, built_on=staged.base_version)
-        return self._counted(staged, self._store.open(staged.table, staged.base_version), self._store._keep(made))
+        base = self._store.open(staged.table, staged.base_version)
+        return self._counted(staged, base, self._store._versions.keep(made))
 
     def index(self, staged: StagedTable, wanted: Sequence[IndexSpec]) -> StagedTable:
         """The same with what is missing of these indexes."""

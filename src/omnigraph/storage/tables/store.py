@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -30,7 +29,7 @@ from omnigraph.storage.tables.durable import Durable
 from omnigraph.storage.tables.failures import AlreadyBorn, lance_call
 from omnigraph.storage.tables.indexing import IndexPlan, IndexSpec, build, from_json, plan_index, removed
 from omnigraph.storage.tables.io_stats import IoStats
-from omnigraph.storage.tables.known_ids import KnownIds
+from omnigraph.storage.tables.opened import OpenVersions
 from omnigraph.storage.tables.pinned import BASE_PROPERTY, PinnedTable, Segment
 from omnigraph.storage.tables.rewriting import (
     RewriteOptions,
@@ -53,7 +52,6 @@ _BIRTH_VERSION = "1"
 _FILE_FORMAT = "2.2"
 _ROWS_PER_FILE = 1 << 20
 _BYTES_PER_FILE = 512 << 20
-_OPEN_VERSIONS = 512
 _THREADS = 16
 #: A detached commit is retried only if the random id it drew is taken.
 _DETACHED_RETRIES = 20
@@ -89,13 +87,13 @@ class TableStore:
         self._address = address.rstrip("/")
         self._options = dict(storage_options) if storage_options else None
         self._durable = Durable(local_root) if fsync and local_root is not None else None
-        self._cache_bytes = (index_cache_bytes, metadata_cache_bytes)
+        self._versions = OpenVersions(
+            self._address,
+            self._options,
+            index_cache_bytes=index_cache_bytes,
+            metadata_cache_bytes=metadata_cache_bytes,
+        )
         self._lock = threading.Lock()
-        self._ids = KnownIds()
-        self._opened: OrderedDict[tuple[str, str], PinnedTable] = OrderedDict()
-        self._session: lance.Session | None = None
-        self._outside = IoStats(0, 0, 0, 0)
-        self._meter: lance.LanceDataset | None = None
         self._threads: ThreadPoolExecutor | None = None
 
     def birth(self, table: str, kind: EntityKind) -> PinnedTable:
@@ -104,14 +102,14 @@ class TableStore:
         Racing births, and one after a crash half-way, all end with the same version.
         """
         schema = pa.schema(system_fields(kind))
-        born = self._cached(table, _BIRTH_VERSION) or self._born(table, schema)
+        born = self._versions.known(table, _BIRTH_VERSION) or self._born(table, schema)
         if born.version != _BIRTH_VERSION or born.fragments or not born.schema.equals(schema):
             raise Corruption(f"version 1 of table {table} is not the empty table of a {kind} type", table=table)
         return born
 
     def _born(self, table: str, schema: pa.Schema) -> PinnedTable:
         try:
-            return self._keep(self._commit(table, None, empty_table(schema), ()))
+            return self._versions.keep(self._commit(table, None, empty_table(schema), ()))
         except AlreadyBorn:
             born = self.open(table, _BIRTH_VERSION)
         if self._durable is not None:
@@ -121,18 +119,7 @@ class TableStore:
 
     def open(self, table: str, version: str) -> PinnedTable:
         """The version, from memory if it was opened or committed here. Raises ObjectMissing if it is not there."""
-        with self._lock:
-            found = self._opened.get((table, version))
-            if found is not None:
-                self._opened.move_to_end((table, version))
-                return found
-        import lance
-
-        with lance_call(f"open version {version} of table {table}"):
-            dataset = lance.LanceDataset(
-                self._uri(table), int(version), storage_options=self._options, session=self._shared_session()
-            )
-        return self._keep(PinnedTable(table, dataset, self._ids))
+        return self._versions.open(table, version)
 
     @property
     def place(self) -> TablePlace:
@@ -147,7 +134,7 @@ class TableStore:
 
     def write_rows(self, table: str, rows: pa.Table, *, max_rows_per_file: int = _ROWS_PER_FILE) -> list[str]:
         """Data files of a table that was born, durable and named by nobody; their descriptions."""
-        written = self._fragments(table, self._uri(table), aligned(rows), max_rows_per_file)
+        written = self._fragments(table, self._versions.uri(table), aligned(rows), max_rows_per_file)
         if self._durable is not None:
             self._durable.sync(f"tables/{table}/{name}" for one in written for name in fragment_files(one))
         return [dumped(one) for one in written]
@@ -169,7 +156,7 @@ class TableStore:
         warming = self._pool().submit(base.segments) if base.metadata else None
         deletions = delete_from(base, removed_ids, self._pool().map)
         fragments = writing.result() if writing is not None else self._write(base, rows)
-        self._ids.written(fragments, written_ids.to_pylist())
+        self._versions.ids.written(fragments, written_ids.to_pylist())
         if warming is not None:
             warming.result()
         return StagedTable(
@@ -200,7 +187,7 @@ class TableStore:
             return BulkTables(self).restage(staged, base)
         if staged.overwrite:
             return replace(staged, base_version=base.version, rows_removed=base.rows)
-        old = self._cached(staged.table, staged.base_version)
+        old = self._versions.known(staged.table, staged.base_version)
         same = unchanged_fragments(old, base) if old is not None else set()
         changed = {one.id for one in base.metadata} - same
         ids = _present([*self._written_ids(staged), *staged.delete_ids], present_ids)
@@ -257,7 +244,7 @@ class TableStore:
         """
         begun = self._without(base, delete_ids) if delete_ids else base
         wanted = options or RewriteOptions()
-        own = self._twin(begun)
+        own = self._versions.twin(begun)
         if elsewhere is not None:
             results = rewrite_results(elsewhere.rewrite(begun, rewrite_tasks(own, wanted)))
         else:
@@ -286,7 +273,7 @@ class TableStore:
         if done:
             files = [name for one in done for new in one.new_fragments for name in fragment_files(new)]
             made = self._commit(base.table, base, rewrite_operation(base, done), files, built_on=pin)
-        made = self._keep(self._indexed(made, indexes, drop, pin, elsewhere))
+        made = self._versions.keep(self._indexed(made, indexes, drop, pin, elsewhere))
         return StagedVersion(base.table, pin, made.version)
 
     def _without(self, base: PinnedTable, ids: Sequence[str]) -> PinnedTable:
@@ -308,19 +295,17 @@ class TableStore:
         made = base
         for operation in operations_of(base, staged):
             made = self._commit(base.table, made, operation, staged.files(), built_on=base.version)
-        return self._keep(made)
+        return self._versions.keep(made)
 
     def io_stats(self) -> IoStats:
         """What Lance asked of the store so far, over all tables."""
-        with self._lock:
-            meter, outside = self._meter, self._outside
-        return outside if meter is None else outside + IoStats.of(meter.io_stats_snapshot())
+        return self._versions.io_stats()
 
     def close(self) -> None:
         """Stop the helper threads and forget every handle."""
         with self._lock:
             threads, self._threads = self._threads, None
-            self._opened.clear()
+        self._versions.forget()
         if threads is not None:
             threads.shutdown()
 
@@ -338,7 +323,7 @@ class TableStore:
         if elsewhere is not None:
             built = map(from_json, elsewhere.index(base, building))
         else:
-            built = self._pool().map(lambda plan: build(self._twin(base), plan.spec, plan.fragments), building)
+            built = self._pool().map(lambda plan: build(self._versions.twin(base), plan.spec, plan.fragments), building)
         gone = [one for plan in plans for one in plan.dead] + [one for one in base.segments() if one.name in drop]
         return self._put_indexes(base, [one for one in built if one is not None], gone, built_on)
 
@@ -357,7 +342,7 @@ class TableStore:
 
         operation = Op.CreateIndex(list(new), [removed(one) for one in gone])
         files = [f"_indices/{one.uuid}/" for one in new]
-        return self._keep(self._commit(base.table, base, operation, files, built_on=built_on))
+        return self._versions.keep(self._commit(base.table, base, operation, files, built_on=built_on))
 
     def _commit(
         self,
@@ -377,7 +362,7 @@ class TableStore:
         from lance import LanceDataset, Transaction
 
         read_version = int(base.version) if base is not None else 0
-        target = base.lance() if base is not None else self._uri(table)
+        target = base.lance() if base is not None else self._versions.uri(table)
         properties = {BASE_PROPERTY: built_on or str(read_version)}
         transaction = Transaction(read_version, operation, transaction_properties=properties)
         if base is not None and not base.lance().version == transaction.read_version == int(base.version):
@@ -391,33 +376,12 @@ class TableStore:
                 storage_options=self._options,
             )
         if base is None:
-            made = self._adopt(table, made)
-        pinned = PinnedTable(table, made, self._ids)
+            made = self._versions.adopt(table, made)
+        pinned = PinnedTable(table, made, self._versions.ids)
         if self._durable is not None:
             own = {f"_transactions/{read_version}-{transaction.uuid}.txn", pinned.manifest_file}
             self._durable.sync(f"tables/{table}/{name}" for name in own.union(files))
         return pinned
-
-    def _adopt(self, table: str, made: lance.LanceDataset) -> lance.LanceDataset:
-        """A handle of the shared session for one that was made outside of it, without a request."""
-        with self._lock:
-            self._outside = self._outside + IoStats.of(made.io_stats_snapshot())
-        return self._handle(table, made)
-
-    def _twin(self, base: PinnedTable) -> PinnedTable:
-        """The same version under a handle of its own: building an index locks the handle against all other use."""
-        return PinnedTable(base.table, self._handle(base.table, base.lance()), self._ids)
-
-    def _handle(self, table: str, like: lance.LanceDataset) -> lance.LanceDataset:
-        import lance
-
-        return lance.LanceDataset(
-            self._uri(table),
-            like.version,
-            storage_options=self._options,
-            session=self._shared_session(),
-            serialized_manifest=bytes(like._ds.serialized_manifest()),
-        )
 
     def _write(self, base: PinnedTable, rows: pa.Table | pa.RecordBatchReader | None) -> list[FragmentMetadata]:
         return self._fragments(base.table, base.lance(), rows) if rows is not None else []
@@ -452,45 +416,16 @@ class TableStore:
         found: list[str] = []
         with lance_call(f"read staged rows of table {staged.table}"):
             for file in (file for one in staged.fragments for file in loaded(one).files):
-                reader = LanceFileReader(
-                    f"{self._uri(staged.table)}/data/{file.path}", storage_options=self._options, columns=["id"]
-                )
+                place = f"{self._versions.uri(staged.table)}/data/{file.path}"
+                reader = LanceFileReader(place, storage_options=self._options, columns=["id"])
                 found += reader.read_all().to_table()["id"].to_pylist()
         return found
-
-    def _uri(self, table: str) -> str:
-        return f"{self._address}/tables/{table}"
-
-    def _shared_session(self) -> lance.Session:
-        with self._lock:
-            if self._session is None:
-                import lance
-
-                index_bytes, metadata_bytes = self._cache_bytes
-                self._session = lance.Session(
-                    index_cache_size_bytes=index_bytes, metadata_cache_size_bytes=metadata_bytes
-                )
-            return self._session
 
     def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="omnigraph-tables")
             return self._threads
-
-    def _cached(self, table: str, version: str) -> PinnedTable | None:
-        with self._lock:
-            return self._opened.get((table, version))
-
-    def _keep(self, opened: PinnedTable) -> PinnedTable:
-        with self._lock:
-            if self._meter is None:
-                self._meter = opened.lance()
-            kept = self._opened.setdefault((opened.table, opened.version), opened)
-            self._opened.move_to_end((opened.table, opened.version))
-            while len(self._opened) > _OPEN_VERSIONS:
-                self._opened.popitem(last=False)
-            return kept
 
 
 def _present(ids: Sequence[str], hint: Collection[str] | None) -> list[str]:

@@ -1,0 +1,113 @@
+"""Versions that this process has open: one Lance session for all tables, a handle per pin, and what they asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.io_stats import IoStats
+from omnigraph.storage.tables.known_ids import KnownIds
+from omnigraph.storage.tables.pinned import PinnedTable
+
+if TYPE_CHECKING:
+    import lance
+
+_KEPT_VERSIONS = 512
+
+
+class OpenVersions:
+    """Thread-safe. A version never changes, so a handle of it is good for as long as it is kept."""
+
+    def __init__(
+        self, address: str, options: Mapping[str, str] | None, *, index_cache_bytes: int, metadata_cache_bytes: int
+    ) -> None:
+        self.ids = KnownIds()
+        self._address = address
+        self._options = dict(options) if options else None
+        self._cache_bytes = (index_cache_bytes, metadata_cache_bytes)
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str], PinnedTable] = OrderedDict()
+        self._session: lance.Session | None = None
+        self._outside = IoStats(0, 0, 0, 0)
+        self._meter: lance.LanceDataset | None = None
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def uri(self, table: str) -> str:
+        return f"{self._address}/tables/{table}"
+
+    def open(self, table: str, version: str) -> PinnedTable:
+        """The version, from memory if it was opened or committed here. Raises ObjectMissing if it is not there."""
+        with self._lock:
+            found = self._kept.get((table, version))
+            if found is not None:
+                self._kept.move_to_end((table, version))
+                return found
+        import lance
+
+        with lance_call(f"open version {version} of table {table}"):
+            dataset = lance.LanceDataset(
+                self.uri(table), int(version), storage_options=self._options, session=self._shared_session()
+            )
+        return self.keep(PinnedTable(table, dataset, self.ids))
+
+    def known(self, table: str, version: str) -> PinnedTable | None:
+        """The version if it is in memory."""
+        with self._lock:
+            return self._kept.get((table, version))
+
+    def keep(self, opened: PinnedTable) -> PinnedTable:
+        """Remember a version; of two handles of it the first one stays."""
+        with self._lock:
+            if self._meter is None:
+                self._meter = opened.lance()
+            kept = self._kept.setdefault((opened.table, opened.version), opened)
+            self._kept.move_to_end((opened.table, opened.version))
+            while len(self._kept) > _KEPT_VERSIONS:
+                self._kept.popitem(last=False)
+            return kept
+
+    def adopt(self, table: str, made: lance.LanceDataset) -> lance.LanceDataset:
+        """A handle of the shared session for one that was made outside of it, without a request."""
+        with self._lock:
+            self._outside = self._outside + IoStats.of(made.io_stats_snapshot())
+        return self._handle(table, made)
+
+    def twin(self, base: PinnedTable) -> PinnedTable:
+        """The same version under a handle of its own: building an index locks the handle against all other use."""
+        return PinnedTable(base.table, self._handle(base.table, base.lance()), self.ids)
+
+    def io_stats(self) -> IoStats:
+        with self._lock:
+            meter, outside = self._meter, self._outside
+        return outside if meter is None else outside + IoStats.of(meter.io_stats_snapshot())
+
+    def forget(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+    def _handle(self, table: str, like: lance.LanceDataset) -> lance.LanceDataset:
+        import lance
+
+        return lance.LanceDataset(
+            self.uri(table),
+            like.version,
+            storage_options=self._options,
+            session=self._shared_session(),
+            serialized_manifest=bytes(like._ds.serialized_manifest()),
+        )
+
+    def _shared_session(self) -> lance.Session:
+        with self._lock:
+            if self._session is None:
+                import lance
+
+                index_bytes, metadata_bytes = self._cache_bytes
+                self._session = lance.Session(
+                    index_cache_size_bytes=index_bytes, metadata_cache_size_bytes=metadata_bytes
+                )
+            return self._session
