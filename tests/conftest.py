@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,45 @@ pytest_plugins = (
     ["tests.support.fixtures"] if Path(__file__).with_name("support").joinpath("fixtures.py").exists() else []
 )
 
+#: Where a test has many cases, one of so many is fast, and at least one; the seed chooses. All run in `make test-all`.
+ONE_OF = {
+    "tests/cli/": 2,
+    "tests/cost/test_on_s3.py": 4,
+    "tests/engine/": 3,
+    "tests/faults/": 4,
+    "tests/history_graph/": 3,
+    "tests/load/": 2,
+    "tests/mutations/": 2,
+    "tests/recovery/": 4,
+    "tests/scenarios/": 4,
+    "tests/schema_change/": 2,
+    "tests/server/": 2,
+    "tests/spark/": 4,
+    "tests/upkeep/": 4,
+}
+
 
 def _sweep_seed(config: pytest.Config) -> int:
     given = os.environ.get("OMNIGRAPH_TEST_SEED")
     return int(given) if given else int(config.getoption("randomly_seed"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for name, cases in _fast_cases(items).items():
+        share = next((one for place, one in ONE_OF.items() if name.startswith(place)), 1)
+        kept = random.Random(f"{_sweep_seed(config)}/{name}").sample(sorted(cases), -(-len(cases) // share))
+        for case in cases.keys() - set(kept):
+            cases[case].add_marker(pytest.mark.slow)
+
+
+def _fast_cases(items: Iterable[pytest.Item]) -> dict[str, dict[str, pytest.Item]]:
+    """The cases of every test that are not slow by themselves."""
+    found: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            found[item.nodeid.partition("[")[0]][item.nodeid] = item
+    return found
 
 
 class OneSparkWorker(LoadScopeScheduling):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The whole truth table, also with upkeep at random points, and every case beside it with a real Spark session.
+"""The whole truth table, with upkeep at random points, and every case beside it with a real Spark session.
 
 S61–S94: the tests of tests/history_graph with their own expectations; there the cases run with upkeep as well.
 """
@@ -21,8 +21,8 @@ globals().update(cases_of(test_row_rule, test_merged_rules, test_lineage, test_s
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    ways = ["plain", "compacted"] if metafunc.function is test_cell else ["plain"]
-    metafunc.parametrize("upkeep", ways, indirect=True)
+    way = "compacted" if metafunc.function is test_cell else "plain"
+    metafunc.parametrize("upkeep", [way], indirect=True)
 
 
 @pytest.fixture(autouse=True)

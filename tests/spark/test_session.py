@@ -71,6 +71,7 @@ def test_it_listens_on_loopback_only(spark: SparkSession) -> None:
     assert set(listening) <= LOOPBACK
 
 
+@pytest.mark.slow
 def test_it_starts_and_ends_without_a_word() -> None:
     """Not even Java's own first lines, nor a warning about the fork that starts it."""
     done = run(
