@@ -18,7 +18,7 @@ pytest_plugins = (
 
 #: Where a test has many cases, one of so many is fast, and at least one; the seed chooses. All run in `make test-all`.
 ONE_OF = {
-    "tests/cli/": 2,
+    "tests/cli/": 3,
     "tests/cost/test_on_s3.py": 4,
     "tests/engine/": 3,
     "tests/faults/": 4,
@@ -28,8 +28,9 @@ ONE_OF = {
     "tests/recovery/": 4,
     "tests/scenarios/": 4,
     "tests/schema_change/": 2,
-    "tests/server/": 2,
+    "tests/server/": 3,
     "tests/spark/": 4,
+    "tests/storage/": 3,
     "tests/upkeep/": 4,
 }
 

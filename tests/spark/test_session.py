@@ -85,6 +85,7 @@ def test_it_starts_and_ends_without_a_word() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
 
 
+@pytest.mark.slow
 def test_one_jvm_for_all_loads_of_a_process(tmp_path: Path) -> None:
     """What makes the second load cheap (`python -m bench load` says by how much): nothing is started for it."""
     done = run(

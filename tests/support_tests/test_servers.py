@@ -15,12 +15,13 @@ from tests.support.s3 import S3Place, ServerProcess, fresh_bucket, race_put_if_a
 pytestmark = pytest.mark.s3
 
 
-def test_moto_has_one_winner_per_key() -> None:
+@pytest.mark.parametrize("rounds", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_moto_has_one_winner_per_key(rounds: int) -> None:
     """On a server whose threads switch eagerly: there, moto without the lock has several winners in some rounds."""
     server = ServerProcess("moto_server.py", "--eager-switching")
     try:
         with fresh_bucket(server) as place:
-            assert race_put_if_absent(place, racers=16, rounds=200) == [1] * 200
+            assert race_put_if_absent(place, racers=16, rounds=rounds) == [1] * rounds
     finally:
         server.stop()
 
