@@ -54,7 +54,7 @@ class Config:
     load_concurrency: int = 0
     """How many tasks of one load write data files at the same time; 0 is as many as Spark runs."""
 
-    load_check_rows: int = 20_000_000
+    load_check_rows: int = 50_000_000
     """Up to so many rows, of the input and the graph, one task checks the rules of a load; more are shuffled."""
 
     merge_spark_rows: int = 200_000
