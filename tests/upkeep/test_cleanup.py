@@ -686,6 +686,27 @@ class TestRaces:
             assert contents(world.reader()) == expected
             assert world.reader().graph.verify(deep=True).ok
 
+    @pytest.mark.parametrize("asks_only", [False, True], ids=["run", "preview"])
+    def test_a_second_collector_is_no_damage(self, world: World, asks_only: bool) -> None:
+        """It has taken over the lock and deletes what the first one has seen."""
+        actor = _some_history(world)
+        collect(actor, keep=1)
+        policy = replace(AT_ONCE, keep=1, lock_stale_s=0)
+        first, second = Cleanup(actor.site, policy), Cleanup(world.actor().site, policy)
+        listing = first._sweepable
+
+        def overtaken() -> list[ObjectInfo]:
+            assert second.run().archived
+            if asks_only:
+                actor.site.backend.store.put(LOCK, b"a third one")
+            return listing()
+
+        first._sweepable = overtaken  # type: ignore[method-assign]
+        with pytest.raises(Unavailable) as told:
+            first.preview() if asks_only else first.run()
+        assert told.value.code == "cleanup_running"
+        assert world.reader().graph.verify(deep=True).ok
+
     @pytest.mark.parametrize("point", ["cleanup.fenced", "cleanup.stubbed", "cleanup.listed", "cleanup.marked"])
     @pytest.mark.parametrize("name", ["tag", "branch", "lease"])
     def test_whoever_protects_a_commit_meanwhile_is_seen_or_refused(  # H33

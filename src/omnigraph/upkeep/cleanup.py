@@ -67,6 +67,7 @@ class Cleanup:
         self._id = site.backend.ids.ulid()
         self._catalogs = site.catalogs
         self._tables = site.backend.tables.fresh()
+        self._is_locked = False
 
     @property
     def _backend(self) -> Backend:
@@ -82,6 +83,7 @@ class Cleanup:
     def run(self) -> CleanupReport:
         """Do it. Of several collectors one works; the others are told so."""
         store_now = self._lock()
+        self._is_locked = True
         try:
             report, survey = self._refusing(lambda: self._look(store_now))
             if not report.has_work:
@@ -384,6 +386,13 @@ class Cleanup:
         except OmnigraphError:
             return  # it ends by itself
 
+    def _others_collect(self) -> bool:
+        """Whether the lock is, or was a moment ago, in other hands."""
+        try:
+            return self._backend.store.get(LOCK) != self._id.encode()
+        except ObjectMissing:
+            return self._is_locked
+
     def _store_now(self) -> datetime:
         """The store's clock, as it stamps an object that is written now."""
         key = f"{_CLOCK}{self._id}"
@@ -397,6 +406,12 @@ class Cleanup:
         try:
             return work()
         except (Corruption, NotFound, Unsupported) as error:
+            if isinstance(error, NotFound) and self._others_collect():
+                raise Unavailable(
+                    "another cleanup is running and took away what this one was looking at; nothing was deleted here",
+                    code="cleanup_running",
+                    advice="Wait for it",
+                ) from error
             raise Corruption(
                 f"cleanup refuses, nothing was deleted: {error.message}",
                 code="cleanup_refused",
