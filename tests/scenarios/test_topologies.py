@@ -107,7 +107,6 @@ def _run(bed: Bed, processes: int, *, rows: int, threads: int = 1, kill: Sequenc
         (3, 12),
         (12, 4),
         pytest.param(5, 12, marks=pytest.mark.slow),
-        pytest.param(12, 12, marks=pytest.mark.slow),
     ],
 )
 def test_processes_on_one_branch(local_bed: Bed, processes: int, rows: int) -> None:

@@ -56,7 +56,7 @@ def test_every_commit_keeps_its_content(fold: str, todo: list[Operation]) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @given(folds, st.lists(operations, min_size=15, max_size=40))
-@settings(_chains, max_examples=80)
+@settings(_chains, max_examples=40)
 def test_every_commit_keeps_its_content_over_long_chains(fold: str, todo: list[Operation]) -> None:
     """S102 to S107, S109, S170, H12"""
     _run(fold, todo)

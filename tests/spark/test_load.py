@@ -60,12 +60,12 @@ def test_random_input_equals_the_local_engine(  # S8, S9, S95-S100, S138
 @pytest.mark.slow
 @CHECKS
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
-@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("step", range(2))
 def test_much_random_input_equals_the_local_engine(
     tmp_path: Path, config: Config, mode: str, step: int, sweep_seed: int
 ) -> None:
     path = write_lines(tmp_path / "in.ndjson", random_input(sweep_seed + 1000 * step))
-    on_duplicate = "fail" if step % 3 == 0 else "last"
+    on_duplicate = "fail" if step == 0 else "last"
     on_error = "fail" if step == 1 else "skip"
     both(tmp_path / "both", config, path, mode=mode, on_error=on_error, on_duplicate=on_duplicate)
 
