@@ -58,9 +58,15 @@ def test_random_input_equals_the_local_engine(  # S8, S9, S95-S100, S138
 
 
 @pytest.mark.slow
-@CHECKS
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
-@pytest.mark.parametrize("step", range(2))
+@pytest.mark.parametrize(
+    ("step", "config"),
+    [
+        pytest.param(0, ONE_TASK, id="one task"),
+        pytest.param(1, ONE_TASK, id="one task, all or nothing"),
+        pytest.param(2, SHUFFLED, id="shuffled"),
+    ],
+)
 def test_much_random_input_equals_the_local_engine(
     tmp_path: Path, config: Config, mode: str, step: int, sweep_seed: int
 ) -> None:

@@ -293,4 +293,4 @@ def test_what_is_kept_stays_whole() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_what_is_kept_stays_whole_for_longer() -> None:
-    run_machine(examples=60)
+    run_machine(examples=30)
