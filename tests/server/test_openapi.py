@@ -82,7 +82,7 @@ def test_the_docs_page(door: Door) -> None:
     assert b"swagger" in found.document.lower()
 
 
-@pytest.mark.parametrize("examples", [6, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [6, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize(
     ("route", "method"), sorted((route, method.upper()) for route, found in ROUTES.items() for method in found)
