@@ -130,7 +130,7 @@ def test_an_outage(name: str, bed: Bed, ground: S3Place, sweep_seed: int) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", _OUTAGES)
+@pytest.mark.parametrize("how", ["503", "403", "drop_request"])  # 500 and 429 are tried again just as 503 is
 @pytest.mark.parametrize("name", _STRUCK)
 def test_every_outage(name: str, how: How, bed: Bed, ground: S3Place) -> None:
     """S47, S145"""

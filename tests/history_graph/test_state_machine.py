@@ -226,4 +226,4 @@ def test_histories() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_long_histories() -> None:
-    run_machine(examples=100, steps=50)
+    run_machine(examples=50, steps=50)

@@ -34,8 +34,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if wanted == "all":
         metafunc.parametrize("fold", FOLDS)
         return
-    chosen = random.Random(f"{_seed(metafunc.config)}/{metafunc.definition.nodeid}").choice(FOLDS)
+    chosen = _chosen_fold(metafunc.config, metafunc.definition.nodeid)
+    if metafunc.module.__name__.endswith("test_topologies"):
+        metafunc.parametrize("fold", [chosen])
+        return
     metafunc.parametrize("fold", [one if one == chosen else pytest.param(one, marks=pytest.mark.slow) for one in FOLDS])
+
+
+def _chosen_fold(config: pytest.Config, test: str) -> str:
+    return random.Random(f"{_seed(config)}/{test}").choice(FOLDS)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Every way of folding on a directory; on servers the one that the seed chooses for the test."""
+    items[:] = [one for one in items if not _is_spare(config, one)]
+
+
+def _is_spare(config: pytest.Config, item: pytest.Item) -> bool:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    place = params.get("racing_place", params.get("place", "local"))
+    if os.environ.get("OMNIGRAPH_TEST_FOLD") or place == "local" or "fold" not in params:
+        return False
+    return params["fold"] != _chosen_fold(config, item.nodeid.partition("[")[0])
 
 
 def s3_as_place(name: str, found: S3Place) -> Place:
