@@ -427,4 +427,4 @@ def test_s147_a_model_agrees_after_every_step(fold: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("fold", ["never", "always", "random"])
 def test_s147_for_longer(fold: str) -> None:
-    run_machine(fold, examples=30)
+    run_machine(fold, examples=20)

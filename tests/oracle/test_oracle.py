@@ -42,7 +42,7 @@ def test_random_histories_are_serial(tmp_path: Path, sweep_seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, 2])
 def test_long_random_histories_are_serial(tmp_path: Path, sweep_seed: int, number: int) -> None:
     """The same for longer, with more processes."""
     seed, least = sweep_seed + 1 + number, 160

@@ -50,14 +50,14 @@ def test_random_input_equals_the_local_engine(  # S8, S9, S95-S100, S138
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 @pytest.mark.parametrize(
-    ("step", "config"),
+    ("mode", "step", "config"),
     [
-        pytest.param(0, ONE_TASK, id="one task"),
-        pytest.param(1, ONE_TASK, id="one task, all or nothing"),
-        pytest.param(2, SHUFFLED, id="shuffled"),
+        *((mode, step, ONE_TASK) for mode in ("append", "merge", "overwrite") for step in (0, 1)),
+        ("merge", 2, SHUFFLED),
+        ("overwrite", 3, SHUFFLED),
     ],
+    ids=lambda one: "" if isinstance(one, Config) else str(one),
 )
 def test_much_random_input_equals_the_local_engine(
     tmp_path: Path, config: Config, mode: str, step: int, sweep_seed: int
