@@ -9,6 +9,9 @@ PEERS  := $(VENV)/.peers
 # Two workers, since the tests must fit two cores; tests/conftest.py keeps those of Spark on one of them.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2
 
+# Tests and demo start hundreds of short processes; each would compile every module anew if the shell forbids keeping them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup java demo cast test test-all lint bench model clean
 
 help: ## Show this list

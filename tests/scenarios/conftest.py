@@ -47,7 +47,9 @@ def _chosen_fold(config: pytest.Config, test: str) -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Every way of folding on a directory; on servers the one that the seed chooses for the test."""
-    items[:] = [one for one in items if not _is_spare(config, one)]
+    spare = {one for one in items if one.path.is_relative_to(Path(__file__).parent) and _is_spare(config, one)}
+    config.hook.pytest_deselected(items=list(spare))
+    items[:] = [one for one in items if one not in spare]
 
 
 def _is_spare(config: pytest.Config, item: pytest.Item) -> bool:

@@ -57,7 +57,7 @@ def test_random_input_equals_the_local_engine(  # S8, S9, S95-S100, S138
         ("merge", 2, SHUFFLED),
         ("overwrite", 3, SHUFFLED),
     ],
-    ids=lambda one: "" if isinstance(one, Config) else str(one),
+    ids=lambda one: str(one) if not isinstance(one, Config) else "shuffled" if one is SHUFFLED else "one task",
 )
 def test_much_random_input_equals_the_local_engine(
     tmp_path: Path, config: Config, mode: str, step: int, sweep_seed: int

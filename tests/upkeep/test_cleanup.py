@@ -596,6 +596,16 @@ class TestRefusal:
         with pytest.raises(Corruption):
             Cleanup(actor.site, replace(AT_ONCE, keep=1)).preview()
 
+    def test_a_lock_that_was_left_behind_hides_no_damage(self, world: World) -> None:
+        actor = _some_history(world)
+        actor.site.backend.store.put(LOCK, b"a collector that died")
+        os.utime(file_of(world, LOCK), (0, 0))
+        actor.graph.branch.create("side", history(actor)[3])
+        _break(world, actor, "version")
+        with pytest.raises(Corruption) as refused:
+            Cleanup(actor.site, replace(AT_ONCE, keep=1)).preview()
+        assert refused.value.code == "cleanup_refused"
+
     def test_a_store_that_does_not_answer_deletes_nothing(self, world: World) -> None:
         actor = _some_history(world)
         garbage = _garbage(world)
@@ -691,7 +701,7 @@ class TestRaces:
         """It has taken over the lock and deletes what the first one has seen."""
         actor = _some_history(world)
         collect(actor, keep=1)
-        policy = replace(AT_ONCE, keep=1, lock_stale_s=0)
+        policy = replace(AT_ONCE, keep=1, lock_stale_s=3600 if asks_only else 0)
         first, second = Cleanup(actor.site, policy), Cleanup(world.actor().site, policy)
         listing = first._sweepable
 

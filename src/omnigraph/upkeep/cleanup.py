@@ -387,11 +387,15 @@ class Cleanup:
             return  # it ends by itself
 
     def _others_collect(self) -> bool:
-        """Whether the lock is, or was a moment ago, in other hands."""
+        """Whether the lock is, or was a moment ago, in other hands. One that was left behind tells nothing."""
+        store = self._backend.store
         try:
-            return self._backend.store.get(LOCK) != self._id.encode()
+            if store.get(LOCK) == self._id.encode():
+                return False
+            age = self._backend.clock.now() - store.head(LOCK).modified_at
         except ObjectMissing:
             return self._is_locked
+        return self._is_locked or age < timedelta(seconds=self._policy.lock_stale_s)
 
     def _store_now(self) -> datetime:
         """The store's clock, as it stamps an object that is written now."""
