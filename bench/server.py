@@ -1,13 +1,16 @@
-"""A server under load: 64 clients that read and write one graph, and what became of every write."""
+"""A server: what one client waits for, 64 clients that read and write one graph, and what became of every write."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
@@ -16,6 +19,8 @@ from urllib.parse import urlsplit
 
 import omnigraph as og
 from bench.report import Report
+from bench.timing import medians_s
+from omnigraph.config import Config
 from tests.server.bed import Server
 
 SCHEMA = """
@@ -27,6 +32,7 @@ CLIENTS = 64
 WRITE_SHARE = 0.1
 FIND = "query find($n: String) { match { $p: Person { name: $n } } return { $p.name, $p.age } }"
 FRIENDS = "query friends($n: String) { match { $p: Person { name: $n } $p knows $q } return { $q.name } }"
+PERSON = "query add($n: String, $a: I32?) { insert Person { name: $n, age: $a } }"
 NOTE = "query note($t: String) { insert Note { text: $t } }"
 
 
@@ -46,6 +52,7 @@ def run(report: Report, *, quick: bool) -> None:
         _make(place, people)
         server = Server(place, environment={"OMNIGRAPH_FSYNC": "on"})
         try:
+            report.add("One client", _alone(place, server, repeat=50 if quick else 200), "both with fsync, in turns")
             tally, memory = asyncio.run(_load(server, people, seconds_s))
         finally:
             server.stop()
@@ -58,15 +65,41 @@ def run(report: Report, *, quick: bool) -> None:
 
 def _make(place: Path, people: int) -> None:
     graph = og.init(place, SCHEMA)
-    add = "query add($n: String, $a: I32) { insert Person { name: $n, age: $a } }"
     link = "query link($a: String, $b: String) { insert Knows { from: $a, to: $b } }"
     step = 5_000
     for start in range(0, people, step):
-        graph.mutate_many(add, [{"n": f"p{n}", "a": n % 100} for n in range(start, min(people, start + step))])
+        graph.mutate_many(PERSON, [{"n": f"p{n}", "a": n % 100} for n in range(start, min(people, start + step))])
     for start in range(0, people, step):
         ends = range(start, min(people, start + step))
         graph.mutate_many(link, [{"a": f"p{n}", "b": f"p{(n * 7 + 1) % people}"} for n in ends])
     graph.optimize()
+
+
+def _alone(place: Path, server: Server, repeat: int) -> list[dict[str, Any]]:
+    """The same calls in this process and over one connection."""
+    doors: dict[str, Any] = {
+        "in-process": og.open(place, config=Config(fsync=True)),
+        "over HTTP": og.connect(f"{server.url}/graphs/graph"),
+    }
+    names = itertools.count()
+    calls: dict[str, Callable[[Any], object]] = {
+        "find": lambda graph: graph.query(FIND, {"n": "p1"}).rows,
+        "friends": lambda graph: graph.query(FRIENDS, {"n": "p1"}).rows,
+        "insert": lambda graph: graph.mutate(PERSON, {"n": f"alone-{next(names)}", "a": None}),
+    }
+    rows = []
+    for name, call in calls.items():
+        found = medians_s({door: partial(call, graph) for door, graph in doors.items()}, repeat)
+        rows.append(
+            {
+                "call": name,
+                **{f"{door} ms": spent_s * 1000 for door, spent_s in found.items()},
+                "ratio": found["over HTTP"] / found["in-process"],
+            }
+        )
+    for graph in doors.values():
+        graph.close()
+    return rows
 
 
 async def _load(server: Server, people: int, seconds_s: float) -> tuple[Tally, dict[str, float]]:

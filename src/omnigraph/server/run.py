@@ -33,7 +33,7 @@ def serve(settings: ServerSettings, environment: dict[str, str], *, config: Conf
     to_stderr(clock)
     certificate = _certificate(settings)
     app = create_app(settings, config=config)
-    with _listening(settings) as listener:
+    with listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         names = [one.name for one in settings.graphs]
@@ -97,9 +97,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _listening(settings: ServerSettings) -> socket.socket:
+def listening(settings: ServerSettings) -> socket.socket:
+    """A socket for the web server; port 0 chooses a free one."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # By the protocol's name: only then asyncio sends small answers at once, instead of after a delayed ACK of 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
