@@ -52,6 +52,7 @@ def test_the_manifest_tells_the_greatest_fragment_id_ever_and_its_transaction(tm
     base = appended(appended(born(tmp_path), "a"), "b")
     shorter = detached(base, LanceOperation.Update(removed_fragment_ids=[1]))
     assert [one.fragment_id for one in shorter.get_fragments()] == [0]
+    assert shorter._ds.count_fragments() == 1
     parts = {tag: value for tag, _, value in read_proto(bytes(shorter._ds.serialized_manifest()))}
     assert parts[11] == 1
     assert (tmp_path / "t" / "_transactions" / bytes(parts[12]).decode()).exists()

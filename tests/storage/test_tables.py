@@ -260,6 +260,24 @@ class TestCommit:
         assert len(tables._versions) == 3
         assert tables.open(TABLE, "1").rows == 0
 
+    def test_opened_versions_of_large_tables_are_fewer(
+        self, tables: TableStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(opened_module, "_KEPT_FRAGMENTS", 9)
+        monkeypatch.setattr(opened_module, "_ALWAYS_KEPT", 2)
+        base = tables.birth(TABLE, "node")
+        made = []
+        for number in range(6):
+            base = write(tables, base, people({f"n{number}": 1}), present_ids=())
+            made.append(base)
+        assert [one.fragments for one in made] == [1, 2, 3, 4, 5, 6]
+        assert [tables._versions.known(TABLE, one.version) for one in made] == [None] * 4 + made[4:]
+        assert tables.open(TABLE, made[0].version).rows == 1
+        tables._versions.forget()
+        kept = [tables.open(TABLE, one.version) for one in (*made[:3], made[2])]
+        assert kept[2] is kept[3]
+        assert len(tables._versions) == 3
+
     def test_everything_written_is_synced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # H41
         synced: set[str] = set()
         real = os.fsync

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     import lance
 
 _KEPT_VERSIONS = 512
+_KEPT_FRAGMENTS = 100_000
+"""In all versions together: each takes 1.4 kB in every handle that has been read through."""
+
+_ALWAYS_KEPT = 64
+"""However large their tables are, so that a graph of several such tables need not open them again and again."""
 
 
 class OpenVersions:
@@ -30,6 +35,7 @@ class OpenVersions:
         self._cache_bytes = (index_cache_bytes, metadata_cache_bytes)
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, str], PinnedTable] = OrderedDict()
+        self._fragments = 0
         self._session: lance.Session | None = None
         self._outside = IoStats(0, 0, 0, 0)
         self._meter: lance.LanceDataset | None = None
@@ -65,11 +71,14 @@ class OpenVersions:
         with self._lock:
             if self._meter is None:
                 self._meter = opened.lance()
-            kept = self._kept.setdefault((opened.table, opened.version), opened)
-            self._kept.move_to_end((opened.table, opened.version))
-            while len(self._kept) > _KEPT_VERSIONS:
-                self._kept.popitem(last=False)
-            return kept
+            key = opened.table, opened.version
+            if key not in self._kept:
+                self._kept[key] = opened
+                self._fragments += opened.fragments
+            self._kept.move_to_end(key)
+            while len(self._kept) > (_KEPT_VERSIONS if self._fragments <= _KEPT_FRAGMENTS else _ALWAYS_KEPT):
+                self._fragments -= self._kept.popitem(last=False)[1].fragments
+            return self._kept[key]
 
     def adopt(self, table: str, made: lance.LanceDataset) -> lance.LanceDataset:
         """A handle of the shared session for one that was made outside of it, without a request."""
@@ -89,6 +98,7 @@ class OpenVersions:
     def forget(self) -> None:
         with self._lock:
             self._kept.clear()
+            self._fragments = 0
 
     def _handle(self, table: str, like: lance.LanceDataset) -> lance.LanceDataset:
         import lance

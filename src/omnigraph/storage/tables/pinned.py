@@ -113,7 +113,7 @@ class PinnedTable:
 
     @property
     def fragments(self) -> int:
-        return len(self.metadata)
+        return int(self._dataset._ds.count_fragments())
 
     @cached_property
     def manifest(self) -> dict[int, Any]:
