@@ -9,7 +9,7 @@ PEERS  := $(VENV)/.peers
 # Two workers, since the tests must fit two cores; tests/conftest.py keeps those of Spark on one of them.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2
 
-# Tests and demo start hundreds of short processes; each would compile every module anew if the shell forbids keeping them.
+# Tests start hundreds of short processes; each would compile every module anew if the shell forbids to keep the result.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup java demo cast test test-all lint bench model clean

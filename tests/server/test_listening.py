@@ -19,9 +19,7 @@ def test_answers_do_not_wait_for_the_client_to_acknowledge_a_part_of_them() -> N
         found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            found.set_result(
-                writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
-            )
+            found.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
         with listening(ServerSettings(port=0)) as listener:

@@ -111,7 +111,7 @@ class PinnedTable:
         """Bytes of the data files, live rows and removed ones alike."""
         return sum(file.file_size_bytes or 0 for one in self.metadata for file in one.files)
 
-    @property
+    @cached_property
     def fragments(self) -> int:
         return int(self._dataset._ds.count_fragments())
 
