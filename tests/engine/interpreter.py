@@ -42,7 +42,7 @@ class Interpreter:
         self_ = _Rows(self, fused)
         if read.grouping is None and not read.distinct:
             keyed = [([self_.value(one.value, row) for one in read.columns], [row]) for row in bindings]
-            names = [var for row in bindings[:1] for var in row]
+            names = _binds(read.pattern)
 
             def ties(rows: list[Binding]) -> list[Any]:
                 return [entity["id"] if (entity := rows[0][var]) else None for var in names]

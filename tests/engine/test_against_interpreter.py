@@ -72,7 +72,7 @@ def test_ways_of_their_own(ask: Queries, world: World, data: st.DataObject, fold
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@settings(max_examples=_examples(100), deadline=None, suppress_health_check=_RELAXED)
+@settings(max_examples=_examples(300), deadline=None, suppress_health_check=_RELAXED)
 @given(world=worlds(), data=st.data(), fold=st.booleans())
 def test_many(world: World, data: st.DataObject, fold: bool) -> None:
     _check(world, data, with_overlay_folded if fold else lambda bed: bed)

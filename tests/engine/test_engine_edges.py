@@ -9,6 +9,7 @@ import pytest
 import omnigraph
 from omnigraph.config import Config
 from omnigraph.engine.limits import QueryLimits
+from omnigraph.engine.query import Coding
 from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode
 from tests.engine.bed import Bed, make_bed
@@ -51,6 +52,18 @@ def test_a_long_statement_is_interrupted(loops: Bed) -> None:
     source = f"query q() {{ match {{ {hops} $a0.weight != $a8.weight }} return {{ sum($a1.weight) as n }} }}"
     refused = _refusal(loops, source, QueryLimits(timeout_s=0.5))
     assert refused.details["limit"] == "query_timeout_s"
+
+
+def test_ties_go_by_the_line_then_the_edge_then_its_ends(tmp_path: Path) -> None:
+    """The line comes after the hop in the text and yet first; `e1` leads to the greater of the two ends."""
+    schema = "node A { name: String @key }\nedge To: A -> A"
+    edges = [{"id": "e1", "from": "a", "to": "b"}, {"id": "e2", "from": "a", "to": "a"}]
+    bed = make_bed(tmp_path, schema, {"A": [{"name": "a"}, {"name": "b"}], "To": edges})
+    source = "query q() { match { $x $e: to $y  $z: A } return { $z.name as z, $e.id as e } order { $x.name } }"
+    codings: tuple[Coding, ...] = ("ids", "codes", "arrays")
+    for bed.coding in codings:
+        rows = bed.agree(source)
+        assert [(one["z"], one["e"]) for one in rows] == [("a", "e1"), ("a", "e2"), ("b", "e1"), ("b", "e2")]
 
 
 def test_a_sum_beyond_its_type_is_refused(tmp_path: Path) -> None:

@@ -196,9 +196,10 @@ def assert_rows_do_not_matter(tables: Tables, tmp_path: Path, counts: list[int],
             f"{count} rows: {one.read_bytes} bytes, {one.cost}" for count, one in zip(counts, costs, strict=True)
         )
         # Lance reads local files by 4 KiB. At a million rows the footers of index and data files are longer than that,
-        # which costs one to three reads per file when it is opened, and scattered rows share fewer blocks; at a hundred
-        # thousand they are about as long, and the digits of a version's number decide over a read or two. A store with
-        # larger blocks does not show it, see below.
+        # which costs one to three reads per file when it is opened, and scattered rows share fewer blocks. A store with
+        # larger blocks does not show it, see below. Files of the same rows differ by some hundred bytes from build to
+        # build, and with them which neighbouring reads are joined: of 24 builds of a hundred thousand rows, one took 42
+        # reads of 337 KB instead of 40 of 345 KB.
         growth = 1.1 if max(counts) <= 100_000 else 1.5
         assert max(one.requests for one in costs) <= growth * costs[0].requests, f"{verb}: {told}"
         assert max(one.read_bytes for one in costs) <= 1.5 * min(one.read_bytes for one in costs), f"{verb}: {told}"

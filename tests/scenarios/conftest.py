@@ -35,29 +35,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("fold", FOLDS)
         return
     chosen = _chosen_fold(metafunc.config, metafunc.definition.nodeid)
-    if metafunc.module.__name__.endswith("test_topologies"):
-        metafunc.parametrize("fold", [chosen])
-        return
     metafunc.parametrize("fold", [one if one == chosen else pytest.param(one, marks=pytest.mark.slow) for one in FOLDS])
 
 
 def _chosen_fold(config: pytest.Config, test: str) -> str:
     return random.Random(f"{_seed(config)}/{test}").choice(FOLDS)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Every way of folding on a directory; on servers the one that the seed chooses for the test."""
-    spare = {one for one in items if one.path.is_relative_to(Path(__file__).parent) and _is_spare(config, one)}
-    config.hook.pytest_deselected(items=list(spare))
-    items[:] = [one for one in items if one not in spare]
-
-
-def _is_spare(config: pytest.Config, item: pytest.Item) -> bool:
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    place = params.get("racing_place", params.get("place", "local"))
-    if os.environ.get("OMNIGRAPH_TEST_FOLD") or place == "local" or "fold" not in params:
-        return False
-    return params["fold"] != _chosen_fold(config, item.nodeid.partition("[")[0])
 
 
 def s3_as_place(name: str, found: S3Place) -> Place:
