@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import Forbidden, InvalidInput, OmnigraphError, Unavailable, Unsupported
+from omnigraph.storage import local as local_module
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.store import ObjectMissing, PutResult
 
@@ -65,6 +66,47 @@ def test_sixteen_threads_race_on_one_store(local: LocalStore) -> None:
     for thread in threads:
         thread.join()
     assert answers.count(PutResult.CREATED) == 1
+
+
+def test_who_looked_before_the_root_was_made_does_not_make_it_vanish(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An early thread sees no root. Before it goes on, others make the root, learn it, and look at it once more."""
+    real = local_module._identity
+    looked, seen, moved, ended = (threading.Event() for _ in range(4))
+
+    def identity(path: str) -> tuple[int, int] | None:
+        found = real(path)
+        if threading.current_thread() is not early:
+            if looked.is_set() and local._root_id is not None:
+                seen.set()
+                moved.wait()
+        elif not looked.is_set():
+            looked.set()
+            seen.wait()
+        else:
+            moved.set()
+            ended.wait()
+        return found
+
+    def act() -> None:
+        try:
+            local.put_if_absent("early/key", b"")
+        finally:
+            moved.set()
+
+    early = threading.Thread(target=act)
+    monkeypatch.setattr(local_module, "_identity", identity)
+    early.start()
+    looked.wait()
+    try:
+        local.put_if_absent("first/key", b"")
+        local.put_if_absent("second/key", b"")
+    finally:
+        seen.set()
+        ended.set()
+        early.join()
+    assert [local.get(f"{one}/key") for one in ("early", "first", "second")] == [b""] * 3
 
 
 @pytest.fixture

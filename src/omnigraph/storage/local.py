@@ -219,8 +219,7 @@ class LocalStore:
         """Make a missing folder, but never a root that was there before: an unmounted disk is not an empty graph."""
         self._check_root("write", "")
         os.makedirs(folder, exist_ok=True)
-        if self._root_id is None:
-            self._root_id = _identity(self._root)
+        self._known_root()
         with self._durable_lock:
             self._durable.discard(folder)
 
@@ -246,16 +245,23 @@ class LocalStore:
 
     def _check_root(self, verb: str, key: str) -> None:
         """A missing file means something only while the root is still the directory it was."""
-        if self._root_id is None:
-            self._root_id = _identity(self._root)
-            return
-        if _identity(self._root) != self._root_id:
+        known = self._known_root()
+        if known is not None and _identity(self._root) != known:
             raise Unavailable(
                 f"cannot {verb} {key!r}: the directory {self._root} has vanished or was replaced",
                 code="root_vanished",
                 advice="Mount or restore it and reopen the graph",
                 root=self._root,
             )
+
+    def _known_root(self) -> tuple[int, int] | None:
+        """What the root is, once it is there. A thread that looked before it was made forgets nothing others learnt."""
+        known = self._root_id
+        if known is None:
+            known = _identity(self._root)
+            if known is not None:
+                self._root_id = known
+        return known
 
     @contextmanager
     def typing(self, verb: str, key: str) -> Iterator[None]:
