@@ -217,7 +217,7 @@ class LocalStore:
 
     def _make_folder(self, folder: str) -> None:
         """Make a missing folder, but never a root that was there before: an unmounted disk is not an empty graph."""
-        self._check_root("write", "")
+        self._check_root("write into", folder)
         os.makedirs(folder, exist_ok=True)
         self._known_root()
         with self._durable_lock:
