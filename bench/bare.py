@@ -1,6 +1,6 @@
 """The same row into a Lance table without any of this: what the graph's guarantees cost, or save, on this disk.
 
-This and `omnigraph.storage.tables` are the only places that use Lance directly; here it is what we measure against.
+This and `omnigraph.storage.lance` are the only places that use Lance directly; here it is what we measure against.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import omnigraph
 from bench.timing import medians_s
 from omnigraph.config import Config
-from omnigraph.lang.statements import InsertNode
+from omnigraph.query.language.statements import InsertNode
 
 ROWS = 10_000
 SCHEMA = "node Note { name: String @key  text: String? }\n"

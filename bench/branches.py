@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from bench.report import Report
 from bench.writes import on_s3
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertNode
+from omnigraph.api import Graph
+from omnigraph.query.language.statements import InsertNode
 from tests.cost.budget import Cost
 from tests.cost.ground import INLINE, Actor, Shape, acting, build
 from tests.cost.operations import warm

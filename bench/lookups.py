@@ -7,10 +7,10 @@ from itertools import cycle
 from typing import Any
 
 from bench.timing import medians_s
-from omnigraph.engine.prepare import checked_query
-from omnigraph.engine.query import run_query
-from omnigraph.lang.query.bind import bind_params
 from omnigraph.log.snapshot import Snapshot
+from omnigraph.query.language.bind import bind_params
+from omnigraph.query.run.prepare import checked_query
+from omnigraph.query.run.run_query import run_query
 
 POINT = "query q($n: I64) { match { $p: Person { number: $n } } return { $p.name, $p.age } }"
 HOP = "query q($n: I64) { match { $p: Person { number: $n } $p follows $q } return { $q.name } }"

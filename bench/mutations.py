@@ -16,15 +16,15 @@ import pyarrow as pa
 import omnigraph
 from bench.report import Report
 from bench.timing import medians_s
+from omnigraph.api import Graph, make_backend
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
-from omnigraph.graph import Graph, make_backend
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import MeteredStore, RequestKind
 from omnigraph.storage.store import Store
-from omnigraph.write.site import Site
 from tests.cost.ground import Actor, Ground
-from tests.mutations.big_graph import Size, build, person
-from tests.mutations.costs import profile
+from tests.mutate.big_graph import Size, build, person
+from tests.mutate.costs import profile
 from tests.support.processes import Link, run_workers
 from tests.support.proxy import Proxy
 from tests.support.s3 import ServerProcess, fresh_bucket

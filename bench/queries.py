@@ -26,17 +26,17 @@ import pyarrow.parquet as pq
 from bench import lookups
 from bench.report import Report
 from bench.timing import medians_s, seconds
+from omnigraph.api import make_backend
 from omnigraph.config import Config
-from omnigraph.engine.prepare import checked_query
-from omnigraph.engine.query import run_query
-from omnigraph.graph import make_backend
-from omnigraph.lang.query.bind import bind_params
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.schema.compile import compile_schema
-from omnigraph.lang.schema.model import Catalog, TypeDef
-from omnigraph.log.record import CommitRecord, Epoch, Header, Pin, WriteSet
+from omnigraph.log.commit_record import CommitRecord, Epoch, Header, Pin, WriteSet
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.storage.tables import IndexSpec, TableDelta
+from omnigraph.query.language.bind import bind_params
+from omnigraph.query.run.prepare import checked_query
+from omnigraph.query.run.run_query import run_query
+from omnigraph.schema.arrow import arrow_schema
+from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.schema.compile import compile_schema
+from omnigraph.storage.lance import IndexSpec, TableDelta
 
 SCHEMA = """
 node Person { number: I64 @key  name: String  gender: enum(female, male)  age: I32 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
-from omnigraph.lang.statements import InsertNode
+from omnigraph.query.language.statements import InsertNode
 
 SCHEMA = "node Note { text: String }\n"
 PROCESSES = 4

@@ -15,13 +15,13 @@ from typing import Any
 import omnigraph
 from bench.report import Report
 from bench.timing import medians_s, seconds
+from omnigraph.api import Graph, make_backend
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
-from omnigraph.graph import Graph, make_backend
-from omnigraph.lang.statements import InsertEdge, InsertNode, Statement
+from omnigraph.query.language.statements import InsertEdge, InsertNode, Statement
 from omnigraph.storage.metering import MeteredStore
 from omnigraph.storage.store import Store
-from omnigraph.upkeep.retention import Policy
-from omnigraph.write.site import Site
+from omnigraph.upkeep.cleanup.retention import Policy
 
 SCHEMA = """
 node Person { name: String @key  age: I32? @index }

@@ -20,12 +20,12 @@ from rich.table import Table
 
 import omnigraph as og
 from demo import town
+from omnigraph.api import Graph, make_backend
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.errors import ConstraintViolation, LoadRejected, PreconditionFailed
-from omnigraph.graph import Graph, make_backend
-from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
+from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.storage.metering import Measurement, MeteredStore
 from omnigraph.storage.store import Store
-from omnigraph.write.site import Site
 
 HERE = Path(__file__).parent
 SCHEMA = HERE / "people.pg"

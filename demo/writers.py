@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 import omnigraph as og
-from omnigraph.graph import Graph, make_backend
-from omnigraph.lang.statements import InsertEdge, InsertNode
+from omnigraph.api import Graph, make_backend
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.query.language.statements import InsertEdge, InsertNode
 from omnigraph.storage.pauses import ControlledPauses
-from omnigraph.write.site import Site
 
 
 def steady(graph: str, name: str, count: int) -> None:

@@ -6,28 +6,27 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-pytest_plugins = (
-    ["tests.support.fixtures"] if Path(__file__).with_name("support").joinpath("fixtures.py").exists() else []
-)
+pytest_plugins = ["tests.support.fixtures", "tests.support.spark_session"]
 
 #: Where a test has many cases, one of so many is fast, and at least one; the seed chooses. All run in `make test-all`.
 ONE_OF = {
     "tests/cli/": 3,
     "tests/cost/test_on_s3.py": 4,
-    "tests/engine/": 3,
+    "tests/query/": 3,
     "tests/faults/": 4,
-    "tests/history_graph/": 3,
+    "tests/history/spark/": 4,
+    "tests/history/": 3,
+    "tests/load/spark/": 4,
+    "tests/load/export/": 4,
     "tests/load/": 2,
-    "tests/mutations/": 2,
-    "tests/recovery/": 4,
+    "tests/intents/": 4,
     "tests/scenarios/": 4,
-    "tests/schema_change/": 2,
+    "tests/mutate/": 2,
     "tests/server/": 3,
     "tests/spark/": 4,
     "tests/storage/": 3,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omnigraph import aio, errors
-    from omnigraph.client import RemoteGraph, connect
+    from omnigraph.api import Graph, init, lint, open, open_at
+    from omnigraph.api.remote import RemoteGraph, connect
+    from omnigraph.api.view import CommitInfo, GraphView, Table
+    from omnigraph.commit.publish_plan import Receipt
     from omnigraph.config import Config
-    from omnigraph.graph import Graph, init, lint, open, open_at
-    from omnigraph.lang import statements
     from omnigraph.load.report import LoadReport
-    from omnigraph.views import CommitInfo, GraphView, Table
-    from omnigraph.write.plan import Receipt
+    from omnigraph.query.language import statements
 
 __version__ = "0.1.0"
 
@@ -39,21 +39,21 @@ __all__ = [
 
 # Imported on first use: `import omnigraph` and `omnigraph --help` stay quick.
 _HOMES = {
-    "CommitInfo": "omnigraph.views",
+    "CommitInfo": "omnigraph.api.view",
     "Config": "omnigraph.config",
-    "Graph": "omnigraph.graph",
-    "GraphView": "omnigraph.views",
+    "Graph": "omnigraph.api",
+    "GraphView": "omnigraph.api.view",
     "LoadReport": "omnigraph.load.report",
-    "Receipt": "omnigraph.write.plan",
-    "RemoteGraph": "omnigraph.client",
-    "Table": "omnigraph.views",
-    "connect": "omnigraph.client",
-    "init": "omnigraph.graph",
-    "lint": "omnigraph.graph",
-    "open": "omnigraph.graph",
-    "open_at": "omnigraph.graph",
+    "Receipt": "omnigraph.commit.publish_plan",
+    "RemoteGraph": "omnigraph.api.remote",
+    "Table": "omnigraph.api.view",
+    "connect": "omnigraph.api.remote",
+    "init": "omnigraph.api",
+    "lint": "omnigraph.api",
+    "open": "omnigraph.api",
+    "open_at": "omnigraph.api",
 }
-_MODULES = {"aio": "omnigraph.aio", "errors": "omnigraph.errors", "statements": "omnigraph.lang.statements"}
+_MODULES = {"aio": "omnigraph.aio", "errors": "omnigraph.errors", "statements": "omnigraph.query.language.statements"}
 
 
 def __getattr__(name: str) -> Any:

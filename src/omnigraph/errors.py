@@ -110,6 +110,12 @@ class Contention(Conflict):
     default_code = "contention"
 
 
+class IntentEnded(Conflict):
+    """Somebody else ended the operation, since it gave no sign of life. Nothing of it is visible."""
+
+    default_code = "intent_ended"
+
+
 class InvalidInput(OmnigraphError):
     """The input is wrong and will stay wrong."""
 
@@ -142,6 +148,12 @@ class LoadRejected(InvalidInput):
     """A load found bad records and was told not to skip them."""
 
     default_code = "load_rejected"
+
+
+class DamagedInput(InvalidInput):
+    """A file that cannot be read to its end, or whose columns do not fit its type. No record of it can be skipped."""
+
+    default_code = "corrupt_file"
 
 
 class NotFound(OmnigraphError):

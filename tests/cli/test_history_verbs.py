@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.history.feed import page_json
-from omnigraph.lang.statements import Compare, Delete, Update
+from omnigraph.query.language.statements import Compare, Delete, Update
 from tests.cli.conftest import Cli, add
 
 CONFLICT = {"entity_kind": "node", "type_name": "Person", "entity_id": "Ada"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.write.intent_objects import RECOVERY
+from omnigraph.intents.objects import RECOVERY
 from tests.cli.conftest import Cli
-from tests.recovery.conftest import DeadAt, dead_at, dead_template
-from tests.recovery.ground import ROWS, intents
+from tests.intents.conftest import DeadAt, dead_at, dead_template
+from tests.intents.ground import ROWS, intents
 
 __all__ = ["dead_at", "dead_template"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.lang.statements import Compare, Update
+from omnigraph.query.language.statements import Compare, Update
 from tests.cli.conftest import SCHEMA, Cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from omnigraph.storage.lance.io_stats import IoStats
 from omnigraph.storage.metering import Measurement
-from omnigraph.storage.tables.io_stats import IoStats
 from tests.support.traffic import Traffic
 
 _TABLE = "table"

@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from omnigraph.api import Graph, make_backend
+from omnigraph.api.open_graph import open_branch
+from omnigraph.commit.birth import init_graph
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
-from omnigraph.graph import Graph, make_backend
-from omnigraph.graph.opening import open_branch
-from omnigraph.lang.schema.compile import compile_schema
-from omnigraph.lang.statements import InsertEdge, InsertNode, Statement
-from omnigraph.log.record import CommitRecord, decode_record, parse_commit_id
+from omnigraph.log.commit_record import CommitRecord, decode_record, parse_commit_id
 from omnigraph.log.stream import record_key
+from omnigraph.query.language.statements import InsertEdge, InsertNode, Statement
+from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.address import open_store
 from omnigraph.storage.metering import MeteredStore
 from omnigraph.storage.store import ObjectMissing, Store
-from omnigraph.storage.throttle import ThrottledStore
-from omnigraph.write.birth import init_graph
-from omnigraph.write.site import Site
 from tests.cost.budget import Cost
 from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place
+from tests.support.throttled_store import ThrottledStore
 from tests.support.traffic import Traffic
 
 INLINE = Config(fsync=False, fold="never")

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from omnigraph.api import Graph
+from omnigraph.commit.publish_plan import Receipt
 from omnigraph.config import Config
 from omnigraph.errors import ConstraintViolation, KeyConflict
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Update
-from omnigraph.write.plan import Receipt
+from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Update
 from tests.cost.budget import Budget, Cost
 from tests.cost.ground import INLINE, STAGED, Actor, Ground
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph.api import Graph
+from omnigraph.commit.publish_plan import Receipt
 from omnigraph.storage.store import ObjectInfo, ObjectMissing, PutResult, Store
-from omnigraph.write.plan import Receipt
 from tests.cost.budget import Budget, Cost, OverBudget
 from tests.cost.ground import Actor, Ground
 from tests.cost.operations import ALL, BRANCH_CREATE, INSERT, INSERT_STAGED, READ, Operation, measured, warm

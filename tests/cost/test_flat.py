@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from omnigraph.lang.statements import InsertNode
+from omnigraph.query.language.statements import InsertNode
 from tests.cost.budget import NEVER_BUT_INTENTS, Budget, Cost, cold_open
 from tests.cost.ground import Actor, Ground, Shape
 from tests.cost.operations import (

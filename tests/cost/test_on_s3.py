@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertNode
+from omnigraph.api import Graph
+from omnigraph.query.language.statements import InsertNode
 from tests.cost.budget import Budget, Cost, OverBudget, cold_open
 from tests.cost.ground import STAGED, Actor, Ground, Shape, acting, build, deepen
 from tests.cost.operations import (

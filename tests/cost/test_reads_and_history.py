@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from omnigraph.lang.statements import Compare, InsertNode
+from omnigraph.query.language.statements import Compare, InsertNode
 from tests.cost.budget import Budget
 from tests.cost.ground import Actor, Ground, Shape
 from tests.cost.operations import warm

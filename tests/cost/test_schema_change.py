@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.statements import InsertNode
-from omnigraph.write.plan import PublishPlan, TableAction, WriteOptions
+from omnigraph.commit.publish_plan import PublishPlan, TableAction, WriteOptions
+from omnigraph.query.language.statements import InsertNode
+from omnigraph.schema.arrow import arrow_schema
 from tests.cost.budget import Budget, Cost
 from tests.cost.ground import STAGED, Actor, Ground, schema_of
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from omnigraph.config import Config
-from omnigraph.lang.statements import InsertEdge, InsertNode, Statement
+from omnigraph.query.language.statements import InsertEdge, InsertNode, Statement
+from omnigraph.storage.lance import PinnedTable, TableStore
 from omnigraph.storage.store import Store
-from omnigraph.storage.tables import PinnedTable, TableStore
 from tests.cost.budget import Budget, Cost
 from tests.cost.ground import INLINE, STAGED, Actor, Ground, Shape
 from tests.cost.operations import INSERT, INSERT_KEYED_STAGED, INSERT_STAGED, Operation, measured, warm

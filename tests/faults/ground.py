@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
+from omnigraph.api import Graph, make_backend
 from omnigraph.clock import SystemClock
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
 from omnigraph.errors import NotFound, Unavailable
-from omnigraph.graph import Graph, make_backend
-from omnigraph.lang.statements import Compare, InsertEdge, InsertNode, Update
-from omnigraph.storage.faults import FaultPlan, FaultyStore
+from omnigraph.query.language.statements import Compare, InsertEdge, InsertNode, Update
 from omnigraph.storage.metering import RequestKind
 from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import Store
-from omnigraph.write.site import Site
+from tests.support.faulty_store import FaultPlan, FaultyStore
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  email: String? @unique }

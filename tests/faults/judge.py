@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omnigraph.api import Graph
+from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import OmnigraphError, Unknown
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertNode
-from omnigraph.storage.faults import FaultPlan
+from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.metering import RequestKind
-from omnigraph.write.plan import WriteOptions
 from tests.faults.ground import Content, Process, content_of, copied
 from tests.faults.operations import Operation
 from tests.oracle.structure import structure_violations
+from tests.support.faulty_store import FaultPlan
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omnigraph.graph import Graph, catalog_of
-from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
-from omnigraph.write.birth import init_graph
-from omnigraph.write.plan import WriteOptions
+from omnigraph.api import Graph, catalog_of
+from omnigraph.commit.birth import init_graph
+from omnigraph.commit.publish_plan import WriteOptions
+from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from tests.faults.ground import SCHEMA, Process
 
 CLIENT_KEY = "the-key"

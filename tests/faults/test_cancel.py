@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.api import Graph
 from omnigraph.errors import Unavailable, Unknown
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertNode
+from omnigraph.query.language.statements import InsertNode
 from tests.faults.ground import Process
 from tests.faults.judge import DIED, Answer, Judge, attempt
 from tests.faults.operations import BY_NAME, OPERATIONS, Operation

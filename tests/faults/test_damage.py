@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import omnigraph
+from omnigraph.api import Graph, catalog_of
+from omnigraph.commit.birth import GraphExists, init_graph
 from omnigraph.errors import Corruption, OmnigraphError
-from omnigraph.graph import Graph, catalog_of
-from omnigraph.lang.statements import InsertNode
-from omnigraph.log.record import CommitRecord
+from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import record_key
-from omnigraph.write.birth import GraphExists, init_graph
+from omnigraph.query.language.statements import InsertNode
 from tests.faults.ground import SCHEMA, Process, content_of, copied
 from tests.faults.judge import Judge
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
 from tests.faults.judge import DIED, Answer, Judge
 from tests.faults.operations import LARGER, OPERATIONS, Operation
 from tests.faults.workers import run_until_killed
+from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 from tests.support.processes import Workers
 
 ALL = (*OPERATIONS, *LARGER)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.api import Graph
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.errors import Corruption, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertNode
-from omnigraph.log.record import CommitRecord
+from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import record_key
+from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.address import open_store
 from omnigraph.storage.store import ObjectInfo, Store
-from omnigraph.write.site import Site
 from tests.faults.ground import Process, copied
 from tests.faults.judge import Judge
 from tests.faults.stores import Listing

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import Unknown
-from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
 from tests.faults.ground import Process
 from tests.faults.judge import Judge, attempt
 from tests.faults.operations import LARGER, OPERATIONS, Operation
+from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 
 ALL = (*OPERATIONS, *LARGER)
 _ANY_REQUEST = (Fault.FAIL_BEFORE, Fault.FORBID)

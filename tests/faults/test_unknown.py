@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import Unknown
-from omnigraph.lang.statements import InsertNode
+from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.store import PutResult, Store
-from omnigraph.write.plan import Receipt
 from tests.faults.ground import Process
 from tests.faults.judge import DIED, Judge, attempt
 from tests.faults.operations import CLIENT_KEY, OPERATIONS, Operation

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from omnigraph.storage.faults import EFFECTS, Fault, FaultPlan
 from tests.faults.ground import Process
 from tests.faults.judge import attempt
 from tests.faults.operations import BY_NAME
+from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 from tests.support.processes import Link
 
 

@@ -11,7 +11,7 @@ from lance import LanceDataset, LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.schema import LanceSchema
 
-from omnigraph.storage.tables.fields import extended, field_ids, read_proto
+from omnigraph.storage.lance.field_ids import extended, field_ids, read_proto
 from tests.guards.lance_cases import SCHEMA, appended, born, detached, ids, rows, written
 
 NESTED = pa.schema([*SCHEMA, pa.field("tags", pa.list_(pa.utf8())), pa.field("v", pa.list_(pa.float32(), 2))])

@@ -11,7 +11,7 @@ import pytest
 from lance import LanceDataset
 from lance.dataset import ScannerBuilder
 
-from omnigraph.storage.tables.filters import carried_filter
+from omnigraph.storage.lance.filters import carried_filter
 from tests.guards.lance_cases import SCHEMA, appended, born, ids
 
 

@@ -1,6 +1,6 @@
 """Why the data source has no `pushFilters`: Spark 4.3.0 keeps pushed filters per frame object, and rows go missing.
 
-If one of these fails after an upgrade of Spark, pushing filters may have become safe: read spark/source.py again.
+If one of these fails after an upgrade of Spark, pushing filters may have become safe: read spark/data_source.py again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from omnigraph.spark.source import OmnigraphReader
-from tests.spark.conftest import spark as spark
+from omnigraph.spark.data_source import OmnigraphReader
 
 
 class PushingReader(DataSourceReader):

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph as og
+from omnigraph.api import Graph
 from omnigraph.config import Config
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertNode
+from omnigraph.query.language.statements import InsertNode
 
 SCHEMA = """
 node Person {

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertEdge, InsertNode, Overwrite, Statement
+from omnigraph.api import Graph
+from omnigraph.query.language.statements import InsertEdge, InsertNode, Overwrite, Statement
 
 SCHEMA = """
 node Person {

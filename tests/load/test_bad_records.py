@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from omnigraph.api import Graph
 from omnigraph.errors import LoadRejected
-from omnigraph.graph import Graph
 from tests.load.bad_records import CASES, Case, Mixture, mixture, prepare
 
 TYPES = ("Person", "Point", "Note", "File", "Task", "Knows", "Lives", "Needs")

@@ -16,15 +16,15 @@ import zstandard
 from pyarrow import csv, orc, parquet
 
 import omnigraph as og
+from omnigraph.api import Graph
+from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.config import Config
-from omnigraph.errors import InvalidInput, LoadRejected
-from omnigraph.graph import Graph
-from omnigraph.lang.records.model import DamagedInput, Limits
+from omnigraph.errors import DamagedInput, InvalidInput, LoadRejected
 from omnigraph.load.inputs import Given
 from omnigraph.load.options import LoadOptions
+from omnigraph.load.records.model import Limits
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
-from omnigraph.write.plan import WriteOptions
 from tests.support.s3 import S3Place
 
 SCHEMA = """

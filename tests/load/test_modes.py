@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.api import Graph
+from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput, LoadRejected, PreconditionFailed, ReadSetChanged, Unsupported
-from omnigraph.graph import Graph
 from omnigraph.load.inputs import Given
 from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
-from omnigraph.write.plan import WriteOptions
 from tests.load.corpus import SCHEMA, edge, node
 from tests.schedules.world import World, aged, person, without
 
@@ -206,7 +206,7 @@ def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
         asked.append(job)
         return LoadReport(None, {}, engine="spark")
 
-    monkeypatch.setattr("omnigraph.spark.load.run", on_spark)
+    monkeypatch.setattr("omnigraph.load.spark.load.run", on_spark)
     people, notes = bed.file('{"name": "x"}', name="p.jsonl"), bed.file('{"must": 2}', name="n.jsonl")
     assert bed.graph.load({"Person": people}, mode="overwrite", progress=False).engine == "spark"
     assert bed.load(ADA, mode="overwrite").engine == "spark"

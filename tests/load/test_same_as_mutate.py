@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.api import Graph
 from omnigraph.config import Config
 from omnigraph.errors import ConstraintViolation, KeyConflict, LoadRejected, OmnigraphError
-from omnigraph.graph import Graph
 from tests.load.corpus import CORPUS, SCHEMA, Entry, as_statements, contents
 
 

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from omnigraph.lang.records.model import Limits
-from omnigraph.lang.records.reading import read_split
 from omnigraph.load import inputs as inputs_module
 from omnigraph.load.inputs import Given, discover, plan_splits
+from omnigraph.load.records.model import Limits
+from omnigraph.load.records.read_split import read_split
 from omnigraph.storage.input_files import InputFiles
-from tests.lang.schema.helpers import compiled
+from tests.schema.helpers import compiled
 
 CATALOG = compiled("node Person { name: String @key  age: I32? }")
 CHECKS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.log.overlay import OverlayTable
-from omnigraph.log.record import (
+from omnigraph.log.commit_record import (
     CommitRecord,
     CommitRef,
     Epoch,
@@ -20,6 +19,7 @@ from omnigraph.log.record import (
     Touched,
     WriteSet,
 )
+from omnigraph.log.overlay import OverlayTable
 
 STREAM = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

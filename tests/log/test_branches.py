@@ -9,9 +9,9 @@ import pytest
 from omnigraph.clock import SystemClock
 from omnigraph.errors import Corruption, InvalidInput, NotFound, Unknown
 from omnigraph.log.branches import BranchEntry, BranchExists, Registry, check_branch_name
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.metering import MeteredStore, RequestKind
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 
 
 @pytest.fixture

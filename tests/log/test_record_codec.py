@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from omnigraph.errors import Corruption, InvalidInput, SnapshotExpired, Unsupported
-from omnigraph.log.codec import MAGIC, decode_frame, encode_frame
-from omnigraph.log.record import (
+from omnigraph.log.commit_record import (
     CommitRecord,
     CommitRef,
     Epoch,
@@ -22,6 +21,7 @@ from omnigraph.log.record import (
     decode_record,
     parse_commit_id,
 )
+from omnigraph.log.frame import MAGIC, decode_frame, encode_frame
 from tests.log.records import STREAM, entries, header, record
 
 FULL = replace(

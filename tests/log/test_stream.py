@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.commit.next_record import next_record
+from omnigraph.commit.publish_plan import PublishPlan
 from omnigraph.errors import Corruption, NotFound, SnapshotExpired
-from omnigraph.log.record import Header, Stub
+from omnigraph.log.commit_record import Header, Stub
 from omnigraph.log.stream import RecordStream, record_key, seq_of_key
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.metering import MeteredStore, RequestKind
 from omnigraph.storage.store import ObjectInfo
-from omnigraph.write.next_record import next_record
-from omnigraph.write.plan import PublishPlan
 from tests.log.records import NOON, STREAM, record
 
 

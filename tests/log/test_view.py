@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph.log.overlay import OverlayTable
-from omnigraph.log.view import TableView
-from omnigraph.storage.tables import PinnedTable, TableDelta, TableStore
+from omnigraph.log.table_view import TableView
+from omnigraph.storage.lance import PinnedTable, TableDelta, TableStore
 from tests.log.records import COLUMNS, entries, rows
 
 WIDER = pa.schema([*COLUMNS, pa.field("city", pa.utf8())])

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from omnigraph.lang.statements import (
+from omnigraph.query.language.statements import (
     And,
     Compare,
     Condition,

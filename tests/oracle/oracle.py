@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omnigraph.lang.schema.model import TypeDef
+from omnigraph.commit.footprint import claim, tuple_key
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.idempotency import OPS_TYPE
+from omnigraph.log.commit_record import NON_LOGICAL, CommitRecord, Stub
 from omnigraph.log.overlay import DEL, RID
-from omnigraph.log.record import NON_LOGICAL, CommitRecord, Stub
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.write.footprint import claim, tuple_key
-from omnigraph.write.idempotency import OPS_TYPE
-from omnigraph.write.site import Site
+from omnigraph.schema.catalog import TypeDef
 from tests.oracle import model
 from tests.oracle.model import KINDS, Refused, Row, State
 from tests.oracle.structure import chain_violations, entries_of, pin_violations, stream_ids

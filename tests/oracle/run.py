@@ -14,9 +14,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from omnigraph.api import init, make_backend
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
-from omnigraph.graph import init, make_backend
-from omnigraph.write.site import Site
 from tests.oracle.model import SCHEMA
 from tests.oracle.operations import first_operation, to_statements
 from tests.oracle.oracle import Diaries, Verdict, judge

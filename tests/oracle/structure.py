@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from omnigraph.log.record import NON_LOGICAL, CommitRecord, Pin, Stub
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.idempotency import OPS_SCHEMA, OPS_TYPE
+from omnigraph.log.commit_record import NON_LOGICAL, CommitRecord, Pin, Stub
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.stream import seq_of_key
-from omnigraph.write.idempotency import OPS_SCHEMA, OPS_TYPE
-from omnigraph.write.site import Site
 
 _NO_PIN = Pin(None, 0, 0, 0, 0)
 _BIRTH = "1"

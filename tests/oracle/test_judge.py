@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from omnigraph.api import init, make_backend
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
-from omnigraph.graph import init, make_backend
-from omnigraph.log.record import CommitRecord
+from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import record_key
-from omnigraph.write.site import Site
 from tests.oracle import model
 from tests.oracle.model import SCHEMA, Refused
 from tests.oracle.oracle import Diaries, Line, judge

@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from omnigraph.api import Graph, make_backend
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.config import Config
 from omnigraph.errors import (
     BranchClosed,
@@ -28,20 +31,17 @@ from omnigraph.errors import (
     Unknown,
     WriterFenced,
 )
-from omnigraph.graph import Graph, make_backend
 from omnigraph.log.branches import BranchExists
 from omnigraph.log.stream import record_key
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from omnigraph.storage.store import ObjectMissing
-from omnigraph.storage.throttle import ThrottledStore
-from omnigraph.write.plan import WriteOptions
-from omnigraph.write.site import Site
 from tests.oracle.model import KINDS, digest
 from tests.oracle.operations import Dice, to_statements
 from tests.schedules.rules import remove
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 from tests.support.processes import Link
+from tests.support.throttled_store import ThrottledStore
 
 BRANCHES = ("main", "b0", "b1")
 _KEYS = 40

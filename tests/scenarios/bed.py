@@ -19,21 +19,21 @@ from functools import partial
 from typing import Any, TypeVar
 
 import omnigraph
+from omnigraph.api import Graph, make_backend
 from omnigraph.clock import SystemIds
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.publish_plan import PublishPlan, Receipt
+from omnigraph.commit.publisher import Outcome, Publisher
 from omnigraph.config import Config
-from omnigraph.graph import Graph, make_backend
-from omnigraph.lang.statements import Compare, Condition, Delete, InsertEdge, InsertNode, Statement, Update
-from omnigraph.log.record import CommitRecord
+from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import RecordStream, record_key
+from omnigraph.query.language.statements import Compare, Condition, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.storage.address import open_store
-from omnigraph.storage.faults import FaultPlan, FaultyStore
 from omnigraph.storage.metering import MeteredStore
 from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import Store
-from omnigraph.write.plan import PublishPlan, Receipt
-from omnigraph.write.publish import Outcome, Publisher
-from omnigraph.write.site import Site
 from tests.oracle.structure import structure_violations
+from tests.support.faulty_store import FaultPlan, FaultyStore
 
 A = TypeVar("A")
 B = TypeVar("B")

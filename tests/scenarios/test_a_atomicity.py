@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import ConstraintViolation, InvalidInput, KeyConflict, NotFound, OmnigraphError, ParseError
-from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.log.snapshot import Snapshot
+from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from tests.scenarios import workers
 from tests.scenarios.bed import (
     Bed,

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from omnigraph.commit.publish_plan import Receipt
+from omnigraph.commit.publisher import Published
 from omnigraph.errors import (
     ConstraintViolation,
     Contention,
@@ -19,15 +21,11 @@ from omnigraph.errors import (
     ReadSetChanged,
     SnapshotExpired,
 )
-from omnigraph.lang.statements import Compare, Delete, Statement, Update
-from omnigraph.log.record import Stub
+from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
-from omnigraph.storage.faults import Fault, FaultPlan
+from omnigraph.query.language.statements import Compare, Delete, Statement, Update
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
-from omnigraph.storage.throttle import ThrottledStore
-from omnigraph.write.plan import Receipt
-from omnigraph.write.publish import Published
 from tests.scenarios import workers
 from tests.scenarios.bed import (
     WAIT_S,
@@ -47,9 +45,11 @@ from tests.scenarios.bed import (
     works_at,
 )
 from tests.scenarios.conftest import s3_as_place
+from tests.support.faulty_store import Fault, FaultPlan
 from tests.support.processes import run_workers
 from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place
+from tests.support.throttled_store import ThrottledStore
 
 RECORD_PUT: dict[str, Any] = {"kinds": [RequestKind.PUT], "key_classes": [KeyClass.RECORD]}
 STAGED = pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import omnigraph
+from omnigraph.commit.birth import GraphExists
 from omnigraph.config import Config
 from omnigraph.errors import (
     BranchClosed,
@@ -26,14 +27,13 @@ from omnigraph.errors import (
     Unavailable,
     Unsupported,
 )
-from omnigraph.lang.statements import InsertNode
 from omnigraph.log.branches import BranchExists
-from omnigraph.log.record import Stub
+from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
+from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.metering import RequestKind
-from omnigraph.write.birth import GraphExists
 from tests.scenarios.bed import SCHEMA, Bed, person, rows_of
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 from tests.support.s3 import S3Place
 
 QUICK = Config(fsync=False, publish_deadline_s=0.3)

@@ -20,18 +20,17 @@ from typing import Any
 import pytest
 
 import omnigraph
+from omnigraph.api import make_backend
+from omnigraph.commit.birth import GraphExists, init_graph
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.errors import Corruption, NotFound, OmnigraphError, Unavailable, Unknown, Unsupported
-from omnigraph.graph import make_backend
-from omnigraph.lang.schema.compile import compile_schema
-from omnigraph.log.record import Stub
+from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
+from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import MeteredStore, RequestKind
 from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import ObjectInfo, Store
-from omnigraph.write.birth import GraphExists, init_graph
-from omnigraph.write.site import Site
 from tests.scenarios import workers
 from tests.scenarios.bed import (
     SCHEMA,
@@ -52,6 +51,7 @@ from tests.scenarios.bed import (
 )
 from tests.scenarios.conftest import s3_as_place
 from tests.scenarios.stores import CrashingStore, ListingStore, RepeatingStore, UnconditionalStore
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 from tests.support.processes import run_workers
 from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place
@@ -613,7 +613,7 @@ def test_s60_another_format_is_refused_with_no_side_effect(
 
 def test_s60_a_record_of_another_version_is_refused(local_bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     one, reader = local_bed.process(fold="never"), local_bed.process(fold="never")
-    monkeypatch.setattr("omnigraph.log.record.RECORD_VERSION", 2)
+    monkeypatch.setattr("omnigraph.log.commit_record.RECORD_VERSION", 2)
     one.apply(person("a"))
     monkeypatch.undo()
     with pytest.raises(Unsupported, match="Upgrade"):

@@ -8,10 +8,10 @@ import pytest
 
 from omnigraph.errors import BranchClosed, InvalidInput, NotFound, OmnigraphError
 from omnigraph.log.branches import BranchExists
-from omnigraph.storage.faults import Fault, FaultPlan
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from tests.scenarios.bed import WAIT_S, Bed, aged, at_once, company, knows, outcomes, person, rows_of, without
+from tests.support.faulty_store import Fault, FaultPlan
 
 
 def test_s61_create_open_and_list(local_bed: Bed) -> None:

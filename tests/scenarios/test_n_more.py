@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation, WriterFenced
-from omnigraph.lang.statements import Compare, Delete, Update
+from omnigraph.query.language.statements import Compare, Delete, Update
 from tests.scenarios import workers
 from tests.scenarios.bed import (
     SCHEMA,

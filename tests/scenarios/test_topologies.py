@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.api import Graph
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import Measurement, RequestKind
 from tests.scenarios import workers

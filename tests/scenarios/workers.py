@@ -9,14 +9,14 @@ import time
 from typing import Any
 
 import omnigraph
+from omnigraph.api import Graph, make_backend
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph, make_backend
 from omnigraph.storage.pauses import ControlledPauses
-from omnigraph.storage.throttle import ThrottledStore
-from omnigraph.write.site import Site
 from tests.scenarios.bed import SCHEMA, company, person, wait_until, works_at
 from tests.support.processes import Link
+from tests.support.throttled_store import ThrottledStore
 
 
 def _config(config: dict[str, Any]) -> Config:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from omnigraph.storage.faults import FaultPlan, FaultyStore
 from omnigraph.storage.keys import KeyClass, classify
 from omnigraph.storage.store import ObjectInfo, PutResult, Store
+from tests.support.faulty_store import FaultPlan, FaultyStore
 
 Put = Callable[[], PutResult]
 

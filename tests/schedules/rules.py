@@ -13,41 +13,41 @@ from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.commit import footprint as footprint_module
+from omnigraph.commit import graph_runtime as site_module
+from omnigraph.commit import next_record as next_module
+from omnigraph.commit import publisher as publish_module
+from omnigraph.commit import put_record as outcome_module
+from omnigraph.commit import staging as stage_module
+from omnigraph.commit import writer as submit_module
+from omnigraph.commit.fold import Folder
+from omnigraph.commit.footprint import Footprint, FootprintBuilder, Hit
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.group import Group
+from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, TableAction
+from omnigraph.commit.publisher import Publisher
+from omnigraph.commit.writer import Writer
 from omnigraph.errors import Unavailable
-from omnigraph.history import delta as delta_module
-from omnigraph.lang.schema.arrow import system_fields
+from omnigraph.intents import objects as intent_objects_module
+from omnigraph.intents import recovery as recovery_module
+from omnigraph.intents import scope as intents_module
+from omnigraph.intents.recovery import Recovery
 from omnigraph.log import stream as stream_module
+from omnigraph.log.commit_record import CommitRecord, Stub, WriteSet, decode_record
 from omnigraph.log.overlay import Overlay, OverlayTable
-from omnigraph.log.record import CommitRecord, Stub, WriteSet, decode_record
 from omnigraph.log.stream import RecordStream, record_key
-from omnigraph.log.view import TableView
+from omnigraph.log.table_view import TableView
+from omnigraph.mutate import changed_rows as delta_module
+from omnigraph.mutate import claims as claims_module
+from omnigraph.mutate.table_state import RowChange, TableState
+from omnigraph.schema.arrow import system_fields
 from omnigraph.storage.backend import Backend
+from omnigraph.storage.lance import PinnedTable, StagedTable, TableStore
+from omnigraph.storage.lance import table_store as tables_module
+from omnigraph.storage.lance.durable import Durable
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.store import PutResult
-from omnigraph.storage.tables import PinnedTable, StagedTable, TableStore
-from omnigraph.storage.tables import store as tables_module
-from omnigraph.storage.tables.durable import Durable
-from omnigraph.upkeep.cleanup import Cleanup
-from omnigraph.write import claims as claims_module
-from omnigraph.write import footprint as footprint_module
-from omnigraph.write import intent_objects as intent_objects_module
-from omnigraph.write import intents as intents_module
-from omnigraph.write import next_record as next_module
-from omnigraph.write import outcome as outcome_module
-from omnigraph.write import publish as publish_module
-from omnigraph.write import recovery as recovery_module
-from omnigraph.write import site as site_module
-from omnigraph.write import stage as stage_module
-from omnigraph.write import submit as submit_module
-from omnigraph.write.fold import Folder
-from omnigraph.write.footprint import Footprint, FootprintBuilder, Hit
-from omnigraph.write.group import Group
-from omnigraph.write.plan import FoldAction, PublishPlan, StagedMove, TableAction
-from omnigraph.write.publish import Publisher
-from omnigraph.write.recovery import Recovery
-from omnigraph.write.site import Site
-from omnigraph.write.submit import Writer
-from omnigraph.write.table_state import RowChange, TableState
+from omnigraph.upkeep.cleanup.cleanup import Cleanup
 
 Patch = Callable[[Any, str, Any], None]
 """`setattr`, or a monkeypatch's, which is undone after the test."""
@@ -400,7 +400,7 @@ def _no_key_claim(patch: Patch) -> None:
 @_rule("key-of-stream")
 def _key_of_graph(patch: Patch) -> None:
     """H26: a branch inherits the answers of its source."""
-    from omnigraph.write import idempotency as ops_module
+    from omnigraph.commit import idempotency as ops_module
 
     patch(ops_module, "ops_row_id", lambda stream, key: key)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import InvalidInput
-from omnigraph.lang.statements import Compare, Delete, Overwrite, Statement, Update
-from omnigraph.log.view import TableView
+from omnigraph.log.table_view import TableView
+from omnigraph.query.language.statements import Compare, Delete, Overwrite, Statement, Update
 from tests.schedules.world import World, knows, person, without
 
 _PIECES, _ROWS, _MOST = 8, 4, 6

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from omnigraph.graph import init
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.statements import Compare, Condition, InsertNode, NullTest, Update
-from omnigraph.log.record import CommitRecord
-from omnigraph.plan.predicate import to_expression
-from omnigraph.write.plan import TableAction
-from omnigraph.write.publish import Published
+from omnigraph.api import init
+from omnigraph.commit.publish_plan import TableAction
+from omnigraph.commit.publisher import Published
+from omnigraph.log.commit_record import CommitRecord
+from omnigraph.query.language.statements import Compare, Condition, InsertNode, NullTest, Update
+from omnigraph.query.plan.arrow_predicate import to_expression
+from omnigraph.schema.arrow import arrow_schema
 from tests.schedules.guarded import guarded_by
 from tests.schedules.world import WAIT_S, Actor, World, aged, knows, named, person, without
 

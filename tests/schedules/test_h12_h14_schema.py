@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import ConstraintViolation, InvalidInput, OmnigraphError
-from omnigraph.lang.statements import InsertNode
+from omnigraph.query.language.statements import InsertNode
 from tests.schedules.guarded import guarded_by
 from tests.schedules.world import SCHEMA, WAIT_S, World, person
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import ConstraintViolation, KeyConflict, PreconditionFailed, ReadSetChanged
-from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Update
-from omnigraph.log.record import Stub
+from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
-from omnigraph.write.plan import Receipt
+from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Update
 from tests.schedules.guarded import guarded_by
 from tests.schedules.world import WAIT_S, Actor, World, aged, knows, named, person, without
 

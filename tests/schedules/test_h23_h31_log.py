@@ -7,20 +7,20 @@ from datetime import datetime, timedelta
 import pytest
 
 from omnigraph.clock import SystemClock, SystemIds
+from omnigraph.commit.publish_plan import Receipt, WriteOptions
+from omnigraph.commit.publisher import Published
 from omnigraph.errors import Corruption, InvalidInput, SnapshotExpired, Unavailable, Unknown, WriterFenced
-from omnigraph.lang.statements import InsertNode
-from omnigraph.log.record import CommitRecord, Stub, decode_record
+from omnigraph.log.commit_record import CommitRecord, Stub, decode_record
 from omnigraph.log.stream import record_key
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
+from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from omnigraph.storage.store import PutResult
-from omnigraph.write.plan import Receipt, WriteOptions
-from omnigraph.write.publish import Published
 from tests.oracle.structure import entries_of
 from tests.schedules.guarded import guarded_by
 from tests.schedules.hooked import HookedStore, Put, ShortSighted
 from tests.schedules.world import WAIT_S, Actor, World, aged, person
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 
 NOTE = InsertNode("Note", {"text": "n"})
 

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.api import Graph, make_backend
+from omnigraph.commit.birth import GraphExists, init_graph
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, InvalidInput, NotFound, SnapshotExpired
-from omnigraph.graph import Graph, make_backend
-from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.log.branches import BranchExists
-from omnigraph.log.record import Stub
+from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
+from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from omnigraph.storage.pauses import ControlledPauses
-from omnigraph.upkeep.cleanup import Cleanup
-from omnigraph.upkeep.retention import Policy
-from omnigraph.write.birth import GraphExists, init_graph
-from omnigraph.write.site import Site
+from omnigraph.upkeep.cleanup.cleanup import Cleanup
+from omnigraph.upkeep.cleanup.retention import Policy
 from tests.schedules.guarded import guarded_by
 from tests.schedules.world import SCHEMA, WAIT_S, World, aged, person
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 
 
 class _Crash(Exception):

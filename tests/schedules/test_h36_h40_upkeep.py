@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from omnigraph.commit.publish_plan import Receipt, WriteOptions
 from omnigraph.errors import Conflict, Unknown
+from omnigraph.intents.objects import Aborted, decide_aborted
+from omnigraph.intents.recovery import Recovery
+from omnigraph.intents.run_bulk import run_bulk
+from omnigraph.intents.states import list_intents
+from omnigraph.mutate.mutation import Mutation
 from omnigraph.storage.store import ObjectInfo
-from omnigraph.upkeep.cleanup import Cleanup
-from omnigraph.upkeep.cleanup_report import CleanupReport
-from omnigraph.upkeep.retention import Policy
-from omnigraph.upkeep.trash import TrashList
-from omnigraph.write.bulk import run_bulk
-from omnigraph.write.intent_objects import Aborted, decide_aborted
-from omnigraph.write.intent_states import list_intents
-from omnigraph.write.mutate import Mutation
-from omnigraph.write.plan import Receipt, WriteOptions
-from omnigraph.write.recovery import Recovery
+from omnigraph.upkeep.cleanup.cleanup import Cleanup
+from omnigraph.upkeep.cleanup.report import CleanupReport
+from omnigraph.upkeep.cleanup.retention import Policy
+from omnigraph.upkeep.cleanup.trash import TrashList
 from tests.schedules.guarded import guarded_by
 from tests.schedules.world import SCHEMA, WAIT_S, Actor, World, person
 

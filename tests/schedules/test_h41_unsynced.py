@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from omnigraph.storage.store import Store
 from tests.schedules.world import World, person
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from omnigraph.commit.footprint import Hit
+from omnigraph.commit.next_record import next_record
+from omnigraph.commit.publish_plan import PublishPlan, WriteTxn
+from omnigraph.commit.publisher import Outcome, Publisher, Stale, _Ticket
 from omnigraph.errors import ReadSetChanged
+from omnigraph.mutate.mutation import Mutation
 from omnigraph.storage.store import PutResult
-from omnigraph.write.footprint import Hit
-from omnigraph.write.mutate import Mutation
-from omnigraph.write.next_record import next_record
-from omnigraph.write.plan import PublishPlan, WriteTxn
-from omnigraph.write.publish import Outcome, Publisher, Stale, _Ticket
 from tests.schedules.hooked import HookedStore, Put
 from tests.schedules.world import WAIT_S, Actor, World, person
 
@@ -39,7 +39,7 @@ def _interrupt() -> None:
 def test_interrupted_while_the_record_is_composed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was sent yet: the write of the interrupted caller must not appear with somebody's next one. S7"""
     actor = world.actor()
-    monkeypatch.setattr("omnigraph.write.publish.next_record", _once(_interrupt, next_record))
+    monkeypatch.setattr("omnigraph.commit.publisher.next_record", _once(_interrupt, next_record))
     with pytest.raises(KeyboardInterrupt):
         actor.apply(person("given up"))
     assert actor.publisher._queue == []
@@ -53,7 +53,7 @@ def test_the_group_of_an_interrupted_composer_goes_on(world: World, monkeypatch:
     with actor.held("write.before-record", lambda: actor.apply(person("first"))) as first:
         group = [world.start(partial(actor.apply, person(name))) for name in ("a", "b", "c")]
         actor.wait_queued(4)
-        monkeypatch.setattr("omnigraph.write.publish.next_record", _once(_interrupt, next_record))
+        monkeypatch.setattr("omnigraph.commit.publisher.next_record", _once(_interrupt, next_record))
     first.result(WAIT_S)
     errors = [one.exception(WAIT_S) for one in group]
     assert sorted(str(type(one)) for one in errors if one is not None) == [str(KeyboardInterrupt)]

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from omnigraph.api import Graph
+from omnigraph.commit.publisher import Publisher
 from omnigraph.errors import Corruption, InvalidInput, NotFound, Unavailable
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertNode
-from omnigraph.log.record import Stub
+from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
+from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import MeteredStore, RequestKind
 from omnigraph.storage.store import Store
-from omnigraph.write.publish import Publisher
 from tests.schedules.world import WAIT_S, Actor, World, aged, person
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 
 NOTE = InsertNode("Note", {"text": "n"})
 

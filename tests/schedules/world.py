@@ -14,17 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from omnigraph.api import Graph, init, make_backend
 from omnigraph.clock import Clock, IdSource
+from omnigraph.commit.graph_runtime import Branch, Site
+from omnigraph.commit.publish_plan import PublishPlan, Receipt, TableAction
+from omnigraph.commit.publisher import Outcome, Publisher
 from omnigraph.config import Config
-from omnigraph.graph import Graph, init, make_backend
-from omnigraph.lang.statements import Compare, Condition, Delete, InsertEdge, InsertNode, Statement, Update
-from omnigraph.log.record import CommitRecord
+from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.snapshot import Snapshot
+from omnigraph.query.language.statements import Compare, Condition, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import Store
-from omnigraph.write.plan import PublishPlan, Receipt, TableAction
-from omnigraph.write.publish import Outcome, Publisher
-from omnigraph.write.site import Branch, Site
 from tests.oracle.structure import structure_violations
 
 A = TypeVar("A")

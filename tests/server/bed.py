@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 import omnigraph as og
-from omnigraph.client import RemoteGraph
+from omnigraph.api.remote import RemoteGraph
 from omnigraph.config import Config
 
 QUICK = Config(fsync=False)

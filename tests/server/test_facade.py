@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.client.parts import RemoteBranches, RemoteSchema
-from omnigraph.client.refusals import refuse_options
+from omnigraph.api.branches import Branches
+from omnigraph.api.remote.branches import RemoteBranches, RemoteSchema
+from omnigraph.api.remote.refusals import refuse_options
+from omnigraph.api.schema import Schema
 from omnigraph.errors import (
     ConstraintViolation,
     InvalidInput,
@@ -31,8 +33,6 @@ from omnigraph.errors import (
     Unknown,
     Unsupported,
 )
-from omnigraph.graph.branches import Branches
-from omnigraph.graph.schema import Schema
 from omnigraph.history.feed import ChangeFeedGap
 from tests.server.bed import ADD, AGE, ALL, PEOPLE, Door, Facade
 

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 import omnigraph as og
+from omnigraph.api import Graph
 from omnigraph.config import Config
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
+from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 
 SCHEMA = """
 node Thing {

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.spark import load as load_module
-from omnigraph.spark import operation as operation_module
+from omnigraph.load.spark import load as load_module
+from omnigraph.load.spark import operation as operation_module
+from omnigraph.load.spark.stage import StageJob, stage_split
 from omnigraph.spark.session import get_session
 from omnigraph.spark.settings import SparkSettings
-from omnigraph.spark.staging import StageJob, stage_split
-from omnigraph.storage.tables import build_elsewhere
+from omnigraph.storage.lance import build_elsewhere
 
 _CONF = {
     "spark.executor.memory": "512m",
@@ -108,7 +108,7 @@ def _listed(sequence: Any) -> list[Any]:
 
 def main(way: str, master: str, root: str, people: str, knows: str, folder: str) -> None:
     import omnigraph as og
-    from tests.spark.loading import load
+    from tests.load.spark.loading import load
 
     disturbance = Disturbance(way, folder)
     module, name, work = (

@@ -14,8 +14,7 @@ import omnigraph as og
 from omnigraph.errors import OmnigraphError
 from omnigraph.spark import session as session_module
 from omnigraph.spark.session import get_session, is_connect, stop_session
-from tests.spark.bed import comparable
-from tests.spark.loading import (
+from tests.load.spark.loading import (
     BASE,
     ONE_TASK,
     SHUFFLED,
@@ -29,6 +28,7 @@ from tests.spark.loading import (
     random_input,
     write_lines,
 )
+from tests.spark.bed import comparable
 
 #: An id twice, an end that is not there: what the screening shuffle picks out, and a rule that is then asked.
 FEW = (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omnigraph.graph import Graph
+from omnigraph.api import Graph
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.spark.session import get_session
-from omnigraph.storage.opening import make_backend
+from omnigraph.storage.open_backend import make_backend
 from omnigraph.storage.pauses import ControlledPauses
-from omnigraph.write.plan import WriteOptions
-from omnigraph.write.site import Site
-from tests.spark.conftest import SETTINGS
-from tests.spark.loading import ONE_TASK, load
+from tests.load.spark.loading import ONE_TASK, load
 from tests.support.processes import Link
+from tests.support.spark_session import SETTINGS
 
 
 def load_until_killed(link: Link, *, place: str, file: str, point: str, mode: str = "append") -> str | None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph.spark import checking, load, operation
+from omnigraph.load.spark import check as checking
+from omnigraph.load.spark import load, operation
 
 
 def run_tasks_here(patch: pytest.MonkeyPatch) -> None:

@@ -12,16 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 import omnigraph as og
+from omnigraph.api import Graph
 from omnigraph.errors import InvalidInput, Unsupported
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import InsertNode
-from omnigraph.load import export as export_module
-from omnigraph.load.export import ExportOptions, export
-from omnigraph.load.sorting import sorted_rows
+from omnigraph.load.export import export as export_module
+from omnigraph.load.export.export import ExportOptions, export
+from omnigraph.load.export.sort import sorted_rows
+from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.address import open_store
+from tests.load.spark.loading import BASE, TYPES, contents, node
+from tests.load.spark.loading import SCHEMA as LOAD_SCHEMA
 from tests.spark.bed import INLINE, LATER, SCHEMA, STATEMENTS, comparable
-from tests.spark.loading import BASE, TYPES, contents, node
-from tests.spark.loading import SCHEMA as LOAD_SCHEMA
 from tests.support.s3 import S3Place
 
 pytestmark = pytest.mark.s3

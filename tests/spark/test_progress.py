@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.spark import progress as progress_module
-from omnigraph.spark.progress import Standing, report_progress
+from omnigraph import progress as progress_module
+from omnigraph.progress import Standing, report_progress
 
 
 class HandClock:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from omnigraph.errors import InvalidInput
 from omnigraph.spark.session import get_session, is_connect, use_settings
 from omnigraph.spark.settings import LOCAL_MASTER, SparkSettings
-from tests.spark.conftest import SETTINGS
+from tests.support.spark_session import SETTINGS
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1 as /proc writes it, also inside IPv6
 

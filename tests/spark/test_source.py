@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import omnigraph as og
+from omnigraph.api import Graph
+from omnigraph.api.view import GraphView
 from omnigraph.errors import InvalidInput, NotFound
-from omnigraph.graph import Graph
-from omnigraph.lang.statements import And, Compare, Condition, InsertNode, NullTest, Or, Update
-from omnigraph.spark.reading import OverlayPart, PinnedPart, parts_of
-from omnigraph.spark.source import OmnigraphReader, register
-from omnigraph.spark.where import parse_where, where_text
-from omnigraph.views import GraphView
+from omnigraph.query.language.statements import And, Compare, Condition, InsertNode, NullTest, Or, Update
+from omnigraph.spark.data_source import OmnigraphReader, register
+from omnigraph.spark.table_scan import OverlayPart, PinnedPart, parts_of
+from omnigraph.spark.where_text import parse_where, where_text
 from tests.spark.bed import INLINE, LATER, LAYOUTS, comparable, make_graph
 
 

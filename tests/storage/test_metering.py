@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 from omnigraph.errors import Unavailable
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.keys import KeyClass, classify
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.metering import MeteredStore, Request, RequestKind, longest_chain
 from omnigraph.storage.store import ObjectMissing
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from omnigraph.storage.address import open_store
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.metering import MeteredStore
 from omnigraph.storage.probe import lists_in_order, probe_conditional_put, probe_hard_links, probe_missing_key
-from omnigraph.storage.throttle import ThrottledStore
 from tests.storage.s3_double import Answer, S3Double
+from tests.support.throttled_store import ThrottledStore
 
 
 def test_a_good_store_passes(double: S3Double, local: LocalStore) -> None:

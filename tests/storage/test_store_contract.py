@@ -9,12 +9,12 @@ import pytest
 
 from omnigraph.errors import InvalidInput
 from omnigraph.storage.address import open_store
-from omnigraph.storage.faults import FaultPlan, FaultyStore
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.metering import MeteredStore
 from omnigraph.storage.store import ObjectMissing, PutResult, Store
-from omnigraph.storage.throttle import ThrottledStore
 from tests.storage.s3_double import S3Double
+from tests.support.faulty_store import FaultPlan, FaultyStore
+from tests.support.throttled_store import ThrottledStore
 
 
 def _all_wrapped(store: Store) -> Store:

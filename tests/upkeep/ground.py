@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from omnigraph.lang.statements import Compare, Delete
+from omnigraph.query.language.statements import Compare, Delete
 from tests.schedules.world import Actor, World, knows, person
 
 #: For those who are held while others clean up: the clock to publish by runs meanwhile.

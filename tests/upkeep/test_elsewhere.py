@@ -1,6 +1,6 @@
 """Optimize with its long work elsewhere: the tasks of Spark run here, so that every index kind and schedule is cheap.
 
-The same on a real session: tests/spark/test_compact.py. S124
+The same on a real session: tests/upkeep/spark/test_compact.py. S124
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from omnigraph.spark import compact
-from omnigraph.spark.compact import SparkWorkers
-from omnigraph.storage.tables import RewriteOptions
-from omnigraph.upkeep.indexes import disagreements, wanted_indexes
+from omnigraph.log.indexes import disagreements, wanted_indexes
+from omnigraph.storage.lance import RewriteOptions
+from omnigraph.upkeep import compact_on_spark as compact
+from omnigraph.upkeep.compact_on_spark import SparkWorkers
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from tests.schedules.world import Actor, World
+from tests.upkeep.cleanup.test_cleanup import to_the_end, unnamed
 from tests.upkeep.ground import PATIENT, contents, fill, scattered
-from tests.upkeep.test_cleanup import to_the_end, unnamed
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def tasks_run_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(compact, "run_tasks", run_here)
     monkeypatch.setattr(compact, "get_session", lambda **_: None)
-    monkeypatch.setattr("omnigraph.storage.tables.store.build", never)
+    monkeypatch.setattr("omnigraph.storage.lance.table_store.build", never)
     return jobs
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from omnigraph.errors import Unknown
+from omnigraph.errors import IntentEnded, Unknown
+from omnigraph.intents.recovery import Recovered, Recovery
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
-from omnigraph.write.intents import IntentEnded
-from omnigraph.write.recovery import Recovered, Recovery
 from tests.schedules.world import Actor, World, knows
 from tests.support.processes import Workers
+from tests.upkeep.cleanup.test_cleanup import files, to_the_end, unnamed
 from tests.upkeep.ground import PATIENT, contents, fill, pinned, scattered
-from tests.upkeep.test_cleanup import files, to_the_end, unnamed
 from tests.upkeep.workers import optimize_until_killed
 
 UNCONFIRMED = ("intent.opened", "optimize.staged", "intent.staged")
@@ -215,7 +214,7 @@ class TestSchema:
 
     @pytest.fixture(autouse=True)
     def _everything_is_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("omnigraph.graph.schema.REWRITE_BYTES", 0)
+        monkeypatch.setattr("omnigraph.api.schema.REWRITE_BYTES", 0)
 
     def _apply(self, actor: Actor, **options: Any) -> str:
         text = actor.graph.schema.source.replace("age: I32?", "age: I64?").replace(
@@ -269,8 +268,8 @@ class TestSchema:
     def test_killed_after_its_record(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # S151
         actor = scattered(world, **PATIENT)
         with monkeypatch.context() as patch:
-            patch.setattr("omnigraph.write.intents.Intent.done", lambda *_: None)
-            patch.setattr("omnigraph.write.intents.Intent.abort", lambda *_: None)
+            patch.setattr("omnigraph.intents.scope.Intent.done", lambda *_: None)
+            patch.setattr("omnigraph.intents.scope.Intent.abort", lambda *_: None)
             commit_id = self._apply(actor)
         (op_id,) = intents(world)
         (found,) = recover(actor, op_id)

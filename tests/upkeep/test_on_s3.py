@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import Corruption, SnapshotExpired
-from omnigraph.lang.statements import Compare, Delete
+from omnigraph.intents.objects import store_now
 from omnigraph.log.stream import record_key
+from omnigraph.query.language.statements import Compare, Delete
 from omnigraph.storage.store import Store
-from omnigraph.upkeep.cleanup import Cleanup
-from omnigraph.upkeep.cleanup_report import CleanupReport
-from omnigraph.upkeep.leases import end_lease, take_lease
+from omnigraph.upkeep.cleanup.cleanup import Cleanup
+from omnigraph.upkeep.cleanup.leases import end_lease, take_lease
+from omnigraph.upkeep.cleanup.report import CleanupReport
+from omnigraph.upkeep.cleanup.retention import Policy
 from omnigraph.upkeep.optimize import Optimizer
-from omnigraph.upkeep.retention import Policy
-from omnigraph.write.intent_objects import store_now
 from tests.schedules.world import Actor, World, knows, person
 from tests.support.s3 import S3Place
+from tests.upkeep.cleanup.test_cleanup import Died, Dying
 from tests.upkeep.conftest import SCHEMA
 from tests.upkeep.ground import contents, fill
-from tests.upkeep.test_cleanup import Died, Dying
 
 pytestmark = pytest.mark.s3
 

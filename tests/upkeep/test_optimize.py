@@ -10,11 +10,11 @@ import pytest
 
 from omnigraph.clock import SystemClock
 from omnigraph.errors import NotFound, WriterFenced
-from omnigraph.lang.statements import Compare, Delete, Overwrite, Update
-from omnigraph.storage.tables import RewriteOptions
-from omnigraph.storage.tables.rewriting import Heap, group_fragments
-from omnigraph.upkeep import indexes
-from omnigraph.upkeep.indexes import disagreements, wanted_indexes
+from omnigraph.log import indexes
+from omnigraph.log.indexes import disagreements, wanted_indexes
+from omnigraph.query.language.statements import Compare, Delete, Overwrite, Update
+from omnigraph.storage.lance import RewriteOptions
+from omnigraph.storage.lance.compaction import Heap, group_fragments
 from omnigraph.upkeep.optimize import Optimizer
 from tests.schedules.world import Actor, World, person
 from tests.upkeep.ground import contents, fill, pinned, scattered
@@ -341,6 +341,6 @@ class TestGrouping:
 
 
 def _no_options() -> Any:
-    from omnigraph.write.plan import WriteOptions
+    from omnigraph.commit.publish_plan import WriteOptions
 
     return WriteOptions()

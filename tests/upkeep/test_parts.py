@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.storage.keys import is_temporary
+from omnigraph.storage.lance import IndexPlan, IndexSpec, parts_of
 from omnigraph.storage.store import ObjectInfo
-from omnigraph.storage.tables import IndexPlan, IndexSpec, parts_of
-from omnigraph.upkeep.trash import Progress, TrashList, latest_progress
+from omnigraph.upkeep.cleanup.trash import Progress, TrashList, latest_progress
 
 SORTED = IndexSpec("by_id", "id", "BTREE")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from omnigraph.clock import SystemClock
+from omnigraph.commit.back_pressure import small_fragments
 from omnigraph.errors import Unavailable
-from omnigraph.log.record import Pin
-from omnigraph.write.pressure import small_fragments
+from omnigraph.log.commit_record import Pin
 from tests.schedules.world import Actor, World, knows, person
 
 LIMITS: dict[str, Any] = {"inline_share": 0, "pressure_wait_fragments": 3, "pressure_stop_fragments": 6}

@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "omnigraph"
 
 #: Where objects may be removed at all: the collector.
-ALLOWED = {"upkeep/cleanup.py"}
+ALLOWED = {"upkeep/cleanup/cleanup.py"}
 #: The stores themselves with what wraps them and tries them out; and files of users, which are no part of a graph.
 STORES = {"faults.py", "leftovers.py", "local.py", "metering.py", "probe.py", "remote.py", "throttle.py"}
 USERS_FILES = {"output_files.py"}

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 import omnigraph
+from omnigraph.api import Graph
 from omnigraph.config import Config
 from omnigraph.errors import MergeConflict, SnapshotExpired
-from omnigraph.graph import Graph
-from omnigraph.log.record import NON_LOGICAL
+from omnigraph.log.commit_record import NON_LOGICAL
 from omnigraph.storage.keys import TEMPORARY_PREFIX
+from omnigraph.upkeep.cleanup.retention import Policy
 from omnigraph.upkeep.optimize import Optimizer
-from omnigraph.upkeep.retention import Policy
-from tests.history_graph.model import Model
-from tests.history_graph.model import State as Places
-from tests.mutations.test_state_machine import MAIN, MAX_BRANCHES, POINTS, STEPS, Crash, Machine, Process, content
+from tests.history.model import Model
+from tests.history.model import State as Places
+from tests.mutate.test_state_machine import MAIN, MAX_BRANCHES, POINTS, STEPS, Crash, Machine, Process, content
 from tests.oracle import model
 
 #: Nothing is spared for its age: what falls out of retention goes as soon as the steps of cleanup allow.

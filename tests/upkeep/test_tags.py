@@ -6,17 +6,17 @@ import json
 
 import pytest
 
+from omnigraph.api import Graph
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.errors import Corruption, InvalidInput, NotFound, SnapshotExpired, Unsupported
-from omnigraph.graph import Graph
-from omnigraph.log.record import CommitRecord, Stub
+from omnigraph.log.commit_record import CommitRecord, Stub
 from omnigraph.log.stream import record_key
-from omnigraph.storage.faults import Fault, FaultPlan, FaultyStore
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
-from omnigraph.upkeep.leases import end_lease, holds, scan_leases, take_lease
+from omnigraph.upkeep.cleanup.leases import end_lease, holds, scan_leases, take_lease
 from omnigraph.upkeep.tags import TagExists, Tags
-from omnigraph.write.site import Site
 from tests.schedules.world import Actor, World, person
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 from tests.upkeep.ground import file_of
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omnigraph.upkeep.cleanup import Cleanup
-from omnigraph.upkeep.retention import Policy
+from omnigraph.upkeep.cleanup.cleanup import Cleanup
+from omnigraph.upkeep.cleanup.retention import Policy
 from tests.schedules.world import World
 from tests.support.processes import Workers
 from tests.upkeep.workers import write_rows

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import omnigraph
+from omnigraph.api import make_backend
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
-from omnigraph.graph import make_backend
-from omnigraph.lang.statements import Compare, Delete, Update
+from omnigraph.query.language.statements import Compare, Delete, Update
 from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.upkeep.optimize import Optimizer
-from omnigraph.write.site import Site
 from tests.schedules.world import knows, person
 from tests.support.processes import Link
 

@@ -33,8 +33,8 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import choose, emit_document, emit_facts, emit_rows, note
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
-    from omnigraph.history.row_rule import Resolution
+    from omnigraph.api import Graph
+    from omnigraph.history.decide_row import Resolution
 
 
 class Side(StrEnum):

@@ -14,7 +14,7 @@ from omnigraph.cli.options import pairs_of
 from omnigraph.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from omnigraph.lang.query.tree import Query
+    from omnigraph.query.language.syntax import Query
 
 STDIN = "-"
 ON_COMMAND_LINE = "<query>"

@@ -34,7 +34,7 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import emit_document, emit_facts, note
 
 if TYPE_CHECKING:
-    from omnigraph.write.plan import Receipt
+    from omnigraph.commit.publish_plan import Receipt
 
 
 class OnConflict(StrEnum):
@@ -84,7 +84,7 @@ def mutate(
     The query comes from -e, from --file, or from stdin. Without a match
     nothing is committed, which is no error.
     """
-    from omnigraph.lang.query.script import pick_query
+    from omnigraph.query.language.script import pick_query
 
     place = address_of(address, graph)
     if batch == STDIN and expression is None and file in (None, STDIN):

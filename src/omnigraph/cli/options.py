@@ -11,8 +11,8 @@ import typer
 from omnigraph.cli.output import RowFormat
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
-    from omnigraph.views import GraphView
+    from omnigraph.api import Graph
+    from omnigraph.api.view import GraphView
 
 GRAPH_VARIABLE = "OMNIGRAPH_GRAPH"
 ACTOR_VARIABLE = "OMNIGRAPH_ACTOR"
@@ -130,8 +130,8 @@ def open_view(
     """What a reading verb looks at, and the name of the branch unless a commit was named."""
     if branch is not None and at is not None:
         raise typer.BadParameter("--branch and --at contradict each other: a commit belongs to no branch in particular")
+    from omnigraph.api import open_at
     from omnigraph.errors import Corruption
-    from omnigraph.graph import open_at
 
     try:
         graph = open_graph(address, storage_option, branch)

@@ -49,7 +49,7 @@ def query(
 
     The query comes from -e, from --file, or from stdin.
     """
-    from omnigraph.lang.query.script import pick_query
+    from omnigraph.query.language.script import pick_query
 
     place = address_of(address, graph)
     shown_as = choose(as_json, row_format)

@@ -27,8 +27,8 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import emit_document, note
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
-    from omnigraph.lang.schema.model import Catalog
+    from omnigraph.api import Graph
+    from omnigraph.schema.catalog import Catalog
 
 app = typer.Typer(no_args_is_help=True, help="Show the schema of a graph, plan and apply changes.")
 

@@ -114,7 +114,7 @@ def _with_cleanup(settings: ServerSettings, every: str | None, keep: int | None)
         return settings
     if every is None or keep is None:
         raise typer.BadParameter("--cleanup-every and --keep go together")
-    from omnigraph.upkeep.retention import seconds_of
+    from omnigraph.upkeep.cleanup.retention import seconds_of
 
     return replace(settings, upkeep=replace(settings.upkeep, cleanup_every_s=seconds_of(every), keep=keep))
 
@@ -136,7 +136,7 @@ def create(
     """
     from omnigraph.clock import SystemClock, SystemIds
     from omnigraph.server.tokens import add_token, mint
-    from omnigraph.upkeep.retention import seconds_of
+    from omnigraph.upkeep.cleanup.retention import seconds_of
 
     clock = SystemClock()
     ends = clock.now() + timedelta(seconds=seconds_of(expires_in)) if expires_in is not None else None

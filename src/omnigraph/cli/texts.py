@@ -23,8 +23,8 @@ from omnigraph.cli.output import emit_document, note
 from omnigraph.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from omnigraph.lang.diagnostics import Diagnostic
-    from omnigraph.lang.schema.model import Catalog
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.schema.diagnostics import Diagnostic
 
 SCHEMA_SUFFIX, QUERY_SUFFIX, STDIN = ".pg", ".gq", "-"
 
@@ -124,8 +124,8 @@ class _Report:
 
 def _lint_schema(path: Path) -> tuple[_Report, Catalog | None]:
     from omnigraph.clock import SystemIds
-    from omnigraph.lang.schema.compile import compile_schema
-    from omnigraph.lang.schema.problems import SchemaError
+    from omnigraph.schema.compile import compile_schema
+    from omnigraph.schema.problems import SchemaError
 
     ids = SystemIds()
     try:
@@ -136,7 +136,7 @@ def _lint_schema(path: Path) -> tuple[_Report, Catalog | None]:
 
 
 def _lint_queries(path: Path, catalog: Catalog) -> _Report:
-    from omnigraph.lang.query.lint import lint as lint_queries
+    from omnigraph.query.language.lint import lint as lint_queries
 
     report = lint_queries(_read(path), catalog, str(path))
     return _Report(report.file, report.errors, report.warnings, {"queries": [one.to_json() for one in report.queries]})
@@ -149,7 +149,7 @@ def _catalog_of_graph(graph: str | None, branch: str | None, storage_option: lis
 
 
 def _emit_reports(reports: list[_Report], unchecked: list[Path], as_json: bool) -> None:
-    from omnigraph.lang.diagnostics import render
+    from omnigraph.schema.diagnostics import render
 
     failed = any(one.errors for one in reports)
     if as_json:
@@ -173,7 +173,7 @@ def _emit_reports(reports: list[_Report], unchecked: list[Path], as_json: bool) 
 
 
 def _fmt_stdin(check: bool) -> None:
-    from omnigraph.lang.schema.format import format_schema
+    from omnigraph.schema.format import format_schema
 
     text = sys.stdin.read()
     layout = format_schema(text, file="<stdin>")
@@ -186,10 +186,10 @@ def _fmt_stdin(check: bool) -> None:
 
 def _formatted(text: str, path: Path, suffix: str) -> str:
     if suffix == QUERY_SUFFIX:
-        from omnigraph.lang.query.format import format_queries
+        from omnigraph.query.language.format import format_queries
 
         return format_queries(text, str(path))
-    from omnigraph.lang.schema.format import format_schema
+    from omnigraph.schema.format import format_schema
 
     return format_schema(text, file=str(path))
 

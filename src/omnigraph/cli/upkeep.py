@@ -101,7 +101,7 @@ def cleanup(
     """
     place = address_of(address, graph)
     check_consent(place, confirm, yes)
-    from omnigraph.upkeep.retention import Policy, seconds_of
+    from omnigraph.upkeep.cleanup.retention import Policy, seconds_of
 
     age_s = seconds_of(older_than) if older_than is not None else None
     policy = Policy(keep, age_s, horizon_s=seconds_of(horizon))
@@ -149,7 +149,7 @@ def verify(
     """
     chosen = choose(as_json, row_format)
     options = pairs_of(storage_option, "--storage-option")
-    from omnigraph.graph import verify as verify_at
+    from omnigraph.api import verify as verify_at
 
     report = verify_at(address_of(address, graph), deep=deep, storage_options=options)
     document = report.to_json()

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omnigraph.history.base import BaseState
-from omnigraph.history.lineage import Records
-from omnigraph.lang.schema.model import Catalog
+from omnigraph.commit.publish_plan import PublishPlan, StagedMove, TableAction
+from omnigraph.history.merge_base import BaseState
+from omnigraph.log.commit_record import CommitRecord, Pin
+from omnigraph.log.lineage import Records
 from omnigraph.log.overlay import OverlayTable
-from omnigraph.log.record import CommitRecord, Pin
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.storage.tables import StagedVersion
-from omnigraph.write.plan import PublishPlan, StagedMove, TableAction
+from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.lance import StagedVersion
 
 
 def adopting(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, Literal
 
-from omnigraph.history.delta import changed_rows, columns_of, tables_that_differ
-from omnigraph.lang.schema.model import EntityKind, TypeDef
-from omnigraph.lang.schema.values import to_output
 from omnigraph.log.snapshot import Snapshot, no_such_type
-from omnigraph.write.table_state import Row, RowChange
+from omnigraph.mutate.changed_rows import changed_rows, columns_of, tables_that_differ
+from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.schema.catalog import EntityKind, TypeDef
+from omnigraph.schema.values import to_output
 
 Op = Literal["insert", "update", "delete"]
 

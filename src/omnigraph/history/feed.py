@@ -15,7 +15,7 @@ from typing import Any
 
 from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.history.diff import Change, diff
-from omnigraph.log.record import CommitRecord, CommitRef, Header, parse_commit_id
+from omnigraph.log.commit_record import CommitRecord, CommitRef, Header, parse_commit_id
 from omnigraph.log.snapshot import Catalogs, Snapshot
 from omnigraph.log.stream import Entry, RecordStream
 from omnigraph.storage.backend import Backend

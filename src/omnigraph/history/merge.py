@@ -12,20 +12,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from omnigraph.commit.publish_plan import PublishPlan, Receipt, WriteTxn
 from omnigraph.errors import ConstraintViolation, MergeConflict
 from omnigraph.history.adoption import adopting
-from omnigraph.history.base import BaseState, base_state
-from omnigraph.history.delta import columns_of, rows_of, same_row
-from omnigraph.history.lineage import Records, RecordsOf, content_place, merge_bases, remembered
-from omnigraph.history.row_rule import MergeOptions, Sides, as_conflict, conflict_order, decide
-from omnigraph.history.schemas import merged_catalog
-from omnigraph.lang.schema.model import Catalog, TypeDef
-from omnigraph.log.record import CommitRecord, Kind
+from omnigraph.history.decide_row import MergeOptions, Sides, as_conflict, conflict_order, decide
+from omnigraph.history.merge_base import BaseState, base_state
+from omnigraph.history.merge_schemas import merged_catalog
+from omnigraph.log.commit_record import CommitRecord, Kind
+from omnigraph.log.lineage import Records, RecordsOf, content_place, merge_bases, remembered
 from omnigraph.log.snapshot import Catalogs, Snapshot
+from omnigraph.mutate.change_set import ChangeSet
+from omnigraph.mutate.changed_rows import columns_of, rows_of, same_row
+from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.backend import Backend
-from omnigraph.write.change_set import ChangeSet
-from omnigraph.write.plan import PublishPlan, Receipt, WriteTxn
-from omnigraph.write.table_state import Row, RowChange
 
 MergeEngine = Literal["auto", "local", "spark"]
 """Where the rows of a merge are decided: by their number, in this process, or by Spark."""

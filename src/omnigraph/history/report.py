@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from omnigraph.write.plan import PublishPlan, Receipt
+from omnigraph.commit.publish_plan import PublishPlan, Receipt
 
 _NOTHING = {"inserted": 0, "updated": 0, "deleted": 0}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omnigraph.errors import InvalidInput
-from omnigraph.history.row_rule import Resolution
+from omnigraph.history.decide_row import Resolution
 
 _FIELDS = ("entity_kind", "type_name", "entity_id")
 

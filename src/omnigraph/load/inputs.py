@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from omnigraph.errors import InvalidInput
-from omnigraph.lang.records.csv_text import csv_rows, last_row_end, row_ends
-from omnigraph.lang.records.model import Compression, Format, Split
-from omnigraph.lang.records.reading import header_of, reading_errors, text_stream
-from omnigraph.lang.schema.model import Catalog, EntityKind, TypeDef
+from omnigraph.load.records.csv_text import csv_rows, last_row_end, row_ends
+from omnigraph.load.records.model import Compression, Format, Split
+from omnigraph.load.records.read_split import header_of, reading_errors, text_stream
+from omnigraph.schema.catalog import Catalog, EntityKind, TypeDef
 from omnigraph.storage.input_files import InputFiles
 
 PathLike = str | os.PathLike[str]

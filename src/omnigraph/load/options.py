@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from omnigraph.errors import InvalidInput
-from omnigraph.lang.records.model import Limits
+from omnigraph.load.records.model import Limits
 
 Mode = Literal["append", "merge", "overwrite"]
 OnError = Literal["fail", "skip"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from omnigraph.errors import InvalidInput
-from omnigraph.lang.records.model import Reject
+from omnigraph.load.records.model import Reject
 from omnigraph.storage.address import normalise, open_store
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import LoadRejected
-from omnigraph.lang.records.model import Reject
-from omnigraph.write.plan import Receipt
+from omnigraph.load.records.model import Reject
 
 SAMPLE_SIZE = 20
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from omnigraph.commit.graph_runtime import Branch, Site
+from omnigraph.commit.publish_plan import WriteOptions
+from omnigraph.commit.publisher import Publisher
 from omnigraph.errors import InvalidInput
+from omnigraph.intents.run_bulk import run_bulk
 from omnigraph.load.inputs import Given, Inputs, discover
-from omnigraph.load.local import LocalLoad
+from omnigraph.load.local.load import LocalLoad
 from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import LoadReport
 from omnigraph.log.snapshot import Catalogs
-from omnigraph.spark.progress import report_progress
+from omnigraph.progress import report_progress
 from omnigraph.storage.input_files import InputFiles
-from omnigraph.write.bulk import run_bulk
-from omnigraph.write.plan import WriteOptions
-from omnigraph.write.publish import Publisher
-from omnigraph.write.site import Branch, Site
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def run_load(job: LoadJob) -> LoadReport:
     if job.options.engine_for(job.inputs.size_bytes) == "local" and not _replaces_much(job):
         return run_local(job)
     # The Spark plane takes its time to import, and imports this module: only where it is used.
-    from omnigraph.spark.load import run as run_on_spark
+    from omnigraph.load.spark.load import run as run_on_spark
 
     return run_on_spark(job)
 

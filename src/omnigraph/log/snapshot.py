@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.errors import Corruption, NotFound, OmnigraphError
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.schema.model import Catalog, TypeDef
-from omnigraph.log.record import CommitRecord, Stub
+from omnigraph.log.commit_record import CommitRecord, Stub
 from omnigraph.log.stream import RecordStream
-from omnigraph.log.view import TableView
+from omnigraph.log.table_view import TableView
+from omnigraph.schema.arrow import arrow_schema
+from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.backend import Backend
+from omnigraph.storage.lance import PinnedTable
 from omnigraph.storage.store import ObjectMissing
-from omnigraph.storage.tables import PinnedTable
 
 
 def schema_key(schema_hash: str) -> str:

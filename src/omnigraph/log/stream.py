@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from omnigraph.errors import BranchClosed, Corruption
-from omnigraph.log.record import CommitRecord, Header, Stub, decode_record, no_such_commit
+from omnigraph.log.commit_record import CommitRecord, Header, Stub, decode_record, no_such_commit
 from omnigraph.storage.store import ObjectInfo, ObjectMissing, Store
 
 _HIGHEST = 10**16 - 1

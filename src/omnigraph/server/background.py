@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from omnigraph.api.recovery import recovery
+from omnigraph.commit.back_pressure import tables_in_need
+from omnigraph.commit.fold import fullness
 from omnigraph.config import Config
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph.recovering import recovery
 from omnigraph.server.calls import Service
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.settings import Upkeep
-from omnigraph.upkeep.retention import Policy
-from omnigraph.write.fold import fullness
-from omnigraph.write.pressure import tables_in_need
+from omnigraph.upkeep.cleanup.retention import Policy
 
 
 @asynccontextmanager

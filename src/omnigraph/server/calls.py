@@ -10,9 +10,9 @@ from fastapi import Depends, Header, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from omnigraph.client.parts import REPLAYED
-from omnigraph.engine.limits import Cancellation
+from omnigraph.api.remote.branches import REPLAYED
 from omnigraph.errors import Forbidden, InvalidInput
+from omnigraph.query.limits import Cancellation
 from omnigraph.server.hosting import Host, HostedGraph
 from omnigraph.server.keys import told_as_given
 from omnigraph.server.logs import Journal
@@ -110,7 +110,7 @@ class Call:
 
     def named(self, operation: str) -> None:
         self.request.scope["omnigraph.operation"] = operation
-        self.request.scope["omnigraph.graph"] = self.graph.name
+        self.request.scope["omnigraph.api"] = self.graph.name
 
 
 def _response(found: Reply | Response) -> Response:

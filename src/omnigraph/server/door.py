@@ -180,7 +180,7 @@ class Door:
             status=answer.status or None,
             ms=round(seconds * 1000, 2),
             actor=scope.get("omnigraph.identity", Identity()).actor,
-            graph=scope.get("omnigraph.graph"),
+            graph=scope.get("omnigraph.api"),
             operation=operation,
             left=scope.get("omnigraph.left"),
             **_facts(scope),

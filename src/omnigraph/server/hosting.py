@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TypeVar
 
+from omnigraph.api import Graph, make_backend
+from omnigraph.api.view import GraphView
 from omnigraph.clock import Clock
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.idempotency import check_client_key
 from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, InvalidInput, NotFound
-from omnigraph.graph import Graph, make_backend
 from omnigraph.log.branches import MAIN
 from omnigraph.server.keys import kept_key
 from omnigraph.server.metrics import Meter, Metrics
 from omnigraph.server.settings import GraphSettings, ServerSettings, graphs_in
 from omnigraph.server.stored import StoredQueries
-from omnigraph.views import GraphView
-from omnigraph.write.idempotency import check_client_key
-from omnigraph.write.site import Site
 
 A = TypeVar("A")
 

@@ -15,9 +15,9 @@ from threading import Lock
 from opentelemetry import trace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from omnigraph.storage.lance import IoStats, TableStore
 from omnigraph.storage.metering import MeteredStore, Request
 from omnigraph.storage.store import Store
-from omnigraph.storage.tables import IoStats, TableStore
 
 BACKGROUND = "background"
 _STAGES = (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)

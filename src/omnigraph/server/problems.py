@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from omnigraph.client.failures import CLASS_HEADER
+from omnigraph.api.remote.errors import CLASS_HEADER
 from omnigraph.errors import (
     Conflict,
     Corruption,

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from omnigraph.engine.limits import Cancellation
 from omnigraph.errors import OmnigraphError, Unavailable, Unknown
+from omnigraph.query.limits import Cancellation
 from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.problems import too_many_requests, too_many_writes

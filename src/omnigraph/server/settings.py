@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from omnigraph.errors import InvalidInput
-from omnigraph.upkeep.retention import seconds_of
+from omnigraph.upkeep.cleanup.retention import seconds_of
 
 GRAPH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 STAMP = "graph.json"

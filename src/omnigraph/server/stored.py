@@ -12,12 +12,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from omnigraph.engine.prepare import checked_query
 from omnigraph.errors import InvalidInput, NotFound, OmnigraphError
-from omnigraph.lang.query import checked as c
-from omnigraph.lang.query.context import did_you_mean
-from omnigraph.lang.query.parse import parse_queries
-from omnigraph.lang.schema.model import Catalog, PropType, Scalar
+from omnigraph.query.language import checked as c
+from omnigraph.query.language.check_context import did_you_mean
+from omnigraph.query.language.parse import parse_queries
+from omnigraph.query.run.prepare import checked_query
+from omnigraph.schema.catalog import Catalog, PropType, Scalar
 
 SUFFIX = ".gq"
 

@@ -18,8 +18,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from omnigraph.progress import Standing
 from omnigraph.server.running import ClientLeft, Workers
-from omnigraph.spark.progress import Standing
 
 A = TypeVar("A")
 

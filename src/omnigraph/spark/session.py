@@ -119,7 +119,7 @@ def _start(settings: SparkSettings) -> SparkSession:
         scratch.cleanup()
         raise
     _running = _Running(session, settings, os.getpid(), scratch)
-    from omnigraph.spark.source import register
+    from omnigraph.spark.data_source import register
 
     register(session)
     return session

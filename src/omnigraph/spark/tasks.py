@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from omnigraph import errors
 from omnigraph.errors import OmnigraphError, Unavailable
-from omnigraph.lang.records.model import DamagedInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,8 +92,6 @@ def _row(one: dict[str, Any]) -> pa.RecordBatch:
 
 def _error_of(raw: dict[str, Any]) -> OmnigraphError:
     kind: type[OmnigraphError] = getattr(errors, raw["class"], OmnigraphError)
-    if raw["class"] == DamagedInput.__name__:
-        kind = DamagedInput
     return kind(raw["message"], code=raw["code"], advice=raw["advice"], **raw["details"])
 
 

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 from omnigraph.config import Config
+from omnigraph.storage.lance import TableStore
 from omnigraph.storage.pauses import NO_PAUSES, Pauses
 from omnigraph.storage.store import Store
-from omnigraph.storage.tables import TableStore
 
 A = TypeVar("A")
 B = TypeVar("B")

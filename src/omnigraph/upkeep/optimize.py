@@ -20,19 +20,19 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from omnigraph.lang.schema.model import TypeDef
-from omnigraph.log.record import CommitRecord, Header
+from omnigraph.commit.graph_runtime import Branch, Site
+from omnigraph.commit.idempotency import OPS_TYPE
+from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, WriteOptions
+from omnigraph.commit.publisher import Failed, Published, Publisher, fence_of
+from omnigraph.intents.run_bulk import REWRITE_BYTES
+from omnigraph.intents.scope import Intent, Intents
+from omnigraph.log.commit_record import CommitRecord, Header
+from omnigraph.log.indexes import unwanted_indexes, wanted_indexes
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.stream import Entry
+from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.tables import Elsewhere, IndexSpec, PinnedTable, RewriteOptions, plan_index, rewrite_groups
-from omnigraph.upkeep.indexes import unwanted_indexes, wanted_indexes
-from omnigraph.write.bulk import REWRITE_BYTES
-from omnigraph.write.idempotency import OPS_TYPE
-from omnigraph.write.intents import Intent, Intents
-from omnigraph.write.plan import FoldAction, PublishPlan, StagedMove, WriteOptions
-from omnigraph.write.publish import Failed, Published, Publisher, fence_of
-from omnigraph.write.site import Branch, Site
+from omnigraph.storage.lance import Elsewhere, IndexSpec, PinnedTable, RewriteOptions, plan_index, rewrite_groups
 
 OPTIMIZE_ACTOR = "omnigraph:optimize"
 _MAX_ROUNDS = 5

@@ -6,11 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.log.branches import MAIN
-from omnigraph.upkeep.findings import Problem, VerifyReport
 from omnigraph.upkeep.optimize import Optimizer
-from omnigraph.upkeep.verify import verify_graph
-from omnigraph.write.site import Site
+from omnigraph.upkeep.verify.findings import Problem, VerifyReport
+from omnigraph.upkeep.verify.verify import verify_graph
 
 
 @dataclass(frozen=True)

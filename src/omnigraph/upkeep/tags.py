@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from omnigraph.commit.birth import create_object
+from omnigraph.commit.graph_runtime import Site
 from omnigraph.errors import Conflict, Corruption, InvalidInput, NotFound, Unsupported
 from omnigraph.log.branches import check_branch_name
-from omnigraph.log.record import CommitRecord, Stub, no_such_commit, parse_commit_id
-from omnigraph.write.birth import create_object
-from omnigraph.write.site import Site
+from omnigraph.log.commit_record import CommitRecord, Stub, no_such_commit, parse_commit_id
 
 TAGS = "__tags/"
 

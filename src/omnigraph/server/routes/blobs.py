@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
-from omnigraph.engine.limits import Cancellation
 from omnigraph.errors import NotFound
+from omnigraph.query.limits import Cancellation
 from omnigraph.server import documents as d
 from omnigraph.server.calls import OneCall
 from omnigraph.server.hosting import HostedGraph

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from omnigraph.engine.limits import Cancellation
-from omnigraph.graph import Graph
+from omnigraph.api import Graph
+from omnigraph.query.limits import Cancellation
 from omnigraph.server import documents as d
 from omnigraph.server.bodies import BranchBody, MergeBody
 from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition

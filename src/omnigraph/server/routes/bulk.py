@@ -11,17 +11,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from omnigraph.api import Graph
+from omnigraph.api.view import GraphView
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.load.export import record_stream
+from omnigraph.load.export.export import record_stream
+from omnigraph.progress import shown_on
 from omnigraph.server import documents as d
 from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition
 from omnigraph.server.keys import told_as_given
 from omnigraph.server.problems import defect, status_of
 from omnigraph.server.routes.history import Branch
 from omnigraph.server.streaming import EVENTS_TYPE, NDJSON_TYPE, Progress, Steps, Streamed, event, scratch, spooled
-from omnigraph.spark.progress import shown_on
-from omnigraph.views import GraphView
 
 router = APIRouter(tags=["bulk"])
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
-from omnigraph.engine.limits import Cancellation
+from omnigraph.api.view import GraphView
 from omnigraph.errors import InvalidInput
 from omnigraph.history.feed import FeedLimits, page_json
+from omnigraph.query.limits import Cancellation
 from omnigraph.server import documents as d
 from omnigraph.server.calls import OneCall, Reply
 from omnigraph.server.hosting import HostedGraph
-from omnigraph.views import GraphView
 
 router = APIRouter(tags=["history"])
 

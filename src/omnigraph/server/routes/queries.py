@@ -8,18 +8,18 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from omnigraph.client.wire import ARROW_TYPE, arrow_bytes
-from omnigraph.engine.limits import Cancellation, QueryLimits
-from omnigraph.engine.result import Result
+from omnigraph.api import Graph
+from omnigraph.api.remote.wire import ARROW_TYPE, arrow_bytes
+from omnigraph.api.view import GraphView
+from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import InvalidInput
-from omnigraph.graph import Graph
+from omnigraph.query.limits import Cancellation, QueryLimits
+from omnigraph.query.run.result import Result
 from omnigraph.server import documents as d
 from omnigraph.server.bodies import MutateBody, QueryBody, StoredBody
 from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition, replayed
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.stored import described, is_mutation
-from omnigraph.views import GraphView
-from omnigraph.write.plan import Receipt
 
 router = APIRouter(tags=["queries"])
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from omnigraph.engine.limits import Cancellation
-from omnigraph.graph import Graph
+from omnigraph.api import Graph
+from omnigraph.api.view import GraphView
+from omnigraph.query.limits import Cancellation
 from omnigraph.server import documents as d
 from omnigraph.server.bodies import ApplyBody, SchemaBody
 from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition, replayed
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.routes.history import At, Branch
-from omnigraph.views import GraphView
 
 router = APIRouter(tags=["schema"])
 

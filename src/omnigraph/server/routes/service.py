@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import omnigraph
-from omnigraph.engine.limits import Cancellation
 from omnigraph.errors import OmnigraphError
 from omnigraph.log.stamp import INTERNAL_SCHEMA
+from omnigraph.query.limits import Cancellation
 from omnigraph.server import documents as d
 from omnigraph.server.calls import Reply, service_of
 from omnigraph.server.hosting import HostedGraph

@@ -1,0 +1,35 @@
+"""The facade for programs with an event loop: the same names, awaited.
+
+    async with og.aio.open("people") as g:
+        found = await g.query(source, {"name": "Ada"})
+
+The engine blocks; here it runs on a bounded number of threads. Spark frames, where a verb gives one, are as they are.
+"""
+
+from omnigraph.api.asynchronous.graph import (
+    AsyncBranches,
+    AsyncGraph,
+    AsyncRemoteGraph,
+    AsyncSchema,
+    AsyncTable,
+    AsyncTags,
+    AsyncTransaction,
+    AsyncView,
+)
+from omnigraph.api.asynchronous.open_graph import Opening, connect, init, open, open_at
+
+__all__ = [
+    "AsyncBranches",
+    "AsyncGraph",
+    "AsyncRemoteGraph",
+    "AsyncSchema",
+    "AsyncTable",
+    "AsyncTags",
+    "AsyncTransaction",
+    "AsyncView",
+    "Opening",
+    "connect",
+    "init",
+    "open",
+    "open_at",
+]

@@ -1,0 +1,138 @@
+"""`g.branch`: create, list, merge and delete branches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph.commit.publish_plan import WriteOptions
+from omnigraph.errors import InvalidInput, PreconditionFailed
+from omnigraph.history.decide_row import MergeOptions, Resolution
+from omnigraph.history.merge import Merge, MergeEngine
+from omnigraph.history.report import MergeReport
+from omnigraph.log.commit_record import CommitRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.api.graph import Graph
+    from omnigraph.history.spark.merge import SparkMerge
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """Where a merge is to run, as the caller says."""
+
+    engine: MergeEngine
+    spark: SparkSession | None
+    master: str | None
+    conf: dict[str, str]
+    progress: bool | None
+
+    def session(self) -> SparkSession:
+        from omnigraph.spark.session import get_session
+        from omnigraph.spark.settings import SparkSettings
+
+        settings = None
+        if self.master is not None or self.conf:
+            settings = SparkSettings.from_environment(master=self.master, conf=self.conf)
+        return get_session(settings, self.spark)
+
+
+class Branches:
+    """`g.branch`: create, list and delete branches."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def create(
+        self, name: str, source: str | None = None, *, actor: str | None = None, message: str | None = None
+    ) -> Graph:
+        """A branch at `source` (a branch or commit id; by default this handle's branch), and a handle on it."""
+        graph = self._graph
+        graph._for_writing()
+        made = graph._site.create_branch(name, graph._resolve(source), WriteOptions(actor, message))
+        return graph._on(made)
+
+    def list(self) -> list[str]:
+        return self._graph._site.branch_names()
+
+    def delete(self, name: str, *, actor: str | None = None, message: str | None = None) -> None:
+        """Delete the branch. Its commits stay readable by id; branches made from it live on."""
+        self._graph._for_writing()
+        self._graph._site.delete_branch(name, WriteOptions(actor, message))
+
+    def merge(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        cell_level: bool = False,
+        resolve: Resolution | None = None,
+        per_entity: Mapping[tuple[str, str], Resolution] | None = None,
+        dry_run: bool = False,
+        delete_branch: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        engine: MergeEngine = "auto",
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        progress: bool | None = None,
+    ) -> MergeReport:
+        """Merge the newest commit of `source` into `into` (by default this handle's branch), in one commit.
+
+        Raises MergeConflict with all conflicts and writes nothing if there are any that no resolution settles. With
+        few changed rows it runs in this process, else on Spark, which `spark`, `master` and `spark_conf` choose;
+        `engine` decides it. There a dry run stages files, which nobody names.
+        """
+        site = self._graph._site
+        if not dry_run:
+            self._graph._for_writing()
+        target = self._graph._branch if into is None else site.branch(into)
+        if source == target.name:
+            raise InvalidInput(f"branch {source!r} cannot be merged into itself", code="self_merge", branch=source)
+        head = site.branch(source).publisher.refresh()
+        options = MergeOptions(cell_level, resolve, per_entity or {})
+        write = WriteOptions(actor, message or f"merge {source}", client_key, if_commit)
+        wanted = _Plane(engine, spark, master, dict(spark_conf or {}), progress)
+        with self._plane(wanted, write) as plane:
+            merge = Merge(site.backend, site.catalogs, site.records, head, options, plane)
+            if dry_run:
+                return MergeReport.preview(target.writer.preview(merge))
+            receipt = target.writer.run(merge, write, self._graph._holder if into is None else None)
+            if plane is not None:
+                plane.done(receipt.commit_id)
+        return MergeReport.of(receipt, branch_deleted=delete_branch and self._delete_merged(source, head, actor))
+
+    @contextmanager
+    def _plane(self, wanted: _Plane, write: WriteOptions) -> Iterator[SparkMerge | None]:
+        """What runs a large merge; None if it is to run in this process, however large."""
+        if wanted.engine == "local":
+            yield None
+            return
+        from omnigraph.history.spark.merge import SparkMerge
+        from omnigraph.progress import report_progress
+
+        def session() -> SparkSession:
+            self._graph._for_writing()  # a dry run stages files as well
+            return wanted.session()
+
+        backend = self._graph._site.backend
+        with (
+            report_progress(wanted.progress) as progress,
+            SparkMerge(backend, write, wanted.engine, session, progress) as plane,
+        ):
+            yield plane
+
+    def _delete_merged(self, source: str, merged: CommitRecord, actor: str | None) -> bool:
+        """Delete a branch whose every commit was merged; one that has moved on since stays."""
+        try:
+            self._graph._site.delete_branch(source, WriteOptions(actor, if_commit=merged.commit_id))
+        except PreconditionFailed:
+            return False
+        return True

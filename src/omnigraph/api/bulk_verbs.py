@@ -1,0 +1,162 @@
+"""The verbs of a graph that move many rows: load, export, and types as Spark frames."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn
+
+from omnigraph.api.handle import Handle, not_built
+from omnigraph.commit.publish_plan import WriteOptions
+from omnigraph.errors import InvalidInput
+from omnigraph.load.inputs import Given, PathLike, Paths
+from omnigraph.load.options import Engine, LoadOptions, Mode, OnDuplicate, OnError
+from omnigraph.load.report import LoadReport
+from omnigraph.load.run import LoadJob, find_inputs, run_load
+from omnigraph.query.language.statements import Condition
+from omnigraph.schema.catalog import EntityKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from omnigraph.load.export.export import ExportEngine, ExportReport
+    from omnigraph.load.export.formats import ExportFormat
+
+
+class BulkVerbs(Handle):
+    """Loads, exports and Spark frames of the branch."""
+
+    def spark(
+        self,
+        name: str,
+        spark: SparkSession | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Condition | str | None = None,
+    ) -> DataFrame:
+        """A type as a Spark frame, pinned to the branch as it is now."""
+        return self.view().spark(name, spark, columns=columns, where=where)
+
+    def spark_views(self, spark: SparkSession | None = None) -> dict[str, str]:
+        """Temporary views of all types for Spark SQL, all of one commit: view name → table key."""
+        return self.view().spark_views(spark)
+
+    def load(
+        self,
+        paths: Paths | Mapping[str, Paths] | Given,
+        *,
+        mode: Mode = "merge",
+        on_error: OnError = "fail",
+        rejects: PathLike | None = None,
+        on_duplicate: OnDuplicate = "last",
+        engine: Engine = "auto",
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+        progress: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+    ) -> LoadReport:
+        """Load records as one commit: mixed NDJSON from paths, or files of one type each as `{"Person": path}`.
+
+        Paths may be directories, globs and object-store addresses, which `storage_options` help to reach. `rejects`
+        is a directory for records that are not loaded. Small inputs run in this process, others on Spark, which
+        `spark`, `master` and `spark_conf` choose.
+        """
+        self._for_writing()
+        options = LoadOptions(
+            mode,
+            on_error,
+            os.fspath(rejects) if rejects is not None else None,
+            on_duplicate,
+            engine,
+            storage_options=storage_options or {},
+        )
+        return run_load(
+            LoadJob(
+                self._site,
+                self._branch,
+                self._holder,
+                find_inputs(Given.of(paths), self._site.catalogs, self._branch.publisher, options),
+                options,
+                WriteOptions(actor, message, client_key, if_commit, on_conflict),
+                progress,
+                spark,
+                spark_conf or {},
+                master,
+            )
+        )
+
+    def load_frames(
+        self,
+        nodes: Mapping[str, DataFrame] | None = None,
+        edges: Mapping[str, DataFrame] | None = None,
+        *,
+        mode: Mode = "merge",
+        on_error: OnError = "fail",
+        rejects: PathLike | None = None,
+        on_duplicate: OnDuplicate = "last",
+        actor: str | None = None,
+        message: str | None = None,
+        client_key: str | None = None,
+        if_commit: str | None = None,
+        on_conflict: Literal["retry", "fail"] = "retry",
+        progress: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> LoadReport:
+        """Load Spark frames as one commit: by type, rows with the properties, for edges also `from` and `to`."""
+        from omnigraph.load.spark.load import FrameLoad, run_frames
+
+        self._for_writing()
+        place = os.fspath(rejects) if rejects is not None else None
+        options = LoadOptions(mode, on_error, place, on_duplicate, "spark", storage_options=storage_options or {})
+        frames: dict[tuple[EntityKind, str], DataFrame] = {
+            **{("node", name): frame for name, frame in (nodes or {}).items()},
+            **{("edge", name): frame for name, frame in (edges or {}).items()},
+        }
+        write = WriteOptions(actor, message, client_key, if_commit, on_conflict)
+        return run_frames(FrameLoad(self._site, self._branch, self._holder, frames, options, write, progress))
+
+    def export(
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        format: ExportFormat = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+        branch: str | None = None,
+        at: str | None = None,
+        engine: ExportEngine = "auto",
+        partitioned: bool | None = None,
+        overwrite: bool = False,
+        spark: SparkSession | None = None,
+        progress: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> ExportReport:
+        """Write this branch as it is now, another branch, or a commit: see `GraphView.export`."""
+        if branch is not None and at is not None:
+            raise InvalidInput("branch and at contradict each other", advice="Leave out one of the two")
+        view = self.at(at) if at is not None else self._view_named(branch)
+        return view.export(
+            path,
+            format,
+            types=types,
+            engine=engine,
+            partitioned=partitioned,
+            overwrite=overwrite,
+            spark=spark,
+            progress=progress,
+            storage_options=storage_options,
+        )
+
+    def stream(self, *_args: object, **_options: object) -> NoReturn:
+        """Streaming ingest, which this version does not have."""
+        raise not_built("streaming ingest", "Load every micro-batch with g.load_frames inside foreachBatch")
+
+    @property
+    def analytics(self) -> NoReturn:
+        """Graph algorithms, which this version does not have."""
+        raise not_built("graph analytics", "Read the edges with g.spark or g.table(…).to_arrow()")

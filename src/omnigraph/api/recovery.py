@@ -1,0 +1,21 @@
+"""Recovery as the facade runs it: with the judges of operations that live in layers above the write path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.publish_plan import Judge
+from omnigraph.intents.plan_codec import SavedPlan
+from omnigraph.intents.recovery import Recovery
+
+
+def recovery(site: Site, holders: Mapping[str, str] | None = None) -> Recovery:
+    return Recovery(site, holders, judge_of=_judge_of)
+
+
+def _judge_of(site: Site, saved: SavedPlan) -> Judge:
+    # Only a pending load needs this, so only it pays for the import.
+    from omnigraph.load.spark.recover import judge_of
+
+    return judge_of(site, saved)

@@ -1,0 +1,119 @@
+"""The verbs of a graph that keep it fast, small and sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from omnigraph.api.handle import Handle
+from omnigraph.api.recovery import recovery
+from omnigraph.commit.back_pressure import tables_in_need
+from omnigraph.intents.recovery import Recovered
+from omnigraph.upkeep.cleanup.cleanup import Cleanup
+from omnigraph.upkeep.cleanup.report import CleanupReport
+from omnigraph.upkeep.cleanup.retention import Policy, seconds_of
+from omnigraph.upkeep.intent_report import IntentReport, report_intents
+from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
+from omnigraph.upkeep.repair import RepairReport, repair
+from omnigraph.upkeep.tags import Tags
+from omnigraph.upkeep.verify.findings import VerifyReport
+from omnigraph.upkeep.verify.verify import verify_graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class UpkeepVerbs(Handle):
+    """Folding, optimize, cleanup, recovery, verify, repair and tags."""
+
+    def fold(self) -> str | None:
+        """Move what rides in the newest record into tables. The commit that did it, or None."""
+        self._for_writing()
+        self._branch.publisher.refresh()
+        done = self._branch.folder.fold(self._holder)
+        return done.commit_id if done else None
+
+    def optimize(
+        self,
+        types: Sequence[str] | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[str], None] | None = None,
+        engine: Literal["local", "spark"] = "local",
+        spark: SparkSession | None = None,
+    ) -> OptimizeReport:
+        """Fold, compact and index this branch, or only some types of it; one commit, none if there is nothing to do.
+
+        Compaction and the building of indexes run in this process, or with `engine="spark"` in tasks of a Spark
+        session.
+        """
+        if not dry_run:
+            self._for_writing()
+        elsewhere = None
+        if engine == "spark" and not dry_run:
+            from omnigraph.upkeep.compact_on_spark import SparkWorkers
+
+            elsewhere = SparkWorkers(self._site.backend.tables.place, spark)
+        optimizer = Optimizer(
+            self._site, self._branch, self._holder, types=types, progress=progress, elsewhere=elsewhere
+        )
+        return optimizer.preview() if dry_run else optimizer.run()
+
+    def needs_upkeep(self) -> list[str]:
+        """Types with so many small fragments that optimize should run. The newest known record tells, at no cost."""
+        record = self._branch.publisher.head
+        names = {one.id: one.name for one in self._site.catalogs.get(record.schema).types}
+        return [names[table] for table in tables_in_need(record, self._site.backend.config) if table in names]
+
+    def optimize_if_needed(self) -> OptimizeReport | None:
+        """Optimize the types that need it, if any does: what a long-lived process calls now and then."""
+        needy = self.needs_upkeep()
+        return self.optimize(needy) if needy else None
+
+    def cleanup(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: str | None = None,
+        confirm: bool = False,
+        policy: Policy | None = None,
+    ) -> CleanupReport:
+        """Collect commits beyond the newest `keep` and older than `older_than` ("7d"), and files that no commit names.
+
+        Only a preview unless `confirm`. All branches; tags, starts of branches and merge bases stay. `policy` has
+        the finer settings, and then decides alone.
+        """
+        wanted = policy or Policy(keep, seconds_of(older_than) if older_than is not None else None)
+        if confirm:
+            self._for_writing()
+        holders = {self._branch.entry.stream: self._holder} if self._holder else {}
+        run = Cleanup(self._site, wanted, holders)
+        return run.run() if confirm else run.preview()
+
+    def recover(self, now: str | None = None) -> list[Recovered]:
+        """End the bulk operations whose process is gone, on all branches; `now` names one that need not be waited for.
+
+        What was staged in full is published, the rest is given up; nothing is deleted. Opening for writing does the
+        same.
+        """
+        self._for_writing()
+        holders = {self._branch.entry.stream: self._holder} if self._holder else {}
+        return recovery(self._site, holders).run(now=now)
+
+    def recover_list(self) -> list[IntentReport]:
+        """Every bulk operation that left word of itself, and what is left of those that were given up."""
+        return report_intents(self._site)
+
+    def verify(self, *, deep: bool = False) -> VerifyReport:
+        """Check the whole graph, all branches: records, registry, tables, files, rows. `deep` reads every file."""
+        return verify_graph(self._site, deep=deep)
+
+    def repair(self) -> RepairReport:
+        """Make anew what is derived and damaged: indexes, registry tombstones. Data is never guessed."""
+        self._for_writing()
+        return repair(self._site, self._holder)
+
+    @property
+    def tags(self) -> Tags:
+        """Names for commits, which cleanup never collects."""
+        return Tags(self._site)

@@ -1,0 +1,110 @@
+"""The birth of a graph: a stamp, and a first record that is a pure function of it.
+
+Whoever dies in between leaves either nothing, or a stamp from which any later writer completes the rest.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from omnigraph.commit.next_record import first_record
+from omnigraph.commit.put_record import FINAL_FAILURES
+from omnigraph.errors import Conflict, Forbidden, Unavailable, Unknown
+from omnigraph.log.commit_record import CommitRecord
+from omnigraph.log.snapshot import schema_key
+from omnigraph.log.stamp import STAMP_KEY, Stamp
+from omnigraph.log.stream import record_key
+from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.probe import probe_conditional_put, probe_hard_links
+from omnigraph.storage.store import NOT_DURABLE, ObjectMissing, PutResult
+
+_RETRY_WAIT_S = 0.05
+
+
+class GraphExists(Conflict):
+    """There is a graph at the address already; it is never replaced."""
+
+    default_code = "graph_exists"
+    retryable = False
+
+
+def birth_record(stamp: Stamp) -> CommitRecord:
+    return first_record(stamp.main_stream, stamp.main_stream[-16:].lower(), stamp.graph_id, stamp.schema, stamp.created)
+
+
+def init_graph(backend: Backend, catalog: Catalog) -> Stamp:
+    """Create the graph, or refuse if there is one. The number of requests does not depend on the schema.
+
+    The store is probed on the schema object, which any number of writers may write alike, so that a store
+    without conditional PUT is refused before a graph seems to be there.
+    """
+    store = backend.store
+    probe_hard_links(store, backend.ids)
+    try:
+        store.get(STAMP_KEY)
+    except ObjectMissing:
+        pass
+    else:
+        raise _exists(store.root)
+    create_object(backend, schema_key(catalog.hash), catalog.encode())
+    probe_conditional_put(store, schema_key(catalog.hash), catalog.encode())
+    created_at = backend.clock.now().isoformat(timespec="milliseconds")
+    stamp = Stamp(backend.ids.ulid(), backend.ids.ulid(), catalog.hash, created_at)
+    if create_object(backend, STAMP_KEY, stamp.encode()) != stamp.encode():
+        raise _exists(store.root)
+    backend.pauses.reach("init.stamped")
+    with suppress(Unavailable, Forbidden, Unknown):
+        # The graph exists with its stamp; whoever opens it for writing next completes it.
+        complete_birth(backend, stamp)
+    return stamp
+
+
+def complete_birth(backend: Backend, stamp: Stamp) -> CommitRecord:
+    """Write record 0 unless it is there. Also what a read-write open does after somebody's crash."""
+    record = birth_record(stamp)
+    create_object(backend, record_key(record.stream, 0), record.encoded)
+    return record
+
+
+def probe_for_writing(backend: Backend, stamp_bytes: bytes) -> None:
+    """What a read-write open asks of the store before it trusts it: one conditional PUT that must be refused."""
+    probe_hard_links(backend.store, backend.ids)
+    probe_conditional_put(backend.store, STAMP_KEY, stamp_bytes)
+
+
+def create_object(backend: Backend, key: str, data: bytes) -> bytes:
+    """Create `key`; the answer is what is stored under it in the end, by us or by somebody else.
+
+    The same bytes under the same key are safe to send again, so every unclear answer is: until the deadline, when
+    nobody can say whether the object will appear.
+    """
+    deadline = backend.clock.monotonic() + backend.config.publish_deadline_s
+    unclear = False
+    while True:
+        try:
+            if backend.store.put_if_absent(key, data) is PutResult.CREATED:
+                return data
+        except Unavailable as error:
+            if error.code in FINAL_FAILURES and not unclear:
+                raise
+            unclear = True
+            if backend.clock.monotonic() >= deadline:
+                raise _unknown(key) from error
+            if error.code == NOT_DURABLE:
+                backend.clock.sleep(_RETRY_WAIT_S)
+                continue
+        try:
+            return backend.store.get(key)
+        except (Unavailable, ObjectMissing) as error:
+            if backend.clock.monotonic() >= deadline:
+                raise _unknown(key) from error
+        backend.clock.sleep(_RETRY_WAIT_S)
+
+
+def _unknown(key: str) -> Unknown:
+    return Unknown(f"the store did not tell whether {key} was written", advice="Look whether it is there", key=key)
+
+
+def _exists(root: str) -> GraphExists:
+    return GraphExists(f"there is a graph at {root} already", advice="Open it, or choose another address", graph=root)

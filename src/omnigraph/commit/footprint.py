@@ -1,0 +1,210 @@
+"""What a plan read and wrote, and the one test that says whether another commit invalidates it.
+
+| class         | written by                                        | read by                                          |
+|---------------|---------------------------------------------------|--------------------------------------------------|
+| `row` id      | insert, update, delete of the row                 | the same; every row used to compute the change   |
+| `live` id     | delete of the node                                | insert or move of an edge, at both ends          |
+| `inc` id      | insert, delete, move of an edge at that node      | delete of the node                               |
+| `uniq:k` tuple| old and new tuple of a changed row                | the new tuple                                    |
+| `card` src    | insert, delete, move of an edge, if `@card` binds | the same; insert of a node that needs edges      |
+| `table|*`     | changes with too many keys to name                | plans that depend on the whole table             |
+
+Keys are 64-bit hashes: a collision can only cause a needless retry, never a missed conflict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import xxhash
+
+from omnigraph.log.commit_record import CommitRecord, Stub, WriteSet
+
+OPS_SCOPE = "_ops|row"
+"""Claims on the answers that client keys and intents lead to."""
+
+EXACT_KEYS_MAX = 4096
+"""Beyond so many keys a table's writes are stated as a wildcard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition that selected rows of one table; a new row that satisfies it is a phantom."""
+
+    table: str
+    condition: pc.Expression
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Reads by scope (`table|class`), whole-table reads, predicates, and the write set."""
+
+    reads: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    reads_all: frozenset[str] = frozenset()
+    predicates: tuple[Predicate, ...] = ()
+    writes: WriteSet = field(default_factory=WriteSet)
+
+    @cached_property
+    def read_keys(self) -> frozenset[int]:
+        return frozenset().union(*self.reads.values())
+
+    @cached_property
+    def write_keys(self) -> frozenset[int]:
+        return frozenset(self.writes.exact.tolist())
+
+    def claims_only(self, scope: str) -> Footprint:
+        """What it reads of one scope, and nothing else."""
+        return Footprint({scope: self.reads[scope]} if scope in self.reads else {})
+
+    @property
+    def is_broad(self) -> bool:
+        """Whether it depends on, or writes, more than the keys it names."""
+        return bool(self.reads_all or self.predicates or self.writes.wild)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Why a plan no longer holds: the table concerned, if one can be named."""
+
+    table: str | None
+    reason: str
+
+
+class FootprintBuilder:
+    """Collects reads and writes while a change is prepared."""
+
+    def __init__(self) -> None:
+        self._reads: defaultdict[str, set[int]] = defaultdict(set)
+        self._writes: defaultdict[str, set[int]] = defaultdict(set)
+        self._reads_all: set[str] = set()
+        self._wild: set[str] = set()
+        self._predicates: list[Predicate] = []
+
+    def read(self, table: str, kind: str, key: str) -> None:
+        self._reads[f"{table}|{kind}"].add(claim(table, kind, key))
+
+    def write(self, table: str, kind: str, key: str) -> None:
+        self._writes[f"{table}|{kind}"].add(claim(table, kind, key))
+
+    def read_write(self, table: str, kind: str, key: str) -> None:
+        self.read(table, kind, key)
+        self.write(table, kind, key)
+
+    def read_all(self, table: str) -> None:
+        self._reads_all.add(table)
+
+    def write_all(self, table: str, kind: str | None = None) -> None:
+        self._wild.add(f"{table}|*" if kind is None else f"{table}|{kind}|*")
+
+    def predicate(self, table: str, condition: pc.Expression) -> None:
+        self._predicates.append(Predicate(table, condition))
+
+    def build(self) -> Footprint:
+        wild = set(self._wild)
+        exact: set[int] = set()
+        for scope, keys in self._writes.items():
+            if len(keys) > EXACT_KEYS_MAX:
+                wild.add(f"{scope}|*")
+            else:
+                exact |= keys
+        scopes = frozenset(self._writes) | {one.removesuffix("|*") for one in wild}
+        writes = WriteSet(np.array(sorted(exact), np.uint64), frozenset(wild), scopes)
+        reads = {scope: frozenset(keys) for scope, keys in self._reads.items()}
+        return Footprint(reads, frozenset(self._reads_all), tuple(self._predicates), writes)
+
+
+def claim(table: str, kind: str, key: str) -> int:
+    return xxhash.xxh64_intdigest(f"{table}|{kind}|{key}".encode())
+
+
+def tuple_key(values: Iterable[Any]) -> str:
+    """One text for a tuple of values; JSON keeps `("a", "b")` and `("a,b",)` apart."""
+    return json.dumps([one if isinstance(one, (str, int, float, bool)) else str(one) for one in values])
+
+
+def merge_writes(parts: Iterable[WriteSet]) -> WriteSet:
+    """The write set of a record with several members."""
+    found = list(parts)
+    if len(found) == 1:
+        return found[0]
+    exact = np.unique(np.concatenate([one.exact for one in found])) if found else np.empty(0, np.uint64)
+    wild = frozenset().union(*(one.wild for one in found))
+    return WriteSet(exact, wild, frozenset().union(*(one.scopes for one in found)))
+
+
+def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> Hit | None:
+    """The one conflict test: does `theirs`, which landed after our base, change what we depend on?"""
+    if isinstance(theirs, Stub):
+        return Hit(None, "a commit in between was collected, so what it wrote is unknown")
+    if not theirs.is_logical:
+        return None
+    if theirs.schema != schema:
+        return Hit(None, "the schema changed")
+    return _meets(ours, theirs.writes) or _phantom(ours, theirs)
+
+
+def _meets(ours: Footprint, writes: WriteSet) -> Hit | None:
+    for scope in writes.wild:
+        hit = _meets_wildcard(ours, scope)
+        if hit:
+            return hit
+    for table in ours.reads_all:
+        if any(scope.split("|", 1)[0] == table for scope in writes.scopes):
+            return Hit(table, "the table was written, and the change depends on all of it")
+    for scope, keys in ours.reads.items():
+        if scope in writes.scopes and _intersects(keys, writes):
+            return Hit(scope.split("|", 1)[0], "a row or key that the change depends on was written")
+    return None
+
+
+def _meets_wildcard(ours: Footprint, wild: str) -> Hit | None:
+    table, _, kind = wild.removesuffix("|*").partition("|")
+    depends = table in ours.reads_all or any(
+        scope == f"{table}|{kind}" if kind else scope.split("|", 1)[0] == table for scope in ours.reads
+    )
+    by_predicate = not kind and any(one.table == table for one in ours.predicates)
+    return Hit(table, "a bulk change wrote the table") if depends or by_predicate else None
+
+
+def _intersects(keys: frozenset[int], writes: WriteSet) -> bool:
+    if not keys or not len(writes.exact):
+        return False
+    return bool(np.isin(np.fromiter(keys, np.uint64, len(keys)), writes.exact, assume_unique=True).any())
+
+
+def _phantom(ours: Footprint, theirs: CommitRecord) -> Hit | None:
+    """Rows that `theirs` wrote and that a predicate of ours would have selected.
+
+    Before-images need no look: a row that matched before is among the rows we read.
+    """
+    for one in ours.predicates:
+        touched = theirs.touched.get(one.table)
+        if touched is None:
+            continue
+        if touched.staged:
+            return Hit(one.table, "a bulk change wrote the table, and the change selects rows of it by a condition")
+        own = theirs.own_entries(one.table)
+        if own is not None and own.rows.filter(one.condition).num_rows:
+            return Hit(one.table, "a new row satisfies a condition of the change")
+    return None
+
+
+def members_meet(one: Footprint, other: Footprint, touched_rows: Mapping[str, Any]) -> bool:
+    """Whether `one` depends on something that `other`, prepared on the same base, writes.
+
+    `touched_rows` maps a table to the Arrow rows that `other` writes, for the predicates of `one`.
+    """
+    if _meets(one, other.writes):
+        return True
+    for predicate in one.predicates:
+        rows = touched_rows.get(predicate.table)
+        if rows is not None and rows.filter(predicate.condition).num_rows:
+            return True
+    return False

@@ -1,0 +1,291 @@
+"""One graph as one process sees it: its branches, their publishers, and what creates and deletes branches."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+
+import pyarrow as pa
+
+from omnigraph.commit.birth import birth_record, complete_birth, create_object, probe_for_writing
+from omnigraph.commit.fold import Folder
+from omnigraph.commit.idempotency import OPS_SCHEMA, OPS_TYPE
+from omnigraph.commit.next_record import fork_record
+from omnigraph.commit.publish_plan import EpochChange, PublishPlan, Receipt, WriteOptions, WriteTxn
+from omnigraph.commit.publisher import Publisher
+from omnigraph.commit.writer import Writer
+from omnigraph.errors import BranchClosed, Forbidden, InvalidInput, NotFound, Unavailable, Unknown, WriterFenced
+from omnigraph.log.branches import MAIN, BranchEntry, BranchExists, Registry, check_branch_name, no_such_branch
+from omnigraph.log.commit_record import CommitRecord, Header, Kind, Member, Stub, no_such_commit
+from omnigraph.log.snapshot import Catalogs
+from omnigraph.log.stamp import Stamp, read_stamp
+from omnigraph.log.stream import RecordStream, record_key
+from omnigraph.schema.arrow import arrow_schema
+from omnigraph.storage.backend import Backend
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One live incarnation of a branch in this process."""
+
+    entry: BranchEntry
+    publisher: Publisher
+    folder: Folder
+    writer: Writer
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+
+class Site:
+    """Shared by all handles of a process on one graph, so that its writers queue instead of racing each other."""
+
+    def __init__(self, backend: Backend, stamp: Stamp, *, read_only: bool) -> None:
+        self.backend = backend
+        self.stamp = stamp
+        self.read_only = read_only
+        self.catalogs = Catalogs(backend)
+        self.registry = Registry(backend.store, backend.clock, backend.config.publish_deadline_s)
+        self._branches: dict[str, Branch] = {}
+        self._lock = Lock()
+
+    @classmethod
+    def open(cls, backend: Backend, *, read_only: bool) -> Site:
+        """Read the stamp and, for writing, make sure that the store keeps its promises."""
+        stamp, data = read_stamp(backend.store)
+        if not read_only:
+            probe_for_writing(backend, data)
+        return cls(backend, stamp, read_only=read_only)
+
+    def records(self, stream: str) -> RecordStream:
+        config = self.backend.config
+        return RecordStream(
+            self.backend.store, stream, listed_in_order=self.backend.listed_in_order, read_ahead=config.read_ahead
+        )
+
+    def branch(self, name: str) -> Branch:
+        """The live branch of this name, from memory if it was opened here and is still alive."""
+        try:
+            entry = self._entry(name)
+        except NotFound:
+            self._forget(name)
+            raise
+        with self._lock:
+            known = self._branches.get(entry.stream)
+        if known is None:
+            known = self._open(entry)
+        if known.publisher.head.kind == "close":
+            self._bury(entry)
+            raise no_such_branch(name)
+        return known
+
+    def branch_names(self) -> list[str]:
+        return sorted({MAIN, *self.registry.names()})
+
+    def create_branch(self, name: str, source: Branch | CommitRecord, options: WriteOptions) -> Branch:
+        """A branch that starts at a commit, or at the newest one of another branch. Two PUTs, no table is touched.
+
+        The record comes first and the registry last, so a crash in between leaves a stream nobody knows. After
+        the record is written the source is read again: if cleanup collected it meanwhile, one of the two sees it.
+        """
+        check_branch_name(name)
+        _refuse_main(name, "created")
+        record, base = self._fork(name, source, options)
+        self.backend.pauses.reach("branch.create.before-registry")
+        entry, still_there = self._register(name, record.stream, base)
+        if not isinstance(still_there, CommitRecord):
+            self.registry.tombstone(entry)
+            raise still_there.expired() if still_there else no_such_commit(base.commit_id)
+        return self._remember(entry, record)
+
+    def delete_branch(self, name: str, options: WriteOptions) -> Receipt:
+        """Close the stream, which fences every writer in flight, then say so in the registry."""
+        _refuse_main(name, "deleted")
+        check_branch_name(name)
+        branch = self._known(name) or self.branch(name)
+        try:
+            receipt = branch.writer.run(_Close(self.backend), options)
+        except BranchClosed:
+            self._bury(branch.entry)
+            return self.delete_branch(name, options)
+        self.backend.pauses.reach("branch.delete.before-registry")
+        with suppress(Unavailable, Forbidden, Unknown):
+            # The branch is gone for good with its last record; whoever opens it next completes the registry.
+            self._bury(branch.entry)
+        return receipt
+
+    def claim(self, branch: Branch, options: WriteOptions) -> str:
+        """Become the only writer of the branch, taking over from any other. The answer is the proof to write with."""
+        holder = self.backend.ids.token(16)
+        branch.writer.run(_EpochOperation(self.backend, holder), options)
+        return holder
+
+    def release(self, branch: Branch, holder: str, options: WriteOptions) -> None:
+        """End a claim. Nothing is left to do if somebody took over or the branch is gone."""
+        with suppress(WriterFenced, BranchClosed):
+            branch.writer.run(_EpochOperation(self.backend, None), options, holder=holder)
+
+    def publisher(self, head: CommitRecord) -> Publisher:
+        """The publisher of the stream that `head` is the newest known record of: the one in use here, if any."""
+        with self._lock:
+            known = self._branches.get(head.stream)
+        return known.publisher if known else Publisher(self.backend, self.records(head.stream), head)
+
+    def schema_of(self, record: CommitRecord, table: str) -> pa.Schema:
+        if table == OPS_TYPE.id:
+            return OPS_SCHEMA
+        return arrow_schema(self.catalogs.get(record.schema).by_id[table])
+
+    def _entry(self, name: str) -> BranchEntry:
+        if name == MAIN:
+            return BranchEntry(MAIN, 0, self.stamp.main_stream)
+        check_branch_name(name)
+        return self.registry.live(name)
+
+    def _open(self, entry: BranchEntry) -> Branch:
+        try:
+            head = self.records(entry.stream).newest()
+        except BranchClosed:
+            self._bury(entry)
+            raise no_such_branch(entry.name) from None
+        if head is None and entry.name == MAIN:
+            head = birth_record(self.stamp) if self.read_only else complete_birth(self.backend, self.stamp)
+        if head is None:
+            raise no_such_branch(entry.name)
+        return self._remember(entry, head)
+
+    def _remember(self, entry: BranchEntry, head: CommitRecord) -> Branch:
+        publisher = Publisher(self.backend, self.records(entry.stream), head)
+        folder = Folder(self.backend, publisher, self.schema_of)
+        writer = Writer(self.backend, self.catalogs, publisher, folder)
+        self._forget(entry.name, before=entry.n)
+        with self._lock:
+            return self._branches.setdefault(entry.stream, Branch(entry, publisher, folder, writer))
+
+    def _forget(self, name: str, before: int | None = None) -> None:
+        """Let go of incarnations that have ended, perhaps elsewhere: each holds many records in memory."""
+        with self._lock:
+            ended = [one for one in self._branches.values() if one.name == name]
+            for one in ended:
+                if before is None or one.entry.n < before:
+                    del self._branches[one.entry.stream]
+
+    def _known(self, name: str) -> Branch | None:
+        """An incarnation that this process has used. It may have been deleted since; writing to it tells."""
+        with self._lock:
+            return next((one for one in self._branches.values() if one.name == name), None)
+
+    def _fork(
+        self, name: str, source: Branch | CommitRecord, options: WriteOptions
+    ) -> tuple[CommitRecord, CommitRecord]:
+        """Record 0 of a new stream, stored, and the commit it repeats.
+
+        A branch's newest record is asked for while the fork of the newest known one is on its way: usually they
+        are the same and one hop is saved, else the stream just made stays unregistered and another one is made.
+        """
+        known = source.publisher.head if isinstance(source, Branch) else source
+        asked = self.backend.later(source.publisher.refresh) if isinstance(source, Branch) else None
+        record = self._fork_of(known, name, options)
+        newest = asked.result() if asked else known
+        if newest is known:
+            return record, known
+        # It was the newest one since the call began, which is all that was asked for: a busy branch always has newer.
+        return self._fork_of(newest, name, options), newest
+
+    def _fork_of(self, base: CommitRecord, name: str, options: WriteOptions) -> CommitRecord:
+        if base.kind == "close":
+            raise BranchClosed(f"branch {base.header.branch!r} was deleted", advice="Fork from a commit id instead")
+        record = fork_record(base, self._fork_header(name, base, options))
+        create_object(self.backend, record_key(record.stream, 0), record.encoded)
+        return record
+
+    def _fork_header(self, name: str, base: CommitRecord, options: WriteOptions) -> Header:
+        backend = self.backend
+        return Header(
+            stream=backend.ids.ulid(),
+            seq=0,
+            rid=backend.ids.token(16),
+            kind="fork",
+            parents=(base.ref,),
+            gen=base.header.gen + 1,
+            schema=base.schema,
+            created_at=backend.clock.now(),
+            actor=options.actor,
+            message=options.message,
+            members=(Member(backend.ids.ulid(), options.actor, options.client_key, {}),),
+            branch=name,
+        )
+
+    def _register(self, name: str, stream: str, source: CommitRecord) -> tuple[BranchEntry, CommitRecord | Stub | None]:
+        """The registry entry and, in the same hop, the source as it is now."""
+        looked = self.backend.later(lambda: self.records(source.stream).get(source.seq))
+        try:
+            entry = self.registry.create(name, stream)
+        except BranchExists:
+            self._bury_if_closed(name)
+            entry = self.registry.create(name, stream)
+        with suppress(Unavailable, Forbidden):
+            return entry, looked.result()
+        try:  # The branch is there already, so one answer that failed is worth a second look.
+            return entry, self.records(source.stream).get(source.seq)
+        except (Unavailable, Forbidden) as error:
+            raise Unknown(
+                f"branch {name!r} was created, but whether its source is still retained could not be read",
+                advice="Open the branch and read it before you rely on it",
+                branch=name,
+            ) from error
+
+    def _bury_if_closed(self, name: str) -> None:
+        """Complete a deletion that crashed between its record and the registry."""
+        entry = self.registry.find(name)
+        if entry is None or not entry.alive:
+            return
+        try:
+            head = self.records(entry.stream).newest()
+        except BranchClosed:
+            head = None
+        else:
+            if head is None or head.kind != "close":
+                return
+        self._bury(entry)
+
+    def _bury(self, entry: BranchEntry) -> None:
+        """Complete a deletion in the registry; somebody may have crashed before that."""
+        with self._lock:
+            self._branches.pop(entry.stream, None)
+        if not self.read_only:
+            self.registry.tombstone(entry)
+
+
+class _Close:
+    """The last record of a stream."""
+
+    kind: Kind = "close"
+
+    def __init__(self, backend: Backend) -> None:
+        self.op_id = backend.ids.ulid()
+
+    def prepare(self, txn: WriteTxn) -> PublishPlan:
+        return PublishPlan(self.kind, self.op_id, txn.record)
+
+
+class _EpochOperation:
+    """A claim of the branch, or its release."""
+
+    kind: Kind = "epoch"
+
+    def __init__(self, backend: Backend, holder: str | None) -> None:
+        self.op_id = backend.ids.ulid()
+        self._change = EpochChange(holder)
+
+    def prepare(self, txn: WriteTxn) -> PublishPlan:
+        return PublishPlan(self.kind, self.op_id, txn.record, epoch=self._change)
+
+
+def _refuse_main(name: str, verb: str) -> None:
+    if name.casefold() == MAIN:
+        raise InvalidInput(
+            f"{MAIN!r} cannot be {verb}", code="reserved_branch", advice="Choose another name", branch=name
+        )

@@ -1,0 +1,193 @@
+"""`next_record`: the record that follows another, as a pure function of it and of the plans it publishes.
+
+Nothing captured earlier is used: a plan refused at one seq is composed again on whatever the head is then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from omnigraph.commit.footprint import merge_writes
+from omnigraph.commit.idempotency import ops_entry
+from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, TableAction
+from omnigraph.log.branches import MAIN
+from omnigraph.log.commit_record import (
+    NON_LOGICAL,
+    TRAIL_LENGTH,
+    CommitRecord,
+    Epoch,
+    Header,
+    Member,
+    Pin,
+    Touched,
+    WriteSet,
+)
+from omnigraph.log.overlay import OverlayTable
+
+_NO_PIN = Pin(None, 0, 0, 0, 0)
+
+
+class PinMoved(Exception):
+    """A staged table version was not built on the pin it would replace."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(table)
+        self.table = table
+
+
+@dataclass(frozen=True)
+class Draft:
+    """State after some of the members: pins, overlay, what was touched."""
+
+    pins: dict[str, Pin]
+    overlay: dict[str, OverlayTable]
+    touched: dict[str, Touched]
+
+
+def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
+    """The record at `previous.seq + 1` that publishes `members`, in order. Raises PinMoved (the pin CAS)."""
+    first = members[0]
+    draft = Draft(dict(previous.pins), dict(previous.overlay), {})
+    seq = previous.seq + 1
+    for plan in members:
+        for action in plan.actions:
+            _apply(draft, action, rid, seq)
+        for fold in plan.folds:
+            _fold(draft, fold)
+        _reshape(draft, plan, rid)
+        if plan.options.client_key is not None or plan.answers:
+            _apply(draft, ops_entry(plan, previous.stream, seq, now), rid, seq)
+    came_from = [previous.header, first.merged] if first.merged else [previous.header]
+    header = Header(
+        stream=previous.stream,
+        seq=seq,
+        rid=rid,
+        kind=first.kind,
+        parents=tuple(one.ref for one in came_from),
+        gen=1 + max(one.gen for one in came_from),
+        schema=first.catalog.hash if first.catalog else previous.schema,
+        created_at=max(_to_millis(now), previous.header.created_at),
+        actor=first.options.actor,
+        message=first.options.message,
+        members=tuple(Member(one.op_id, one.options.actor, one.options.client_key, one.counts) for one in members),
+        branch=previous.header.branch,
+    )
+    return CommitRecord(
+        header=header,
+        epoch=Epoch(previous.epoch.n + 1, first.epoch.holder) if first.epoch else previous.epoch,
+        content_seq=previous.content_seq if first.kind in NON_LOGICAL else seq,
+        pins=draft.pins,
+        touched=draft.touched,
+        writes=merge_writes([one.footprint.writes for one in members]),
+        overlay={table: one for table, one in draft.overlay.items() if one.entries},
+        trail=_next_trail(previous),
+        gc=first.gc,
+        extra=first.extra,
+        crossing_seq=seq if first.merged else previous.crossing_seq,
+    )
+
+
+def first_record(stream: str, rid: str, op_id: str, schema: str, created_at: datetime) -> CommitRecord:
+    """Record 0 of `main`: a pure function of the graph's stamp."""
+    header = Header(
+        stream=stream,
+        seq=0,
+        rid=rid,
+        kind="init",
+        parents=(),
+        gen=0,
+        schema=schema,
+        created_at=_to_millis(created_at),
+        actor=None,
+        message=None,
+        members=(Member(op_id, None, None, {}),),
+        branch=MAIN,
+    )
+    return CommitRecord(header, Epoch(), 0, {}, {}, WriteSet(), {})
+
+
+def fork_record(source: CommitRecord, header: Header) -> CommitRecord:
+    """Record 0 of a branch: the source's state under a new stream, entries and stamps unchanged, no writer epoch.
+
+    `changed_seq` starts anew, since seqs of different streams must never be compared.
+    """
+    pins = {table: replace(pin, changed_seq=0) for table, pin in source.pins.items()}
+    born = replace(header, created_at=max(_to_millis(header.created_at), source.header.created_at))
+    return CommitRecord(born, Epoch(), 0, pins, {}, WriteSet(), source.overlay)
+
+
+def live_folds(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
+    """The folds that still fit: their table's pin has not moved and, if they fold, some of their entries are there."""
+    return tuple(
+        one
+        for one in folds
+        if previous.pins.get(one.table, _NO_PIN).version == one.move.expected
+        and (not one.stamps or (one.table in previous.overlay and previous.overlay[one.table].stamps & one.stamps))
+    )
+
+
+def _apply(draft: Draft, action: TableAction, rid: str, seq: int) -> None:
+    pin = draft.pins.get(action.table, _NO_PIN)
+    entries = draft.overlay.get(action.table)
+    if action.move is None:
+        own = action.overlay(rid)
+        draft.overlay[action.table] = entries.with_entries(own) if entries else own
+        moved = pin
+    else:
+        moved = _moved(pin, action.move, action.table)
+        if action.adopted is not None:
+            # What this stream has not seen yet was placed by this record (H1), the rest stays as it was.
+            draft.overlay[action.table] = action.adopted.stamped(entries.stamps if entries else (), rid)
+        elif entries:
+            # The overlay wins over the pin, so entries of the ids just staged would hide the new rows.
+            kept = entries.without_ids(entries.index.keys() if action.overwrite else action.ids)
+            draft.overlay[action.table] = kept
+    rows = action.rows_alone if action.overwrite else pin.rows + action.inserted - action.removed
+    draft.pins[action.table] = replace(moved, rows=rows, changed_seq=seq)
+    draft.touched[action.table] = _touch(draft.touched.get(action.table), action, pin.version)
+
+
+def _touch(before: Touched | None, action: TableAction, old_version: str | None) -> Touched:
+    one = before or Touched()
+    return Touched(
+        one.inserted + action.inserted,
+        one.updated + action.updated,
+        one.deleted + action.removed,
+        one.staged or action.move is not None,
+        old_version if action.move else one.old_version,
+        action.move.version if action.move else one.new_version,
+    )
+
+
+def _fold(draft: Draft, fold: FoldAction) -> None:
+    pin = draft.pins.get(fold.table, _NO_PIN)
+    draft.pins[fold.table] = _moved(replace(pin, rows=pin.rows - fold.rows_removed), fold.move, fold.table)
+    if fold.stamps:
+        draft.overlay[fold.table] = draft.overlay[fold.table].without_stamps(fold.stamps)
+    draft.touched[fold.table] = Touched(staged=True, old_version=pin.version, new_version=fold.move.version)
+
+
+def _moved(pin: Pin, move: StagedMove, table: str) -> Pin:
+    if pin.version != move.expected:
+        raise PinMoved(table)
+    return replace(pin, version=move.version, size_bytes=move.size_bytes, fragments=move.fragments)
+
+
+def _reshape(draft: Draft, plan: PublishPlan, rid: str) -> None:
+    for table, reshape in plan.reshapes.items():
+        if table in draft.overlay:
+            draft.overlay[table] = reshape(draft.overlay[table], rid)
+    for table in plan.dropped:
+        draft.overlay.pop(table, None)
+        draft.pins.pop(table, None)
+
+
+def _next_trail(previous: CommitRecord) -> tuple[Header, ...]:
+    kept = previous.trail if previous.seq % TRAIL_LENGTH else ()
+    return (*kept, previous.header)
+
+
+def _to_millis(moment: datetime) -> datetime:
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

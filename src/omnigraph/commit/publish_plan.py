@@ -1,0 +1,208 @@
+"""`PublishPlan`: the complete, declarative intent of a write, and `WriteTxn`: the snapshot it was made on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from omnigraph.commit.footprint import Footprint, Hit
+from omnigraph.errors import InvalidInput
+from omnigraph.log.commit_record import CommitRecord, Header, Kind
+from omnigraph.log.overlay import OverlayTable
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.log.table_view import TableView
+from omnigraph.schema.catalog import Catalog, EntityKind, TypeDef
+from omnigraph.storage.lance import StagedTable, StagedVersion
+
+Judge = Callable[[CommitRecord], Hit | None]
+"""Whether a commit that landed meanwhile invalidates a bulk change: it alone can look its own rows up."""
+
+Reshape = Callable[[OverlayTable, str], OverlayTable]
+"""Entries of one table and the new record's rid → the same entries under the new schema. Pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What every write verb takes."""
+
+    actor: str | None = None
+    message: str | None = None
+    client_key: str | None = None
+    if_commit: str | None = None
+    on_conflict: Literal["retry", "fail"] = "retry"
+
+    def __post_init__(self) -> None:
+        """Refuse here what no record could hold: later it would fail in the hands of whoever leads the group."""
+        for what, text in (("actor", self.actor), ("message", self.message)):
+            try:
+                (text or "").encode()
+            except UnicodeEncodeError as error:
+                raise InvalidInput(
+                    f"the {what} holds half of a surrogate pair, which UTF-8 cannot store",
+                    code="bad_text",
+                    advice="Give it as whole characters in UTF-8",
+                ) from error
+
+
+@dataclass(frozen=True)
+class WriteTxn:
+    """A snapshot captured once and threaded through; nothing below can ask for 'latest'."""
+
+    snapshot: Snapshot
+
+    @property
+    def record(self) -> CommitRecord:
+        return self.snapshot.record
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.snapshot.catalog
+
+    def view(self, one: TypeDef) -> TableView:
+        return self.snapshot.view(one)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedMove:
+    """A table version built on `expected` and not yet named by any record."""
+
+    expected: str | None
+    staged: StagedTable | StagedVersion
+    version: str
+    size_bytes: int
+    fragments: int
+
+
+@dataclass(frozen=True)
+class TableAction:
+    """The change of one table: images to write and ids to remove; insert, upsert, update and delete all lower to this.
+
+    `overwrite` replaces the whole content by `rows`. Counts are what the user is told.
+    """
+
+    table: str
+    schema: pa.Schema
+    rows: pa.Table | None = None
+    deleted: tuple[str, ...] = ()
+    inserted: int = 0
+    updated: int = 0
+    removed: int = 0
+    overwrite: bool = False
+    fills: Mapping[str, Any] = field(default_factory=dict)  # columns that every row gets, with their value
+    casts: frozenset[str] = frozenset()  # columns that every row gets anew in the wider type of `schema`
+    present_ids: tuple[str, ...] | None = None  # ids of this action that the pin is known to hold; None: look
+    never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
+    superseded: tuple[str, ...] = ()  # ids of overlay entries that rows in files replace, where `rows` is not at hand
+    move: StagedMove | None = None  # set once staged; None rides inline
+    adopted: OverlayTable | None = None  # by a merge: `move` is the source's own version, and these its entries
+
+    @property
+    def rewrites_columns(self) -> bool:
+        """Staged column by column on one very version; it cannot be carried over to another."""
+        return bool(self.fills or self.casts)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it fits one very version only: if that moves, the change must be prepared again."""
+        return self.rewrites_columns or self.adopted is not None
+
+    @property
+    def kind(self) -> EntityKind:
+        return "edge" if "src" in self.schema.names else "node"
+
+    @property
+    def ids(self) -> list[str]:
+        written: list[str] = self.rows["id"].to_pylist() if self.rows is not None else []
+        return [*written, *self.deleted, *self.superseded]
+
+    @property
+    def rows_alone(self) -> int:
+        """How many rows an overwrite leaves in the table."""
+        if self.move is not None and isinstance(self.move.staged, StagedTable):
+            return self.move.staged.rows_written
+        return self.entries - len(self.deleted)
+
+    @property
+    def entries(self) -> int:
+        return (self.rows.num_rows if self.rows is not None else 0) + len(self.deleted)
+
+    def overlay(self, rid: str) -> OverlayTable:
+        return OverlayTable.of_change(self.schema, self.rows, self.deleted, rid)
+
+
+@dataclass(frozen=True)
+class FoldAction:
+    """Overlay entries moved into a table version: exactly these (id, rid), and nothing that replaced them since.
+
+    Without stamps it only puts other files under the same rows: compaction and indexes. `rows_removed` counts rows
+    of `_ops` that upkeep forgot; rows of a user's table never go this way.
+    """
+
+    table: str
+    move: StagedMove
+    stamps: frozenset[tuple[str, str]] = frozenset()
+    rows_removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochChange:
+    """A claim of the stream for one writer, or with None its release. The number follows from the previous record."""
+
+    holder: str | None
+
+
+@dataclass(frozen=True)
+class PublishPlan:
+    """All that `publish` needs. A plan holds only its own change: pins and overlay come from the previous record."""
+
+    kind: Kind
+    op_id: str
+    base: CommitRecord
+    footprint: Footprint = field(default_factory=Footprint)
+    actions: tuple[TableAction, ...] = ()
+    folds: tuple[FoldAction, ...] = ()
+    options: WriteOptions = WriteOptions()
+    holder: str | None = None  # writer epoch this writer holds
+    catalog: Catalog | None = None  # the new schema, by a schema change
+    reshapes: Mapping[str, Reshape] = field(default_factory=dict)  # by a schema change: overlay entries in a new shape
+    dropped: frozenset[str] = frozenset()  # by a schema change: tables no longer named
+    merged: Header | None = None  # second parent
+    epoch: EpochChange | None = None
+    gc: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None
+    judge: Judge | None = None  # instead of the footprint, as long as this process lives
+    result: Mapping[str, Any] = field(default_factory=dict)
+    answers: tuple[str, ...] = ()  # rows of `_ops` that tell of this plan, besides that of its client key
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "inserted": sum(one.inserted for one in self.actions),
+            "updated": sum(one.updated for one in self.actions),
+            "deleted": sum(one.removed for one in self.actions),
+        }
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether it names objects that were written before the record."""
+        return bool(self.folds or self.catalog) or any(one.move is not None for one in self.actions)
+
+    @property
+    def groupable(self) -> bool:
+        """Only plain mutations share a record; everything else is a commit of its own."""
+        return self.kind == "mutate" and not self.extra and self.options.if_commit is None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a write did. `commit_id` is None if there was nothing to do."""
+
+    commit_id: str | None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    replayed: bool = False
+    attempts: int = 1
+    waited_s: float = 0.0  # spent waiting because the graph needs to be optimized

@@ -1,0 +1,99 @@
+"""Storing a record and learning what became of it: landed, refused, or unknown. Never two of them, never a guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.errors import Corruption, Forbidden, InvalidInput, NotFound, OmnigraphError, Unavailable, Unknown
+from omnigraph.log.commit_record import CommitRecord
+from omnigraph.log.stream import Entry, RecordStream, record_key
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.store import NOT_DURABLE, PutResult
+
+FINAL_FAILURES = frozenset({"disk_full", "read_only_file_system", "root_vanished", "too_many_open_files"})
+"""Failures of a local directory: nothing is on its way, so what is not there did not land."""
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The record is durable under its seq."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Another record has the seq: ours did not land and never will. With it come those that follow, read at once."""
+
+    entries: tuple[Entry, ...]
+
+
+def put_record(backend: Backend, records: RecordStream, record: CommitRecord, deadline: float) -> Landed | Refused:
+    """Create `record` under its seq. Raises Unknown if nobody could tell until `deadline` (monotonic seconds).
+
+    "Exists" may be our own earlier try, somebody else's record, or a store that answers 409 without having looked;
+    a failure may have landed. So both lead to reading the seq: our rid has landed, another rid refuses, and absence
+    means nothing at all, since the first PUT may still arrive: the same bytes go to the same seq again.
+    """
+    key = record_key(record.stream, record.seq)
+    wait_s = _FIRST_WAIT_S
+    unclear = False  # an earlier try may have landed, or may still
+    while True:
+        try:
+            if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
+                return Landed()
+            unclear = True
+            known = _look(records, record)
+        except Forbidden as error:
+            # The client may have tried before on its own, and that try may have landed.
+            known = _look_if_possible(records, record)
+            if known is None and unclear:
+                raise _unknown(record) from error
+            if known is None:
+                raise
+        except (InvalidInput, NotFound) as error:
+            # The request was not accepted as it is, which says nothing about an earlier one.
+            if unclear:
+                raise _unknown(record) from error
+            raise
+        except Unavailable as error:
+            known = _look_if_possible(records, record)
+            if error.code == NOT_DURABLE and isinstance(known, Landed):
+                known = None  # it can be read, but a power cut could still take it: the next try makes it durable
+            if known is None and error.code in FINAL_FAILURES and not unclear:
+                raise
+            unclear = True
+            if known is None and backend.clock.monotonic() >= deadline:
+                raise _unknown(record) from error
+        if known is not None:
+            return known
+        if backend.clock.monotonic() >= deadline:
+            raise _unknown(record)
+        backend.clock.sleep(backend.ids.uniform(wait_s / 2, wait_s))
+        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def _look(records: RecordStream, record: CommitRecord) -> Landed | Refused | None:
+    found = records.read_ahead(record.seq)
+    if not found:
+        return None
+    return Landed() if found[0].rid == record.rid else Refused(tuple(found))
+
+
+def _look_if_possible(records: RecordStream, record: CommitRecord) -> Landed | Refused | None:
+    try:
+        return _look(records, record)
+    except Corruption:
+        raise
+    except OmnigraphError:
+        return None
+
+
+def _unknown(record: CommitRecord) -> Unknown:
+    member = record.members[0]
+    return Unknown(
+        f"the store did not tell whether commit {record.commit_id} landed",
+        advice="Repeat the write with the same client key, or read the graph, before anything else",
+        op_id=member.op_id,
+        client_key=member.client_key,
+    )

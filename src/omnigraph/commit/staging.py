@@ -1,0 +1,94 @@
+"""Staging: table versions built beside the graph, for changes that are too large to ride in a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from omnigraph.commit.publish_plan import StagedMove, TableAction
+from omnigraph.config import Config
+from omnigraph.log.commit_record import CommitRecord
+from omnigraph.schema.catalog import EntityKind
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.lance import PinnedTable, StagedTable, TableDelta
+
+
+def rides_inline(actions: Sequence[TableAction], config: Config) -> bool:
+    """Small changes go into the record; an overwrite has no row images to put there."""
+    if any(one.overwrite or one.never_inline or one.rewrites_columns for one in actions):
+        return False
+    entries = sum(one.entries for one in actions)
+    size_bytes = sum(one.rows.nbytes for one in actions if one.rows is not None)
+    return entries <= config.inline_max_entries and size_bytes <= config.inline_max_bytes
+
+
+def stage_actions(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
+    """The same actions with a table version each, all tables at once; those that were staged elsewhere have one."""
+    return tuple(backend.in_parallel(lambda one: one if one.move else _stage(backend, on, one), actions))
+
+
+def restage_moved(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
+    """Re-commit the staged files of tables whose pin moved; the others stay as they are. No data is rewritten."""
+    return tuple(backend.in_parallel(lambda one: _restage(backend, on, one), actions))
+
+
+def delta_of(action: TableAction) -> TableDelta:
+    return TableDelta(
+        schema=action.schema,
+        rows=action.rows,
+        delete_ids=action.deleted,
+        overwrite=action.overwrite,
+        present_ids=action.present_ids,
+    )
+
+
+def base_table(
+    backend: Backend, on: CommitRecord, action_table: str, kind: EntityKind
+) -> tuple[str | None, PinnedTable]:
+    """The pinned version to build on, and the pin that a record must still show then."""
+    version = pinned_version(on, action_table)
+    if version is None:
+        return None, backend.tables.birth(action_table, kind)
+    return version, backend.tables.open(action_table, version)
+
+
+def pinned_version(on: CommitRecord, table: str) -> str | None:
+    pin = on.pins.get(table)
+    return pin.version if pin else None
+
+
+def commit_staged(backend: Backend, expected: str | None, base: PinnedTable, staged: StagedTable) -> StagedMove:
+    made = backend.tables.commit(base, staged)
+    return StagedMove(expected, staged, made.version, made.size_bytes, made.fragments)
+
+
+def _stage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
+    expected, base = base_table(backend, on, action.table, action.kind)
+    if action.rewrites_columns:
+        staged = backend.tables.stage_columns(base, action.schema, action.fills)
+    else:
+        staged = backend.tables.stage(base, delta_of(action))
+    return _with_move(backend, action, expected, base, staged)
+
+
+def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
+    if action.move is None or pinned_version(on, action.table) == action.move.expected:
+        return action
+    assert isinstance(action.move.staged, StagedTable)
+    expected, base = base_table(backend, on, action.table, action.kind)
+    # What was known about ids in the old pin does not hold for the new one: somebody may have folded them in.
+    staged = backend.tables.restage(action.move.staged, base)
+    return _with_move(backend, action, expected, base, staged)
+
+
+def _with_move(
+    backend: Backend, action: TableAction, expected: str | None, base: PinnedTable, staged: StagedTable
+) -> TableAction:
+    """The action with its table version; inline after all if the table does not change.
+
+    That is a delete of rows that are only in the overlay. Without a new version the pin would not move, and a fold
+    that took those rows before could still land on it: only tombstones in the overlay keep them away.
+    """
+    if staged.is_empty:
+        return replace(action, move=None)
+    return replace(action, move=commit_staged(backend, expected, base, staged))

@@ -1,0 +1,281 @@
+"""A bulk plan as bytes: what an intent keeps, so that whoever comes after a dead driver can publish it.
+
+The base is kept by name only: a plan holds its own change, and is put on whatever record is newest then. Rows of a
+staged table are in its files; of them only the ids are kept, which is all that the next record needs to know. A
+condition that selected rows becomes a read of its whole table: stricter than the condition, never laxer.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.commit.footprint import Footprint
+from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, TableAction, WriteOptions
+from omnigraph.errors import Corruption, Unsupported
+from omnigraph.log.commit_record import CommitRecord, CommitRef, Header, Stub, WriteSet, decode_record
+from omnigraph.log.frame import decode_frame, encode_frame
+from omnigraph.log.snapshot import Catalogs
+from omnigraph.storage.lance import StagedTable, StagedVersion
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """A plan that has lost its base: `base` names the record it was made on, `schema` the schema of that record.
+
+    `judged` means that its process could tell more exactly than the footprint what disturbs it.
+    """
+
+    base: CommitRef
+    schema: str
+    catalog: str | None
+    fields: Mapping[str, Any]
+    judged: bool = False
+
+    @property
+    def op_id(self) -> str:
+        return str(self.fields["op_id"])
+
+    @property
+    def actions(self) -> tuple[TableAction, ...]:
+        return tuple(self.fields["actions"])
+
+    @property
+    def moves(self) -> dict[str, StagedMove]:
+        """Everything that was staged, by table."""
+        changed = {one.table: one.move for one in self.actions if one.move is not None}
+        return {**changed, **{one.table: one.move for one in self.fields["folds"]}}
+
+    def on(self, record: CommitRecord, catalogs: Catalogs) -> PublishPlan:
+        """The plan as if it had been made on `record`. That it holds there is for the caller to know."""
+        catalog = catalogs.get(self.catalog) if self.catalog else None
+        return PublishPlan(base=record, catalog=catalog, **self.fields)
+
+
+def can_be_kept(plan: PublishPlan) -> bool:
+    """Whether another process could carry it out: functions that live in this one cannot be written down."""
+    return not (plan.reshapes or plan.epoch or plan.gc)
+
+
+def encode_plan(plan: PublishPlan) -> bytes:
+    """One checksummed object. Raises Unsupported for plans that only their own process can carry out."""
+    if not can_be_kept(plan):
+        raise Unsupported(
+            f"a plan of kind {plan.kind} cannot be kept for recovery",
+            advice="Only changes of tables outlive their process",
+            kind=plan.kind,
+        )
+    parts = _Parts()
+    head = {
+        "v": PLAN_VERSION,
+        "kind": plan.kind,
+        "op_id": plan.op_id,
+        "base": [plan.base.stream, plan.base.seq, plan.base.rid],
+        "schema": plan.base.schema,
+        "footprint": _footprint_json(plan.footprint, parts),
+        "actions": [_action_json(one, parts) for one in plan.actions],
+        "folds": [_fold_json(one) for one in plan.folds],
+        "options": _options_json(plan.options),
+        "holder": plan.holder,
+        "catalog": plan.catalog.hash if plan.catalog else None,
+        "dropped": sorted(plan.dropped),
+        "merged": parts.add(Stub(plan.merged).encode()) if plan.merged else None,
+        "extra": dict(plan.extra) if plan.extra is not None else None,
+        "result": dict(plan.result),
+        "answers": list(plan.answers),
+        "judged": plan.judge is not None,
+        "sections": parts.sizes,
+    }
+    return encode_frame(head, parts.sections)
+
+
+def decode_plan(data: bytes, where: str) -> SavedPlan:
+    """The plan in `data`; `where` names it in errors."""
+    try:
+        head, body = decode_frame(data, where)
+        if head.get("v") != PLAN_VERSION:
+            raise Unsupported(f"{where} has plan version {head.get('v')}", advice="Upgrade omnigraph", key=where)
+        return _saved(head, _cut(body, head["sections"]), where)
+    except (KeyError, ValueError, TypeError, IndexError, pa.ArrowException) as error:
+        raise Corruption(f"{where} cannot be read: {error}", advice="Run `omnigraph verify`", key=where) from error
+
+
+class _Parts:
+    """Binary sections, named by their number."""
+
+    def __init__(self) -> None:
+        self.sections: list[bytes] = []
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(one) for one in self.sections]
+
+    def add(self, data: bytes) -> int:
+        self.sections.append(data)
+        return len(self.sections) - 1
+
+    def keys(self, keys: Sequence[int]) -> int:
+        return self.add(np.array(sorted(keys), "<u8").tobytes())
+
+    def table(self, rows: pa.Table) -> int:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        return self.add(sink.getvalue().to_pybytes())
+
+
+def _cut(body: memoryview, sizes: Sequence[int]) -> list[memoryview]:
+    found, start = [], 0
+    for size in sizes:
+        section = body[start : start + size]
+        if len(section) != size:
+            raise ValueError("a section is cut short")
+        found.append(section)
+        start += size
+    return found
+
+
+def _saved(head: Mapping[str, Any], parts: Sequence[memoryview], where: str) -> SavedPlan:
+    fields = {
+        "kind": head["kind"],
+        "op_id": head["op_id"],
+        "footprint": _footprint_of(head["footprint"], parts),
+        "actions": tuple(_action_of(one, parts) for one in head["actions"]),
+        "folds": tuple(_fold_of(one) for one in head["folds"]),
+        "options": WriteOptions(**head["options"]),
+        "holder": head["holder"],
+        "dropped": frozenset(head["dropped"]),
+        "merged": _header_of(parts[head["merged"]], where) if head["merged"] is not None else None,
+        "extra": head["extra"],
+        "result": head["result"],
+        "answers": tuple(head["answers"]),
+    }
+    return SavedPlan(CommitRef(*head["base"]), head["schema"], head["catalog"], fields, head["judged"])
+
+
+def _header_of(data: memoryview, where: str) -> Header:
+    return decode_record(bytes(data), where).header
+
+
+def _options_json(one: WriteOptions) -> dict[str, Any]:
+    return {
+        "actor": one.actor,
+        "message": one.message,
+        "client_key": one.client_key,
+        "if_commit": one.if_commit,
+        "on_conflict": one.on_conflict,
+    }
+
+
+def _footprint_json(one: Footprint, parts: _Parts) -> dict[str, Any]:
+    return {
+        "reads": {scope: parts.keys(list(keys)) for scope, keys in sorted(one.reads.items())},
+        "reads_all": sorted(one.reads_all | {condition.table for condition in one.predicates}),
+        "exact": parts.keys(one.writes.exact.tolist()),
+        "wild": sorted(one.writes.wild),
+        "scopes": sorted(one.writes.scopes),
+    }
+
+
+def _footprint_of(raw: Mapping[str, Any], parts: Sequence[memoryview]) -> Footprint:
+    def keys(number: int) -> Any:
+        return np.frombuffer(parts[number], "<u8").astype(np.uint64)
+
+    return Footprint(
+        reads={scope: frozenset(keys(number).tolist()) for scope, number in raw["reads"].items()},
+        reads_all=frozenset(raw["reads_all"]),
+        writes=WriteSet(keys(raw["exact"]), frozenset(raw["wild"]), frozenset(raw["scopes"])),
+    )
+
+
+def _action_json(one: TableAction, parts: _Parts) -> dict[str, Any]:
+    assert one.adopted is None, "a version of another stream is not among the files that an intent keeps"
+    rows = one.rows.select(["id"]) if one.rows is not None and one.move is not None else one.rows
+    return {
+        "table": one.table,
+        "schema": _schema_text(one.schema),
+        "rows": parts.table(rows) if rows is not None else None,
+        "deleted": list(one.deleted),
+        "inserted": one.inserted,
+        "updated": one.updated,
+        "removed": one.removed,
+        "overwrite": one.overwrite,
+        "fills": parts.table(_one_row(one.fills, one.schema)) if one.fills else None,
+        "casts": sorted(one.casts),
+        "present_ids": list(one.present_ids) if one.present_ids is not None else None,
+        "never_inline": one.never_inline,
+        "superseded": list(one.superseded),
+        "move": _move_json(one.move) if one.move is not None else None,
+    }
+
+
+def _action_of(raw: Mapping[str, Any], parts: Sequence[memoryview]) -> TableAction:
+    def table(number: int) -> pa.Table:
+        return pa.ipc.open_stream(pa.py_buffer(bytes(parts[number]))).read_all()
+
+    present = raw["present_ids"]
+    return TableAction(
+        table=raw["table"],
+        schema=_schema_of(raw["schema"]),
+        rows=table(raw["rows"]) if raw["rows"] is not None else None,
+        deleted=tuple(raw["deleted"]),
+        inserted=raw["inserted"],
+        updated=raw["updated"],
+        removed=raw["removed"],
+        overwrite=raw["overwrite"],
+        fills=table(raw["fills"]).to_pylist()[0] if raw["fills"] is not None else {},
+        casts=frozenset(raw["casts"]),
+        present_ids=tuple(present) if present is not None else None,
+        never_inline=raw["never_inline"],
+        superseded=tuple(raw.get("superseded", ())),
+        move=_move_of(raw["move"]) if raw["move"] is not None else None,
+    )
+
+
+def _one_row(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    """Values of columns, in the very types of their columns."""
+    return pa.Table.from_pylist([dict(values)], pa.schema([schema.field(name) for name in values]))
+
+
+def _fold_json(one: FoldAction) -> dict[str, Any]:
+    return {
+        "table": one.table,
+        "move": _move_json(one.move),
+        "stamps": sorted(map(list, one.stamps)),
+        "rows_removed": one.rows_removed,
+    }
+
+
+def _fold_of(raw: Mapping[str, Any]) -> FoldAction:
+    stamps = frozenset((row_id, rid) for row_id, rid in raw["stamps"])
+    return FoldAction(raw["table"], _move_of(raw["move"]), stamps, raw["rows_removed"])
+
+
+def _move_json(one: StagedMove) -> dict[str, Any]:
+    return {
+        "expected": one.expected,
+        "files" if isinstance(one.staged, StagedTable) else "built": one.staged.to_json(),
+        "version": one.version,
+        "size_bytes": one.size_bytes,
+        "fragments": one.fragments,
+    }
+
+
+def _move_of(raw: Mapping[str, Any]) -> StagedMove:
+    staged = StagedTable.from_json(raw["files"]) if "files" in raw else StagedVersion.from_json(raw["built"])
+    return StagedMove(raw["expected"], staged, raw["version"], raw["size_bytes"], raw["fragments"])
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _schema_of(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -1,0 +1,342 @@
+"""Export: a commit's rows as files. Nodes first, then edges, each by type and id; all of one commit.
+
+| destination | ndjson | parquet, csv |
+|---|---|---|
+| a file | one sorted stream; `.gz` and `.zst` compress it | rows of one type |
+| a folder | `node_Person/part-00000.ndjson`, … | `node_Person/part-00000.parquet`, … |
+| a stream | one sorted stream | csv of one type |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+from omnigraph.clock import IdSource
+from omnigraph.errors import InvalidInput
+from omnigraph.load.export.formats import (
+    COMPRESSIONS,
+    FORMATS,
+    SUFFIXES,
+    ExportFormat,
+    compressed,
+    record_lines,
+    row_writer,
+)
+from omnigraph.load.export.sort import SMALL_BYTES, sorted_rows
+from omnigraph.log.snapshot import Snapshot, no_such_type
+from omnigraph.schema.catalog import Catalog, TypeDef
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.progress import StepCounter
+    from omnigraph.storage.output_files import OutputFolder
+
+ExportEngine = Literal["auto", "local", "spark"]
+ENGINES: tuple[ExportEngine, ...] = ("auto", "local", "spark")
+
+#: `auto` takes Spark for more bytes of tables than this.
+SPARK_BYTES = 256 << 20
+_PART_ROWS = 1 << 20
+_FOLDER_FORMATS = ("parquet", "csv")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """How a commit is written out. `partitioned` None decides by the format and the look of the path."""
+
+    format: ExportFormat = "ndjson"
+    types: tuple[str, ...] | None = None
+    engine: ExportEngine = "auto"
+    partitioned: bool | None = None
+    overwrite: bool = False
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    progress: bool | None = False
+    """True shows progress on stderr; None only if that is a terminal or the work takes long."""
+
+    part_rows: int = _PART_ROWS
+    small_bytes: int = SMALL_BYTES
+
+    def __post_init__(self) -> None:
+        _one_of("format", self.format, FORMATS)
+        _one_of("engine", self.engine, ENGINES)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was written. `counts` are rows by table, such as `node:Person`; `files` are relative to `path`."""
+
+    commit_id: str
+    path: str | None
+    format: str
+    counts: Mapping[str, int]
+    size_bytes: int
+    files: tuple[str, ...] = ()
+    engine: str = "local"
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "counts": dict(self.counts), "files": list(self.files), "rows": self.rows}
+
+
+def export(
+    snapshot: Snapshot,
+    destination: str | os.PathLike[str] | BinaryIO,
+    options: ExportOptions | None = None,
+    session: SparkSession | None = None,
+) -> ExportReport:
+    """Write a commit to a file, a folder or a stream. A file or folder appears whole or not at all."""
+    options = options or ExportOptions()
+    types = exported_types(snapshot.catalog, options.types)
+    if not isinstance(destination, str | os.PathLike):
+        return _to_stream(snapshot, destination, types, options)
+    path = os.fspath(destination)
+    place = ExportPlace.of(path, options)
+    if not place.is_folder and options.format != "ndjson" and len(types) != 1:
+        raise InvalidInput(
+            f"{path} is one file, and {options.format} holds one type per file",
+            code="one_type_per_file",
+            advice="Name a folder (ending in /), or one type",
+        )
+    if _chosen_engine(snapshot, types, options, session) == "spark":
+        from omnigraph.load.export.on_spark import export_on_spark
+
+        return export_on_spark(snapshot, place, types, options, session)
+    return _in_process(snapshot, place, types, options)
+
+
+def record_stream(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[bytes]:
+    """The NDJSON export in pieces of whole lines, as a server sends it."""
+    for one in exported_types(snapshot.catalog, types):
+        for batch in sorted_rows(snapshot, one):
+            yield record_lines(one, batch)
+
+
+def exported_types(catalog: Catalog, names: Sequence[str] | None) -> list[TypeDef]:
+    """Nodes first, so that edges find their ends; both by name."""
+    chosen = list(catalog.types) if names is None else [_named(catalog, name) for name in dict.fromkeys(names)]
+    return sorted({one.id: one for one in chosen}.values(), key=lambda one: (one.kind == "edge", one.name))
+
+
+def part_name(one: TypeDef, number: int, export_format: ExportFormat) -> str:
+    return f"{one.kind}_{one.name}/part-{number:05}{SUFFIXES[export_format]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlace:
+    """The destination: a folder, or one file in a folder."""
+
+    folder: OutputFolder
+    name: str = ""  # of the file; empty for a folder
+
+    @property
+    def is_folder(self) -> bool:
+        return not self.name
+
+    @property
+    def path(self) -> str:
+        return self.folder.path(self.name)
+
+    @property
+    def compression(self) -> str | None:
+        return COMPRESSIONS.get(os.path.splitext(self.name)[1])
+
+    @classmethod
+    def of(cls, path: str, options: ExportOptions) -> ExportPlace:
+        from omnigraph.storage.output_files import OutputFolder
+
+        storage = tuple(sorted(options.storage_options.items()))
+        bare = path.rstrip("/")
+        head, _, name = bare.rpartition("/")
+        suffix = os.path.splitext(name.removesuffix(".gz").removesuffix(".zst"))[1]
+        looks_like_file = suffix == SUFFIXES[options.format] or (options.format == "ndjson" and path == bare)
+        if options.partitioned or (options.partitioned is None and not looks_like_file):
+            return cls(OutputFolder(bare or path, storage))
+        parent = (head or "/") if "/" in bare else "."
+        return cls(OutputFolder(parent, storage), name)
+
+
+def _in_process(
+    snapshot: Snapshot, place: ExportPlace, types: Sequence[TypeDef], options: ExportOptions
+) -> ExportReport:
+    from omnigraph.progress import report_progress
+    from omnigraph.storage.output_files import filling, taken_error
+
+    ids = snapshot.backend.ids
+    report = ExportReport(snapshot.commit_id, place.path, options.format, {}, 0)
+    with report_progress(options.progress, clock=snapshot.backend.clock, ids=ids) as progress:
+        with progress.step("export", rows=row_count(snapshot, types)) as counter:
+            if place.is_folder:
+                with filling(place.folder, ids, overwrite=options.overwrite) as folder:
+                    return _fill(snapshot, folder, types, options, counter, report)
+            if place.folder.taken(place.name) and not options.overwrite:
+                raise taken_error(place.path)
+            with place.folder.writing(place.name, ids) as raw, compressed(raw, place.compression) as stream:
+                counts = _write_stream(snapshot, stream, types, options, counter)
+        size_bytes = place.folder.size_bytes(place.name) or 0
+        return replace(report, counts=counts, size_bytes=size_bytes, files=(place.name,))
+
+
+def _to_stream(snapshot: Snapshot, stream: BinaryIO, types: Sequence[TypeDef], options: ExportOptions) -> ExportReport:
+    if options.engine == "spark" or options.partitioned:
+        raise InvalidInput("a stream is written in-process and in one piece", advice="Name a file or a folder instead")
+    if options.format == "parquet" or (options.format == "csv" and len(types) != 1):
+        raise InvalidInput(
+            f"{options.format} cannot be written to a stream",
+            code="one_type_per_file",
+            advice="Name a folder; or use ndjson, or csv of one type",
+        )
+    counted = _Counting(stream)
+    counts = _write_stream(snapshot, counted, types, options, None)  # type: ignore[arg-type]  # it only writes
+    return ExportReport(snapshot.commit_id, None, options.format, counts, counted.size_bytes)
+
+
+def _write_stream(
+    snapshot: Snapshot,
+    stream: BinaryIO,
+    types: Sequence[TypeDef],
+    options: ExportOptions,
+    counter: StepCounter | None,
+) -> dict[str, int]:
+    """All types after one another into one file."""
+    counts: dict[str, int] = {}
+    whole = row_count(snapshot, types)
+    for one in types:
+        counts[one.table_key] = 0
+        with row_writer(one, options.format, stream) as writer:
+            for batch in sorted_rows(snapshot, one, options.small_bytes):
+                writer.write(batch)
+                counts[one.table_key] += batch.num_rows
+                if counter is not None:
+                    counter.advance(sum(counts.values()), whole)
+    return counts
+
+
+def _fill(
+    snapshot: Snapshot,
+    folder: OutputFolder,
+    types: Sequence[TypeDef],
+    options: ExportOptions,
+    counter: StepCounter,
+    report: ExportReport,
+) -> ExportReport:
+    """Each type into parts of bounded size. A type without rows has a part if that says more than none would."""
+    counts: dict[str, int] = {}
+    files: list[str] = []
+    whole = row_count(snapshot, types)
+    for one in types:
+        counts[one.table_key] = 0
+        with _Parts(one, folder, options, snapshot.backend.ids) as parts:
+            for batch in sorted_rows(snapshot, one, options.small_bytes):
+                parts.write(batch)
+                counts[one.table_key] += batch.num_rows
+                counter.advance(sum(counts.values()), whole)
+        files += parts.files
+    size_bytes = sum(folder.size_bytes(name) or 0 for name in files)
+    return replace(report, counts=counts, size_bytes=size_bytes, files=tuple(files))
+
+
+class _Parts:
+    """The files of one type, one after the other."""
+
+    def __init__(self, one: TypeDef, folder: OutputFolder, options: ExportOptions, ids: IdSource) -> None:
+        self.files: list[str] = []
+        self._type = one
+        self._folder = folder
+        self._options = options
+        self._ids = ids
+        self._open: Any = None
+        self._writer: Any = None
+        self._rows = 0
+
+    def __enter__(self) -> _Parts:
+        if self._options.format in _FOLDER_FORMATS:
+            self._begin()
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._end(*failure)
+
+    def write(self, batch: Any) -> None:
+        if self._writer is not None and self._rows >= self._options.part_rows:
+            self._end(None, None, None)
+        if self._writer is None:
+            self._begin()
+        self._writer.write(batch)
+        self._rows += batch.num_rows
+
+    def _begin(self) -> None:
+        name = part_name(self._type, len(self.files), self._options.format)
+        self._open = _part_file(self._type, self._folder, name, self._options.format, self._ids)
+        self._writer = self._open.__enter__()
+        self._rows = 0
+        self.files.append(name)
+
+    def _end(self, *failure: Any) -> None:
+        if self._open is not None:
+            opened, self._open, self._writer = self._open, None, None
+            opened.__exit__(*failure)
+
+
+@contextmanager
+def _part_file(
+    one: TypeDef, folder: OutputFolder, name: str, export_format: ExportFormat, ids: IdSource
+) -> Iterator[Any]:
+    with folder.writing(name, ids) as stream, row_writer(one, export_format, stream) as writer:
+        yield writer
+
+
+class _Counting:
+    """A stream that knows how much went through it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.size_bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self._stream.write(data)
+        self.size_bytes += len(data)
+        return len(data)
+
+
+def row_count(snapshot: Snapshot, types: Sequence[TypeDef]) -> int:
+    """As the record has it; costs nothing."""
+    found = 0
+    for one in types:
+        pin, entries = snapshot.record.pins.get(one.id), snapshot.record.overlay.get(one.id)
+        found += (pin.rows if pin else 0) + (entries.rows.num_rows if entries else 0)
+    return found
+
+
+def _chosen_engine(
+    snapshot: Snapshot, types: Sequence[TypeDef], options: ExportOptions, session: SparkSession | None
+) -> Literal["local", "spark"]:
+    if options.engine != "auto":
+        return options.engine
+    pins = [pin for one in types if (pin := snapshot.record.pins.get(one.id)) is not None]
+    return "spark" if session is not None or sum(pin.size_bytes for pin in pins) > SPARK_BYTES else "local"
+
+
+def _named(catalog: Catalog, name: str) -> TypeDef:
+    """By name, a node type before an edge type; or by key (`edge:Knows`)."""
+    kind, colon, bare = name.partition(":")
+    found = None
+    if colon and kind in ("node", "edge"):
+        found = catalog.node(bare) if kind == "node" else catalog.edge(bare)
+    elif not colon:
+        found = catalog.node(name) or catalog.edge(name)
+    if found is None:
+        raise no_such_type(name, catalog)
+    return found
+
+
+def _one_of(what: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InvalidInput(f"{what} is {value!r}", code=f"unknown_{what}", advice=f"Use {', '.join(known)}")

@@ -1,0 +1,189 @@
+"""Export on Spark: rows are put in order by ranges of ids, and every task writes its range as one file.
+
+Files come from task results only: a task that is tried again, or runs twice, leaves files under names that nobody
+takes up. Their final names are given by the driver.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from omnigraph.clock import IdSource, SystemIds
+from omnigraph.errors import Unavailable, Unsupported
+from omnigraph.load.export.export import ExportOptions, ExportPlace, ExportReport, part_name, row_count
+from omnigraph.load.export.formats import ExportFormat, compressed, export_schema, row_writer
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.progress import Progress, report_progress
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.spark.data_source import read_frame
+from omnigraph.spark.session import get_session
+from omnigraph.storage.output_files import OutputFolder, filling, scratch_beside, taken_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WRITTEN = "part INT, name STRING, rows BIGINT"
+_UNFINISHED = "_unfinished"
+_TOKEN = 12
+#: Bytes of a table's data files that one task writes.
+_TASK_BYTES = 32 << 20
+_COPY_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """One file that a task wrote: its place in the order, its name for now, its rows."""
+
+    part: int
+    name: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class _PartWriter:
+    """Runs in a task: its rows, which come in order, into one file; tells where. No rows, no file."""
+
+    type: TypeDef
+    folder: OutputFolder
+    format: ExportFormat
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        ids = SystemIds()
+        name = f"{_UNFINISHED}/{self.type.kind}_{self.type.name}-{part:05}-{ids.token(_TOKEN)}"
+        rows = 0
+        with self.folder.writing(name, ids) as stream, row_writer(self.type, self.format, stream) as writer:
+            for batch in chain([first], filled):
+                writer.write(_stored(batch, self.type))
+                rows += batch.num_rows
+        yield pa.RecordBatch.from_pydict(
+            {"part": pa.array([part], pa.int32()), "name": [name], "rows": pa.array([rows], pa.int64())}
+        )
+
+
+def export_on_spark(
+    snapshot: Snapshot,
+    place: ExportPlace,
+    types: Sequence[TypeDef],
+    options: ExportOptions,
+    session: SparkSession | None = None,
+) -> ExportReport:
+    """As `load.export.export`; the same rows in the same order, cut into files elsewhere."""
+    ids = snapshot.backend.ids
+    run = _Run(snapshot, types, options)
+    report = ExportReport(snapshot.commit_id, place.path, options.format, {}, 0, engine="spark")
+    with report_progress(options.progress, clock=snapshot.backend.clock, ids=ids) as progress:
+        if place.is_folder:
+            with filling(place.folder, ids, overwrite=options.overwrite) as folder:
+                written = run.write(folder, get_session(existing=session), progress)
+                files = [name for one in types for name in run.give_names(one, written[one.id], folder)]
+                folder.drop(_UNFINISHED)
+        else:
+            _refuse_file(place, options)
+            with scratch_beside(place.folder, ids) as folder:
+                written = run.write(folder, get_session(existing=session), progress)
+                with progress.step("join"):
+                    _join([part for one in types for part in written[one.id]], folder, place, ids)
+            files = [place.name]
+    counts = {one.table_key: sum(part.rows for part in written[one.id]) for one in types}
+    size_bytes = sum(place.folder.size_bytes(name) or 0 for name in files)
+    return replace(report, counts=counts, size_bytes=size_bytes, files=tuple(files))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One export: what is written, and how."""
+
+    snapshot: Snapshot
+    types: Sequence[TypeDef]
+    options: ExportOptions
+
+    def write(self, folder: OutputFolder, spark: SparkSession, progress: Progress) -> dict[str, list[_Written]]:
+        """All types, one job each; files in the order of their rows."""
+        return {one.id: self._write_type(one, folder, spark, progress) for one in self.types}
+
+    def _write_type(
+        self, one: TypeDef, folder: OutputFolder, spark: SparkSession, progress: Progress
+    ) -> list[_Written]:
+        tasks = self._tasks(one)
+        if not tasks:
+            return []
+        frame = read_frame(self.snapshot, one, spark)
+        # Spark compares texts by their bytes, as we do, so the ranges follow one another in our order.
+        ordered = frame.repartitionByRange(tasks, "id").sortWithinPartitions("id")
+        writer = _PartWriter(one, folder, self.options.format)
+        with progress.step(one.table_key, spark, rows=row_count(self.snapshot, [one])):
+            found = ordered.mapInArrow(writer, _WRITTEN).collect()
+        written = sorted((_Written(row["part"], row["name"], row["rows"]) for row in found), key=lambda row: row.part)
+        if any(folder.size_bytes(part.name) is None for part in written):
+            raise Unavailable(
+                f"files that workers wrote to {folder.path()} are not there",
+                code="output_not_shared",
+                advice="Export to an object store, or to a directory that all workers share",
+            )
+        return written
+
+    def give_names(self, one: TypeDef, written: Sequence[_Written], folder: OutputFolder) -> list[str]:
+        names = []
+        for number, part in enumerate(written):
+            names.append(part_name(one, number, self.options.format))
+            folder.rename(part.name, names[-1])
+        if not written and self.options.format != "ndjson":  # a file without rows still tells the columns
+            names.append(part_name(one, 0, self.options.format))
+            with (
+                folder.writing(names[-1], self.snapshot.backend.ids) as stream,
+                row_writer(one, self.options.format, stream),
+            ):
+                pass
+        return names
+
+    def _tasks(self, one: TypeDef) -> int:
+        """By rows and by bytes, whichever asks for more; none for an empty type."""
+        rows = row_count(self.snapshot, [one])
+        pin = self.snapshot.record.pins.get(one.id)
+        size_bytes = pin.size_bytes if pin else 0
+        return max(math.ceil(rows / self.options.part_rows), math.ceil(size_bytes / _TASK_BYTES)) if rows else 0
+
+
+def _refuse_file(place: ExportPlace, options: ExportOptions) -> None:
+    if place.folder.taken(place.name) and not options.overwrite:
+        raise taken_error(place.path)
+    if not place.folder.is_local:
+        raise Unsupported(
+            "Spark writes one file to a directory of this machine only",
+            advice="Name a folder (ending in /), or use --engine local",
+        )
+    if options.format != "ndjson":
+        raise Unsupported(
+            f"Spark writes {options.format} into folders only",
+            advice="Name a folder (ending in /), or use --engine local",
+        )
+
+
+def _join(parts: Sequence[_Written], folder: OutputFolder, place: ExportPlace, ids: IdSource) -> None:
+    """The files after one another into one."""
+    with place.folder.writing(place.name, ids) as raw, compressed(raw, place.compression) as stream:
+        for part in parts:
+            with folder.reading(part.name) as source:
+                shutil.copyfileobj(source, stream, _COPY_BYTES)
+
+
+def _stored(batch: pa.RecordBatch, one: TypeDef) -> pa.RecordBatch:
+    """Rows from Spark in the types of storage."""
+    schema = export_schema(one)
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,340 @@
+"""The commit record: one immutable object that names everything a commit makes visible.
+
+Records are values. They are built only by `omnigraph.commit.next_record`, stored only by `omnigraph.commit.publisher`
+(and by the birth of a stream), and every record is complete: no other object is needed to know its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.errors import Corruption, InvalidInput, NotFound, SnapshotExpired, Unsupported
+from omnigraph.log.frame import decode_frame, encode_frame
+from omnigraph.log.overlay import Overlay, OverlayTable
+
+RECORD_VERSION = 1
+TRAIL_LENGTH = 32
+_SEQ_DIGITS = 16
+_ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
+
+Kind = Literal[
+    "init", "fork", "load", "mutate", "merge", "schema", "fold", "physical", "gc", "recovery", "epoch", "close"
+]
+
+#: Kinds that change nothing a reader could see; nobody's logical work conflicts with them.
+NON_LOGICAL: frozenset[str] = frozenset({"fold", "physical", "gc", "epoch"})
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRef:
+    """A commit as a parent: `rid` proves that it is the very record that was read."""
+
+    stream: str
+    seq: int
+    rid: str
+
+    @property
+    def commit_id(self) -> str:
+        return f"{self.stream}.{self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One immutable version of one table, and what the record says about the table.
+
+    `version` is opaque (order comes from the records alone) and a string, since Lance ids use bit 63; None while
+    all rows are in the overlay. `rows` counts what a reader sees; `changed_seq` is the last logical change.
+    """
+
+    version: str | None
+    rows: int
+    size_bytes: int
+    fragments: int
+    changed_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """While `holder` is set only that writer may publish on the stream."""
+
+    n: int = 0
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One operation inside a record; several when a group was committed together."""
+
+    op_id: str
+    actor: str | None
+    client_key: str | None
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a record did to one table."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    staged: bool = False
+    old_version: str | None = None
+    new_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSet:
+    """What a record wrote, for those who must decide whether they depend on it.
+
+    `exact` holds sorted 64-bit hashes; `wild` holds `table|*` or `table|class|*` where keys were too many to name;
+    `scopes` holds `table|class` of everything written, so that a reader of a whole table need not know the keys.
+    """
+
+    exact: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    wild: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What `commit list`, merge bases and audits need of a commit."""
+
+    stream: str
+    seq: int
+    rid: str
+    kind: Kind
+    parents: tuple[CommitRef, ...]
+    gen: int
+    schema: str
+    created_at: datetime
+    actor: str | None
+    message: str | None
+    members: tuple[Member, ...]
+    branch: str  # the name the stream was born under
+
+    @property
+    def commit_id(self) -> str:
+        return f"{self.stream}.{self.seq}"
+
+    @property
+    def ref(self) -> CommitRef:
+        return CommitRef(self.stream, self.seq, self.rid)
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """A whole commit. `trail` holds the headers since the last seq divisible by 32 (all 32 at such a seq)."""
+
+    header: Header
+    epoch: Epoch
+    content_seq: int  # the newest record up to here that is not in NON_LOGICAL
+    pins: Mapping[str, Pin]
+    touched: Mapping[str, Touched]
+    writes: WriteSet
+    overlay: Overlay
+    trail: tuple[Header, ...] = ()
+    gc: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None  # facts that belong to one kind only, such as a recovery's audit
+    crossing_seq: int = 0  # the newest record up to here that has a parent in another stream, or the stream's birth
+
+    @property
+    def stream(self) -> str:
+        return self.header.stream
+
+    @property
+    def seq(self) -> int:
+        return self.header.seq
+
+    @property
+    def rid(self) -> str:
+        return self.header.rid
+
+    @property
+    def kind(self) -> Kind:
+        return self.header.kind
+
+    @property
+    def schema(self) -> str:
+        return self.header.schema
+
+    @property
+    def commit_id(self) -> str:
+        return self.header.commit_id
+
+    @property
+    def ref(self) -> CommitRef:
+        return self.header.ref
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self.header.members
+
+    @property
+    def is_logical(self) -> bool:
+        return self.kind not in NON_LOGICAL
+
+    def own_entries(self, table: str) -> OverlayTable | None:
+        """The logical change an inline commit made to `table`."""
+        found = self.overlay.get(table)
+        return found.own(self.rid) if found else None
+
+    @cached_property
+    def encoded(self) -> bytes:
+        sections = [(table, one.encoded) for table, one in sorted(self.overlay.items())]
+        directory = [["overlay", table, len(data)] for table, data in sections]
+        directory.append(["W", "", self.writes.exact.nbytes])
+        head: dict[str, Any] = {
+            "v": RECORD_VERSION,
+            **_header_json(self.header),
+            "epoch": [self.epoch.n, self.epoch.holder],
+            "content_seq": self.content_seq,
+            "crossing_seq": self.crossing_seq,
+            "pins": {t: [p.version, p.rows, p.size_bytes, p.fragments, p.changed_seq] for t, p in self.pins.items()},
+            "touched": {t: _touched_json(one) for t, one in self.touched.items()},
+            "W": {"wild": sorted(self.writes.wild), "scopes": sorted(self.writes.scopes)},
+            "trail": [_header_json(one) for one in self.trail],
+            "sections": directory,
+        }
+        if self.gc is not None:
+            head["gc"] = dict(self.gc)
+        if self.extra is not None:
+            head["extra"] = dict(self.extra)
+        return encode_frame(head, [data for _, data in sections] + [self.writes.exact.astype("<u8").tobytes()])
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """What remains under the name of a collected commit, so that the name is never free again.
+
+    It still leads to its parents and past them: merge bases are found across collected commits.
+    """
+
+    header: Header
+    crossing_seq: int = 0
+
+    @property
+    def stream(self) -> str:
+        return self.header.stream
+
+    @property
+    def seq(self) -> int:
+        return self.header.seq
+
+    @property
+    def rid(self) -> str:
+        return self.header.rid
+
+    @property
+    def commit_id(self) -> str:
+        return self.header.commit_id
+
+    def encode(self) -> bytes:
+        head = {"v": RECORD_VERSION, "stub": True, **_header_json(self.header), "crossing_seq": self.crossing_seq}
+        return encode_frame({**head, "sections": []}, [])
+
+    def expired(self) -> SnapshotExpired:
+        return SnapshotExpired(
+            f"commit {self.header.commit_id} has been collected",
+            advice="Name a newer commit; tags and branches protect what must stay",
+            commit_id=self.header.commit_id,
+        )
+
+
+def decode_record(data: bytes, where: str) -> CommitRecord | Stub:
+    """The record in `data`, or the stub; `where` names it in errors."""
+    head, body = decode_frame(data, where)
+    if head.get("v") != RECORD_VERSION:
+        raise Unsupported(f"{where} has record version {head.get('v')}", advice="Upgrade omnigraph", key=where)
+    try:
+        header = _header_of(head)
+        return Stub(header, head["crossing_seq"]) if head.get("stub") else _record_of(header, head, body)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise Corruption(f"{where} cannot be read: {error}", advice="Run `omnigraph verify`", key=where) from error
+
+
+def parse_commit_id(text: str) -> tuple[str, int]:
+    """(stream, seq) of `<stream>.<seq>`."""
+    stream, dot, seq = text.partition(".")
+    if not (dot and text.isascii() and stream.isalnum() and seq.isdecimal() and len(seq) <= _SEQ_DIGITS):
+        raise InvalidInput(
+            f"{text!r} is not a commit id", advice="A commit id looks like <stream>.<seq>; see `commit list`"
+        )
+    return stream, int(seq)
+
+
+def no_such_commit(commit_id: str) -> NotFound:
+    return NotFound(f"there is no commit {commit_id}", advice="See `omnigraph commit list`", commit_id=commit_id)
+
+
+def _header_json(one: Header) -> dict[str, Any]:
+    return {
+        "stream": one.stream,
+        "seq": one.seq,
+        "rid": one.rid,
+        "kind": one.kind,
+        "parents": [[ref.stream, ref.seq, ref.rid] for ref in one.parents],
+        "gen": one.gen,
+        "schema": one.schema,
+        "created_at": (one.created_at - _ORIGIN) // timedelta(milliseconds=1),
+        "actor": one.actor,
+        "message": one.message,
+        "members": [[m.op_id, m.actor, m.client_key, dict(m.counts)] for m in one.members],
+        "branch": one.branch,
+    }
+
+
+def _header_of(raw: Mapping[str, Any]) -> Header:
+    return Header(
+        raw["stream"],
+        raw["seq"],
+        raw["rid"],
+        raw["kind"],
+        tuple(CommitRef(*one) for one in raw["parents"]),
+        raw["gen"],
+        raw["schema"],
+        _ORIGIN + timedelta(milliseconds=raw["created_at"]),
+        raw["actor"],
+        raw["message"],
+        tuple(Member(*one) for one in raw["members"]),
+        raw["branch"],
+    )
+
+
+def _touched_json(one: Touched) -> list[Any]:
+    return [one.inserted, one.updated, one.deleted, one.staged, one.old_version, one.new_version]
+
+
+def _record_of(header: Header, head: Mapping[str, Any], body: memoryview) -> CommitRecord:
+    overlay: dict[str, OverlayTable] = {}
+    exact = np.empty(0, np.uint64)
+    start = 0
+    for kind, table, size in head["sections"]:
+        section = body[start : start + size]
+        if len(section) != size:
+            raise ValueError("a section is cut short")
+        start += size
+        if kind == "overlay":
+            overlay[table] = OverlayTable.decode(section)
+        elif kind == "W":
+            exact = np.frombuffer(section, "<u8").astype(np.uint64)
+    return CommitRecord(
+        header=header,
+        epoch=Epoch(*head["epoch"]),
+        content_seq=head["content_seq"],
+        pins={table: Pin(*one) for table, one in head["pins"].items()},
+        touched={table: Touched(*one) for table, one in head["touched"].items()},
+        writes=WriteSet(exact, frozenset(head["W"]["wild"]), frozenset(head["W"]["scopes"])),
+        overlay=overlay,
+        trail=tuple(_header_of(one) for one in head["trail"]),
+        gc=head.get("gc"),
+        extra=head.get("extra"),
+        crossing_seq=head["crossing_seq"],
+    )

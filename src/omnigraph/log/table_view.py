@@ -1,0 +1,144 @@
+"""`TableView`: one table at one commit, pin plus overlay. Nothing above this class knows the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.log.overlay import OverlayTable
+from omnigraph.storage.lance import PinnedTable
+
+
+@dataclass(frozen=True)
+class TableView:
+    """Immutable. `schema` is the type's physical schema at this commit; columns the pin lacks read as null."""
+
+    schema: pa.Schema
+    pinned: PinnedTable | None
+    overlay: OverlayTable | None = None
+
+    @cached_property
+    def _pinned_names(self) -> frozenset[str]:
+        return frozenset(self.pinned.schema.names) if self.pinned else frozenset()
+
+    @property
+    def _hidden(self) -> Collection[str]:
+        return self.overlay.hidden_ids if self.overlay else ()
+
+    def with_overlay(self, newer: OverlayTable) -> TableView:
+        """The same table with further entries on top: how a mutation sees its own pending rows."""
+        return TableView(self.schema, self.pinned, self.overlay.with_entries(newer) if self.overlay else newer)
+
+    def find(self, ids: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows with these ids, in no promised order. Overlay rows cost nothing."""
+        names = self._names(columns)
+        parts = [self.overlay.rows_of(ids)] if self.overlay else []
+        rest = [one for one in dict.fromkeys(ids) if one not in self._hidden]
+        if self.pinned and rest:
+            parts.append(self.pinned.find(rest, self._physical(names)))
+        return self._shaped(parts, names)
+
+    def find_by(self, column: str, values: Sequence[Any], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows whose `column` equals one of `values`."""
+        names = self._names(columns)
+        if not values:
+            return self._shaped([], names)
+        parts = []
+        if self.overlay and column in self.overlay.rows.column_names:
+            rows = self.overlay.rows
+            wanted = pa.array(list(values), rows.schema.field(column).type)
+            parts.append(rows.filter(pc.is_in(rows[column], wanted)))
+        if self.pinned and column in self._pinned_names:
+            found = self.pinned.find_by(column, values, self._physical([*names, "id"] if self._hidden else names))
+            parts.append(self._unhidden(found))
+        return self._shaped(parts, names)
+
+    def scan(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None, limit: int | None = None
+    ) -> pa.Table:
+        """Rows that match, at most `limit`, which is applied after hiding."""
+        names = self._names(columns)
+        parts = []
+        if self.overlay:
+            rows = self._filled(self.overlay.rows)
+            parts.append(rows.filter(where) if where is not None else rows)
+        missing = limit - sum(part.num_rows for part in parts) if limit is not None else None
+        if self.pinned and (missing is None or missing > 0):
+            parts.append(self._scan_pinned(names, where, missing))
+        found = self._shaped(parts, names)
+        return found.slice(0, limit) if limit is not None else found
+
+    def batches(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows as `scan`, without holding the whole table in memory."""
+        names = self._names(columns)
+        if self.overlay:
+            rows = self._filled(self.overlay.rows)
+            yield from self._shaped([rows.filter(where) if where is not None else rows], names).to_batches()
+        if self.pinned is None:
+            return
+        if self._absent_in_filter(where):
+            yield from self._scan_pinned(names, where, None).to_batches()
+            return
+        for batch in self.pinned.batches(self._physical(names), where, self._hidden):
+            yield from self._shaped([pa.Table.from_batches([batch])], names).to_batches()
+
+    def count(self, where: pc.Expression | None = None) -> int:
+        if self.pinned and not self._hidden and not self._absent_in_filter(where):
+            return self.pinned.count(where)
+        return sum(batch.num_rows for batch in self.batches(["id"], where))
+
+    def _scan_pinned(self, names: Sequence[str], where: pc.Expression | None, limit: int | None) -> pa.Table:
+        assert self.pinned is not None
+        if not self._absent_in_filter(where):
+            return self.pinned.scan(self._physical(names), where, limit, self._hidden)
+        # A column this version never had is null in all its rows; Lance cannot be asked about it, Arrow can.
+        rows = self._filled(self.pinned.scan(None, None, None, self._hidden)).filter(where)
+        return rows.slice(0, limit) if limit is not None else rows
+
+    def _absent_in_filter(self, where: pc.Expression | None) -> bool:
+        if where is None or self._pinned_names >= set(self.schema.names):
+            return False
+        text = str(where)
+        return any(name in text for name in self.schema.names if name not in self._pinned_names)
+
+    def _unhidden(self, rows: pa.Table) -> pa.Table:
+        if not self._hidden:
+            return rows
+        return rows.filter(pc.invert(pc.is_in(rows["id"], pa.array(list(self._hidden), pa.utf8()))))
+
+    def _names(self, columns: Sequence[str] | None) -> list[str]:
+        return list(columns) if columns is not None else list(self.schema.names)
+
+    def _physical(self, names: Sequence[str]) -> list[str]:
+        """What to read of the pin: without any column there would be no number of rows."""
+        return [name for name in dict.fromkeys(names) if name in self._pinned_names] or ["id"]
+
+    def _filled(self, rows: pa.Table) -> pa.Table:
+        """`rows` with every column of the schema, null where they have none."""
+        for one in self.schema:
+            if one.name not in rows.column_names:
+                rows = rows.append_column(one.name, pa.nulls(rows.num_rows, one.type))
+        return rows
+
+    def _shaped(self, parts: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
+        wanted = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
+        shaped = [_fitted(part, wanted) for part in parts if part.num_rows]
+        if len(shaped) == 1:
+            return shaped[0]
+        return pa.concat_tables(shaped) if shaped else wanted.empty_table()
+
+
+def _fitted(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Exactly these columns and types; a column that the rows have not is null."""
+    columns = []
+    for one in wanted:
+        found = rows[one.name] if one.name in rows.column_names else pa.nulls(rows.num_rows, one.type)
+        columns.append(found if found.type.equals(one.type) else found.cast(one.type))
+    return pa.Table.from_arrays(columns, schema=wanted)

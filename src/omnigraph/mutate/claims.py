@@ -1,0 +1,82 @@
+"""The footprint of a set of row changes: exactly the table in `footprint.py`, written as code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from omnigraph.commit.footprint import FootprintBuilder, tuple_key
+from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.schema.values import canonical_text
+
+
+def unique_key(one: TypeDef, columns: Sequence[str], row: Row | None) -> str | None:
+    """The tuple of a row under a uniqueness rule as one text; None if the row is exempt."""
+    if row is None or any(row[column] is None for column in columns):
+        return None
+    return tuple_key(_text(one, column, row[column]) for column in columns)
+
+
+def unique_kind(columns: Sequence[str]) -> str:
+    return "uniq:" + ",".join(columns)
+
+
+def claim_changes(claims: FootprintBuilder, catalog: Catalog, changes: Mapping[str, Sequence[RowChange]]) -> None:
+    for table, rows in changes.items():
+        one = catalog.by_id[table]
+        for change in rows:
+            claims.read_write(table, "row", change.id)
+            _claim_uniques(claims, one, change)
+            if one.kind == "node":
+                _claim_node(claims, catalog, one, change)
+            else:
+                _claim_edge(claims, one, change)
+
+
+def _claim_uniques(claims: FootprintBuilder, one: TypeDef, change: RowChange) -> None:
+    for columns in one.uniques:
+        old, new = unique_key(one, columns, change.before), unique_key(one, columns, change.after)
+        if old == new:
+            continue
+        kind = unique_kind(columns)
+        if old is not None:
+            claims.write(one.id, kind, old)
+        if new is not None:
+            claims.read_write(one.id, kind, new)
+
+
+def _claim_node(claims: FootprintBuilder, catalog: Catalog, one: TypeDef, change: RowChange) -> None:
+    if change.after is None:
+        claims.write(one.id, "live", change.id)
+        claims.read(one.id, "inc", change.id)
+    elif change.before is None:
+        for edge in catalog.edges_at(one.id):
+            if edge.source == one.id and edge.cardinality.low > 0:
+                claims.read(edge.id, "card", change.id)
+
+
+def _claim_edge(claims: FootprintBuilder, one: TypeDef, change: RowChange) -> None:
+    before, after = _ends(change.before), _ends(change.after)
+    if before == after:
+        return
+    assert one.source is not None
+    assert one.target is not None
+    for ends in (before, after):
+        if ends is not None:
+            claims.write(one.source, "inc", ends[0])
+            claims.write(one.target, "inc", ends[1])
+            if one.cardinality.binds:
+                claims.read_write(one.id, "card", ends[0])
+    if after is not None:
+        claims.read(one.source, "live", after[0])
+        claims.read(one.target, "live", after[1])
+
+
+def _ends(row: Row | None) -> tuple[str, str] | None:
+    return (row["src"], row["dst"]) if row is not None else None
+
+
+def _text(one: TypeDef, column: str, value: Any) -> str:
+    prop = one.by_id.get(column)
+    return canonical_text(prop, value) if prop is not None else str(value)

@@ -1,0 +1,284 @@
+"""Text filters, ranks and aggregates: their arguments, and the types they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from omnigraph.query.language import checked as c
+from omnigraph.query.language import syntax as t
+from omnigraph.query.language.check_context import Context, did_you_mean, listed
+from omnigraph.query.language.coerce import assignable, family, is_integer, use
+from omnigraph.schema.catalog import Property, PropType, TypeDef
+from omnigraph.schema.values import FLOATS, ValueRefused, convert
+
+TEXT_FUNCTIONS = ("search", "match_text", "fuzzy")
+RANK_FUNCTIONS = ("bm25", "nearest", "rrf")
+VALUE_FUNCTIONS = ("now", "date", "datetime")
+FUNCTIONS = (*TEXT_FUNCTIONS, *RANK_FUNCTIONS, *VALUE_FUNCTIONS, *t.AGGREGATES)
+
+_USAGE = {
+    "search": 'search($v.property, "terms")',
+    "match_text": 'match_text($v.property, "phrase")',
+    "fuzzy": 'fuzzy($v.property, "terms", edits=1)',
+    "bm25": 'bm25($v.property, "terms")',
+    "nearest": "nearest($v.vector, $query)",
+    "rrf": "rrf(bm25(…), nearest(…), k=60)",
+    "now": "now()",
+    "date": 'date("2026-01-31")',
+    "datetime": 'datetime("2026-01-31T12:00:00Z")',
+    "count": "count($v)",
+    "sum": "sum($v.property)",
+    "avg": "avg($v.property)",
+    "min": "min($v.property)",
+    "max": "max($v.property)",
+}
+
+DEFAULT_EDITS = 1
+DEFAULT_K = 60
+
+#: How a function resolves `$v.p`: the caller knows the scope.
+Resolve = Callable[[t.PropertyRef], "c.Prop | None"]
+
+
+def refuse_unknown(ctx: Context, call: t.Call) -> None:
+    """A function that does not exist, or one whose arguments made the tree builder give up on it."""
+    name = call.function.text
+    if name in FUNCTIONS:
+        ctx.fail("T20", call.span, f"`{name}` does not take these arguments", f"Write `{_USAGE[name]}`")
+        return
+    advice = did_you_mean(name, FUNCTIONS) or f"There are {listed(FUNCTIONS, 20)}"
+    ctx.fail("T19", call.function.span, f"there is no function `{name}`", advice)
+
+
+def _arguments(ctx: Context, call: t.Call, names: tuple[str, ...], required: int) -> dict[str, t.Expr] | None:
+    """Arguments by name, places first; a finding if there are too few, too many or unknown ones."""
+    if call.distinct:
+        ctx.fail("T23", call.span, f"`distinct` has no meaning in {call.function.text}()", "Leave it out")
+        return None
+    given: dict[str, t.Expr] = {}
+    for place, argument in enumerate(call.arguments):
+        key = argument.name.text if argument.name is not None else (names[place] if place < len(names) else None)
+        if key not in names or key in given:
+            break
+        given[key] = argument.value
+    if len(given) == len(call.arguments) and all(name in given for name in names[:required]):
+        return given
+    refuse_unknown(ctx, call)
+    return None
+
+
+def _wrong(ctx: Context, call: t.Call, span: t.Span, message: str) -> None:
+    ctx.fail("T20", span, message, f"Write `{_USAGE[call.function.text]}`")
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+
+def text_filter(ctx: Context, call: t.Call, resolve: Resolve) -> c.TextFilter | None:
+    """`search`, `match_text` or `fuzzy` as a clause."""
+    name = cast(c.TextFn, call.function.text)
+    names = ("field", "query", "edits") if name == "fuzzy" else ("field", "query")
+    given = _arguments(ctx, call, names, 2)
+    if given is None:
+        return None
+    prop = _text_field(ctx, call, given["field"], resolve)
+    query = _text_query(ctx, call, given["query"])
+    edits: c.Const | c.Param | None = None
+    if name == "fuzzy":
+        edits = c.Const(DEFAULT_EDITS, c.I64)
+        if "edits" in given:
+            edits = whole_number(ctx, given["edits"], 0, "T20", "the number of edits")
+        if edits is None:
+            return None
+    return None if prop is None or query is None else c.TextFilter(name, prop, query, edits)
+
+
+def _text_field(ctx: Context, call: t.Call, node: t.Expr, resolve: Resolve) -> c.Prop | None:
+    if not isinstance(node, t.PropertyRef):
+        _wrong(ctx, call, node.span, "the first argument is a property: `$v.property`")
+        return None
+    prop = resolve(node)
+    if prop is not None and (prop.type != c.STRING or prop.column in {"id", "src", "dst"}):
+        kind = prop.type if prop.type != c.STRING else "an id"
+        _wrong(ctx, call, node.span, f"text is searched in String properties, `{prop.name}` is {kind}")
+        return None
+    return prop
+
+
+def _text_query(ctx: Context, call: t.Call, node: t.Expr) -> c.Const | c.Param | None:
+    if isinstance(node, t.Literal) and isinstance(node.value, str):
+        return c.Const(node.value, c.STRING)
+    if isinstance(node, t.Variable) and node.name in ctx.params:
+        param = use(ctx, node)
+        if param is None:
+            return None
+        if param.type == c.STRING and not param.nullable:
+            return ctx.slot(param, c.STRING)
+    _wrong(ctx, call, node.span, "what to look for is a text or a required String parameter")
+    return None
+
+
+def whole_number(ctx: Context, node: t.Expr, at_least: int, code: str, what: str) -> c.Const | c.Param | None:
+    """A literal or parameter that counts something."""
+    if isinstance(node, t.Variable) and node.name in ctx.params:
+        param = use(ctx, node)
+        if param is None:
+            return None
+        if is_integer(param.type) and not param.nullable:
+            return ctx.slot(param, c.I64, at_least)
+        ctx.fail(
+            code, node.span, f"{what} is a whole number, `${param.name}` is {param.type_text}", "Declare it as I64"
+        )
+        return None
+    value = node.value if isinstance(node, t.Literal) else None
+    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
+        advice = None if isinstance(node, t.Literal) else "Write a number or a parameter"
+        ctx.fail(code, node.span, f"{what} is a whole number, {at_least} or more", advice)
+        return None
+    return c.Const(value, c.I64)
+
+
+# ---- ranks -----------------------------------------------------------------------------------------------------------
+
+
+def rank(ctx: Context, call: t.Call, resolve: Resolve) -> c.Rank | None:
+    """`bm25`, `nearest` or `rrf`."""
+    match call.function.text:
+        case "bm25":
+            return _bm25(ctx, call, resolve)
+        case "nearest":
+            return _nearest(ctx, call, resolve)
+    return _rrf(ctx, call, resolve)
+
+
+def _bm25(ctx: Context, call: t.Call, resolve: Resolve) -> c.Bm25 | None:
+    given = _arguments(ctx, call, ("field", "query"), 2)
+    if given is None:
+        return None
+    prop = _text_field(ctx, call, given["field"], resolve)
+    query = _text_query(ctx, call, given["query"])
+    return None if prop is None or query is None else c.Bm25(prop, query)
+
+
+def _nearest(ctx: Context, call: t.Call, resolve: Resolve) -> c.Nearest | None:
+    given = _arguments(ctx, call, ("field", "query"), 2)
+    if given is None:
+        return None
+    node = given["field"]
+    if not isinstance(node, t.PropertyRef):
+        _wrong(ctx, call, node.span, "the first argument is a vector: `$v.property`")
+        return None
+    prop = resolve(node)
+    if prop is None:
+        return None
+    if prop.type.vector_size is None:
+        _wrong(ctx, call, node.span, f"nearest ranks vectors, `{prop.name}` is {prop.type}")
+        return None
+    query = _vector_query(ctx, call, given["query"], prop.type)
+    if query is None:
+        return None
+    owner = ctx.catalog.by_id[prop.type_id]
+    return c.Nearest(prop, query, _metric(owner, prop.column), _model(owner.by_id[prop.column]))
+
+
+def _vector_query(ctx: Context, call: t.Call, node: t.Expr, type_: PropType) -> c.Const | c.Param | None:
+    if isinstance(node, t.Literal) and isinstance(node.value, str):
+        return c.Const(node.value, c.STRING)
+    if isinstance(node, t.ListLiteral):
+        numbers = [item.value if isinstance(item, t.Literal) else None for item in node.items]
+        try:
+            return c.Const(tuple(convert(Property("", "", type_), numbers)), type_)
+        except ValueRefused as refused:
+            _wrong(ctx, call, node.span, refused.reason)
+            return None
+    if isinstance(node, t.Variable) and node.name in ctx.params:
+        param = use(ctx, node)
+        if param is None:
+            return None
+        if not param.nullable and (param.type == c.STRING or assignable(param.type, type_)):
+            return ctx.slot(param, c.STRING if param.type == c.STRING else type_)
+        _wrong(ctx, call, node.span, f"`${param.name}` is {param.type_text}, needed is {type_} or String")
+        return None
+    _wrong(ctx, call, node.span, f"what to look for is a text or a {type_}, as a literal or a parameter")
+    return None
+
+
+def _metric(owner: TypeDef, column: str) -> str:
+    return next((rule.metric for rule in owner.indexes if rule.column == column and rule.metric), "cosine")
+
+
+def _model(prop: Property) -> str | None:
+    """The model that `@embed` records for the vector."""
+    for annotation in prop.annotations:
+        if annotation.name == "embed":
+            model = dict(annotation.named).get("model")
+            return None if model is None else str(model)
+    return None
+
+
+def _rrf(ctx: Context, call: t.Call, resolve: Resolve) -> c.Rrf | None:
+    given = _arguments(ctx, call, ("first", "second", "k"), 2)
+    if given is None:
+        return None
+    ranks: list[c.Bm25 | c.Nearest] = []
+    for node in (given["first"], given["second"]):
+        if not isinstance(node, t.Call) or node.function.text not in {"bm25", "nearest"}:
+            _wrong(ctx, call, node.span, "rrf fuses two ranks, each bm25(…) or nearest(…)")
+            return None
+        inner = rank(ctx, node, resolve)
+        if inner is None or isinstance(inner, c.Rrf):
+            return None
+        ranks.append(inner)
+    k = whole_number(ctx, given["k"], 1, "T20", "k") if "k" in given else c.Const(DEFAULT_K, c.I64)
+    return None if k is None else c.Rrf(ranks[0], ranks[1], k)
+
+
+def uses_nearest(value: c.Expr) -> bool:
+    if isinstance(value, c.Rrf):
+        return uses_nearest(value.first) or uses_nearest(value.second)
+    return isinstance(value, c.Nearest)
+
+
+# ---- aggregates ------------------------------------------------------------------------------------------------------
+
+
+def aggregate(ctx: Context, node: t.Aggregate, argument: c.Expr) -> c.Aggregate | None:
+    """The aggregate over a resolved argument."""
+    name = node.function
+    if not isinstance(argument, (c.Prop, c.Entity)):
+        advice = f"Write `{_USAGE[name]}`"
+        ctx.fail("T22", node.argument.span, f"{name}() takes a variable or a property", advice)
+        return None
+    if node.distinct and name != "count":
+        ctx.fail("T23", node.span, f"`distinct` has no meaning in {name}()", "Only count(distinct …) exists")
+        return None
+    type_ = _aggregate_type(name, argument, node.distinct)
+    if type_ is None:
+        ctx.fail("T22", node.argument.span, f"{name}() does not take {argument.type}", _aggregate_advice(name))
+        return None
+    return c.Aggregate(name, argument, node.distinct, type_, name != "count" and argument.nullable)
+
+
+def _aggregate_type(name: t.AggregateFn, argument: c.Prop | c.Entity, distinct: bool) -> PropType | None:
+    if name == "count":
+        single = isinstance(argument, c.Entity) or family(argument.type) not in {"list", "vector"}
+        return c.I64 if single or not distinct else None
+    if isinstance(argument, c.Entity):
+        return None
+    kind = family(argument.type)
+    if name in {"min", "max"}:
+        return (
+            argument.type if kind in {"number", "text", "date", "datetime"} and not argument.type.enum_values else None
+        )
+    if kind != "number":
+        return None
+    if name == "avg" or argument.type.scalar in FLOATS:
+        return c.F64
+    return c.U64 if argument.type.scalar.value.startswith("U") else c.I64
+
+
+def _aggregate_advice(name: t.AggregateFn) -> str:
+    if name == "count":
+        return "Lists and vectors cannot be counted by their value"
+    return "It takes numbers" if name in {"sum", "avg"} else "It takes numbers, String, Date and DateTime"

@@ -1,0 +1,200 @@
+"""What the comparison operators take. Shared by filters, inline values and the conditions of mutations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from omnigraph.query.language import checked as c
+from omnigraph.query.language import syntax as t
+from omnigraph.query.language.check_context import Context
+from omnigraph.query.language.coerce import Loose, comparable, element, family, for_comparison, natural
+from omnigraph.schema.catalog import PropType
+
+#: A resolved expression, or a literal or parameter whose type the other side decides.
+Operand = c.Expr | Loose
+
+_ORDERED = {"number", "text", "date", "datetime"}
+
+
+def compare(ctx: Context, left: Operand, op: t.CompareOp, right: Operand, span: t.Span) -> c.Compare | None:
+    """The comparison with both sides typed; a finding and None if it has no meaning."""
+    if isinstance(left, c.Entity) or isinstance(right, c.Entity):
+        return _entities(ctx, left, op, right, span)
+    match op:
+        case "contains":
+            return _contains(ctx, left, right, span)
+        case "in":
+            return _in(ctx, left, right, span)
+        case "starts_with":
+            return _starts_with(ctx, left, right, span)
+    sides = _meet(ctx, left, right)
+    if sides is None:
+        return None
+    one, two = _plain_type(sides[0]), _plain_type(sides[1])
+    if not comparable(one, two):
+        ctx.fail("T7", span, f"`{op}` cannot compare {one} with {two}", _advice(one, two))
+        return None
+    if op not in {"=", "!="} and (family(one) not in _ORDERED or one.enum_values or two.enum_values):
+        ctx.fail("T7", span, f"`{op}` needs values with an order, not {one}", "Use `=` or `!=`")
+        return None
+    return c.Compare(sides[0], op, sides[1])
+
+
+def _advice(left: PropType, right: PropType) -> str | None:
+    kinds = {family(left), family(right)}
+    if "vector" in kinds:
+        return "Vectors are compared by `nearest`, in `order`"
+    if "list" in kinds:
+        return "Use `contains` or `in` to look into a list"
+    return None
+
+
+def _plain_type(value: c.Expr) -> PropType:
+    assert not isinstance(value, c.Entity)
+    return value.type
+
+
+def _is_loose(side: Operand) -> bool:
+    return isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable))
+
+
+def _fixed(ctx: Context, side: Operand) -> c.Expr | None:
+    """The side by its own type."""
+    if isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable)):
+        return natural(ctx, side)
+    return side
+
+
+def _towards(ctx: Context, side: Operand, other: PropType) -> c.Expr | None:
+    """The side as something to compare with `other`."""
+    if isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable)):
+        return for_comparison(ctx, side, other)
+    return side
+
+
+def _meet(ctx: Context, left: Operand, right: Operand) -> tuple[c.Expr, c.Expr] | None:
+    """Both sides typed: what is fixed decides, then parameters, then the left literal."""
+    if _leads(right, left):
+        two = _fixed(ctx, right)
+        one = None if two is None else _towards(ctx, left, _plain_type(two))
+    else:
+        one = _fixed(ctx, left)
+        two = None if one is None else _towards(ctx, right, _plain_type(one))
+    return None if one is None or two is None else (one, two)
+
+
+def _leads(right: Operand, left: Operand) -> bool:
+    """Whether the right side decides the type."""
+    if isinstance(left, (t.Literal, t.DateLiteral, t.ListLiteral)):
+        return not isinstance(right, (t.Literal, t.DateLiteral, t.ListLiteral))
+    return isinstance(left, t.Variable) and not _is_loose(right)
+
+
+def _entities(ctx: Context, left: Operand, op: t.CompareOp, right: Operand, span: t.Span) -> c.Compare | None:
+    if isinstance(left, c.Entity) and isinstance(right, c.Entity):
+        if op in {"=", "!="} and left.type == right.type:
+            return c.Compare(left, op, right)
+        message = f"`{op}` cannot compare {left.type} with {right.type}"
+        ctx.fail("T7", span, message, "Two variables of one type can be compared by `=` and `!=`")
+        return None
+    entity = left if isinstance(left, c.Entity) else right
+    assert isinstance(entity, c.Entity)
+    advice = f"Compare a property: `${entity.var}.id`"
+    ctx.fail("T7", span, f"`${entity.var}` is a whole {entity.type} and cannot be compared with a value", advice)
+    return None
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def _contains(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare | None:
+    """A list contains an element, a text contains a text."""
+    if not _is_loose(left):
+        whole: c.Expr | None = _fixed(ctx, left)
+    elif _is_loose(right) or isinstance(left, (t.Literal, t.DateLiteral)):
+        whole = _fixed(ctx, left)
+    else:
+        return _loose_list_contains(ctx, left, right, span)
+    if whole is None:
+        return None
+    type_ = _plain_type(whole)
+    if family(type_) not in {"list", "text"}:
+        ctx.fail("T7", span, f"`contains` looks into a list or a text, not into {type_}")
+        return None
+    inner = element(type_) if family(type_) == "list" else c.STRING
+    part = _towards(ctx, right, inner)
+    if part is None or not _holds(ctx, whole, part, inner, "contains", span):
+        return None
+    return c.Compare(whole, "contains", part)
+
+
+def _loose_list_contains(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare | None:
+    """`$names contains $p.name`: the element decides the type of the list."""
+    part = _fixed(ctx, right)
+    if part is None:
+        return None
+    if isinstance(left, t.Variable):
+        param = ctx.params[left.name]
+        if param is not None and family(param.type) == "text":
+            text = natural(ctx, left)
+            if text is None or not _holds(ctx, text, part, c.STRING, "contains", span):
+                return None
+            return c.Compare(text, "contains", part)
+    whole = _list_of(ctx, left, part, span)
+    return None if whole is None else c.Compare(whole, "contains", part)
+
+
+def _list_of(ctx: Context, side: Operand, part: c.Expr, span: t.Span) -> c.Value | None:
+    type_ = _plain_type(part)
+    if family(type_) in {"list", "vector", "blob"}:
+        ctx.fail("T7", span, f"a list holds single values, not {type_}")
+        return None
+    assert isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable))
+    param = ctx.params.get(side.name) if isinstance(side, t.Variable) else None
+    if isinstance(side, t.DateLiteral) or (isinstance(side, t.Literal) and side.value is not None):
+        ctx.fail("T7", side.span, "`in` and `contains` look into a list or a text", "Write a list: `[…]`")
+        return None
+    if param is not None and family(param.type) != "list":
+        ctx.used.add(param.name)
+        ctx.fail("T7", side.span, f"a list is needed, `${param.name}` is {param.type}", f"Declare it as `[{type_}]`")
+        return None
+    return for_comparison(ctx, side, replace(type_, is_list=True))
+
+
+def _holds(ctx: Context, whole: c.Expr, part: c.Expr, inner: PropType, op: t.CompareOp, span: t.Span) -> bool:
+    """Whether `part` can be looked for in `whole`, whose parts are `inner`."""
+    if comparable(_plain_type(part), inner):
+        return True
+    ctx.fail("T7", span, f"`{op}` cannot look for {part.type} in {whole.type}")
+    return False
+
+
+def _in(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare | None:
+    """An element is in a list."""
+    if not _is_loose(right) or _is_loose(left):
+        whole = _fixed(ctx, right)
+        if whole is None:
+            return None
+        type_ = _plain_type(whole)
+        if family(type_) != "list":
+            advice = "Text in text is `contains`, with the sides exchanged" if family(type_) == "text" else None
+            ctx.fail("T7", span, f"`in` looks into a list, not into {type_}", advice)
+            return None
+        part = _towards(ctx, left, element(type_))
+        if part is None or not _holds(ctx, whole, part, element(type_), "in", span):
+            return None
+        return c.Compare(part, "in", whole)
+    part = _fixed(ctx, left)
+    listed = None if part is None else _list_of(ctx, right, part, span)
+    return None if part is None or listed is None else c.Compare(part, "in", listed)
+
+
+def _starts_with(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare | None:
+    one, two = _towards(ctx, left, c.STRING), _towards(ctx, right, c.STRING)
+    if one is None or two is None:
+        return None
+    for side in (one, two):
+        if family(_plain_type(side)) != "text":
+            ctx.fail("T7", span, f"`starts_with` takes texts, not {side.type}")
+            return None
+    return c.Compare(one, "starts_with", two)

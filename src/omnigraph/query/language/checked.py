@@ -1,0 +1,398 @@
+"""A query after checking: every name is resolved to an identity, every expression has a type.
+
+A planner or a mutation executor works from this alone. Columns are property ids, or `id`, `src`, `dst`; types are type
+ids; the direction of every hop is decided; parameters are *slots* (see `Param`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from typing import Literal as Lit
+
+from omnigraph.query.language.syntax import AggregateFn, CompareOp
+from omnigraph.schema.catalog import EntityKind, PropType, Scalar
+
+Direction = Lit["forward", "backward", "either"]
+TextFn = Lit["search", "match_text", "fuzzy"]
+
+STRING = PropType(Scalar.STRING)
+BOOL = PropType(Scalar.BOOL)
+I64 = PropType(Scalar.I64)
+U64 = PropType(Scalar.U64)
+F32 = PropType(Scalar.F32)
+F64 = PropType(Scalar.F64)
+DATE = PropType(Scalar.DATE)
+DATETIME = PropType(Scalar.DATETIME)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityType:
+    """The type of a whole entity: an object of its id and all properties that are not blobs."""
+
+    type_id: str
+    name: str
+    kind: EntityKind
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ValueType = PropType | EntityType
+
+
+# ---- expressions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prop:
+    """A column of a bound variable; in the condition of a mutation `var` is empty."""
+
+    var: str
+    type_id: str
+    column: str
+    name: str
+    type: PropType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A bound variable as a whole; its identity is its `id`."""
+
+    var: str
+    type: EntityType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A value in its stored form (`schema.values.convert`); lists are tuples. None only in an assignment."""
+
+    value: Any
+    type: PropType
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter's value converted for this use; `bind_params` gives the value of every slot.
+
+    One parameter may have several slots: `$d: String` is text where a String is needed and a date where a Date is.
+    """
+
+    slot: str
+    type: PropType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The instant of the request."""
+
+    type: PropType = DATETIME
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list that holds parameters or `now()`; a list of constants is one `Const`."""
+
+    items: tuple[Const | Param | Now, ...]
+    type: PropType
+    nullable: bool = False
+
+
+Value = Const | Param | Now | ListOf
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """`function(distinct? argument)`; nulls are skipped, as are rows where an optional entity is missing."""
+
+    function: AggregateFn
+    argument: Prop | Entity
+    distinct: bool
+    type: PropType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25:
+    """Relevance of a text; higher is better."""
+
+    prop: Prop
+    query: Const | Param
+    type: PropType = F64
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Distance of a vector; lower is better. A query of type String is to be embedded first, by `model` if given."""
+
+    prop: Prop
+    query: Const | Param
+    metric: str
+    model: str | None
+    type: PropType = F64
+    nullable: bool = True
+
+    @property
+    def embeds(self) -> bool:
+        return self.query.type == STRING
+
+
+@dataclass(frozen=True, slots=True)
+class Rrf:
+    """Reciprocal rank fusion of two ranks with constant `k`; higher is better."""
+
+    first: Bm25 | Nearest
+    second: Bm25 | Nearest
+    k: Const | Param
+    type: PropType = F64
+    nullable: bool = True
+
+
+Rank = Bm25 | Nearest | Rrf
+Expr = Prop | Entity | Const | Param | Now | ListOf | Aggregate | Bm25 | Nearest | Rrf
+
+
+# ---- patterns --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A variable and the type of what it stands for. `optional`: an enclosing optional block may leave it empty."""
+
+    name: str
+    type: EntityType
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Edges between two node variables. `forward`: `left` is the source of the edge.
+
+    Without `var` a set of pairs; with it one row per stored edge. `low` and `high` are 1 for a plain hop; no `high` is
+    unbounded up to the configured ceiling.
+    """
+
+    left: str
+    right: str
+    edge: str
+    direction: Direction
+    var: str | None
+    low: int
+    high: int | None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.low == 1 and self.high == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`left op right`; a null operand never matches. Entities are compared by id."""
+
+    left: Expr
+    op: CompareOp
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class NullTest:
+    """True or false for every operand, never unknown."""
+
+    operand: Expr
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """All parts hold; only in the conditions of mutations."""
+
+    parts: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one part holds."""
+
+    parts: tuple[Predicate, ...]
+
+
+Predicate = Compare | NullTest | AllOf | AnyOf
+
+
+@dataclass(frozen=True, slots=True)
+class TextFilter:
+    """`search` any term, `match_text` the phrase, `fuzzy` any term within `edits` edits."""
+
+    function: TextFn
+    prop: Prop
+    query: Const | Param
+    edits: Const | Param | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One scope. `variables` are those it introduces; it may use those of the scopes around it.
+
+    Rows: the hops and nodes joined, then each optional block joined on the left, then filters, texts and `nots`.
+    """
+
+    variables: tuple[Bound, ...]
+    hops: tuple[Hop, ...] = ()
+    filters: tuple[Predicate, ...] = ()
+    texts: tuple[TextFilter, ...] = ()
+    optionals: tuple[Pattern, ...] = ()
+    nots: tuple[Pattern, ...] = ()
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the result."""
+
+    name: str
+    value: Expr
+
+    @property
+    def type(self) -> ValueType:
+        return self.value.type
+
+    @property
+    def nullable(self) -> bool:
+        return self.value.nullable
+
+    @property
+    def type_text(self) -> str:
+        return f"{self.type}?" if self.nullable else str(self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBy:
+    """One key of the order; `column` is its place in the result if it is returned."""
+
+    value: Expr
+    descending: bool
+    column: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRead:
+    """`grouping` are the places of the columns that form the groups; None if there is no aggregate.
+
+    An empty grouping is one group, which exists even without rows.
+    """
+
+    pattern: Pattern
+    columns: tuple[Column, ...]
+    distinct: bool
+    grouping: tuple[int, ...] | None
+    order: tuple[OrderBy, ...]
+    limit: Const | Param | None
+    offset: Const | Param | None
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A value for a column; `column` is a property id, or `id` where an insert may name it."""
+
+    column: str
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedInsert:
+    """A node, or an edge with both ends (node ids)."""
+
+    type: EntityType
+    values: tuple[Assignment, ...]
+    source: Value | None = None
+    target: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedUpdate:
+    """Set `values` in every row where the condition holds."""
+
+    type: EntityType
+    values: tuple[Assignment, ...]
+    where: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedDelete:
+    """Remove every row where the condition holds."""
+
+    type: EntityType
+    where: Predicate
+
+
+CheckedStatement = CheckedInsert | CheckedUpdate | CheckedDelete
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedMutation:
+    """Statements in order; each sees what the earlier ones did."""
+
+    statements: tuple[CheckedStatement, ...]
+
+
+# ---- the query -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter as declared."""
+
+    name: str
+    type: PropType
+    nullable: bool
+
+    @property
+    def type_text(self) -> str:
+        return f"{self.type}?" if self.nullable else str(self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One converted form of a parameter. `at_least` bounds numbers that count: limits, edits, the k of rrf."""
+
+    name: str
+    param: str
+    type: PropType
+    at_least: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedQuery:
+    """A query that fits the schema it was checked against.
+
+    `reads` holds the columns read per type id, `writes` the type ids written, cascades of deletes included.
+    """
+
+    name: str
+    params: tuple[Parameter, ...]
+    slots: tuple[Slot, ...]
+    body: CheckedRead | CheckedMutation
+    reads: Mapping[str, tuple[str, ...]]
+    writes: tuple[str, ...]
+    unused_params: tuple[str, ...] = ()
+
+    @property
+    def is_mutation(self) -> bool:
+        return isinstance(self.body, CheckedMutation)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.body.columns if isinstance(self.body, CheckedRead) else ()

@@ -1,0 +1,142 @@
+"""What `omnigraph lint` says about a text: findings, and for each sound query what it takes, gives and does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from typing import Literal as Lit
+
+from omnigraph.query.language import checked as c
+from omnigraph.query.language import syntax as t
+from omnigraph.query.language.check import check_into
+from omnigraph.query.language.parse import note, parse_into
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.diagnostics import Diagnostic, Diagnostics, render
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReport:
+    """One query that checks. `reads` and `writes` use the names users see: `node:Person`, `name`."""
+
+    name: str
+    kind: Lit["read", "mutation"]
+    params: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...]
+    reads: tuple[tuple[str, tuple[str, ...]], ...]
+    writes: tuple[str, ...]
+    description: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "params": [{"name": name, "type": type_} for name, type_ in self.params],
+            "columns": [{"name": name, "type": type_} for name, type_ in self.columns],
+            "reads": {table: list(columns) for table, columns in self.reads},
+            "writes": list(self.writes),
+            "description": self.description,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Errors refuse a query, warnings do not."""
+
+    file: str
+    queries: tuple[QueryReport, ...]
+    errors: tuple[Diagnostic, ...]
+    warnings: tuple[Diagnostic, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "ok": self.ok,
+            "queries": [one.to_json() for one in self.queries],
+            "errors": [one.to_json() for one in self.errors],
+            "warnings": [one.to_json() for one in self.warnings],
+        }
+
+    def render(self) -> str:
+        """All findings for a person."""
+        return "\n".join(render(one) for one in (*self.errors, *self.warnings))
+
+
+def lint(source: str, catalog: Catalog, file: str = "<query>") -> Report:
+    """Everything there is to say about the text; never raises for what the text holds."""
+    errors, warnings = Diagnostics(source, file), Diagnostics(source, file)
+    reports = []
+    for query in parse_into(source, file, errors):
+        checked = check_into(query, catalog, errors)
+        if checked is not None:
+            _warn(query, checked, warnings)
+            reports.append(_report(query, checked, catalog))
+    return Report(file, tuple(reports), tuple(errors), tuple(warnings))
+
+
+def _report(query: t.Query, checked: c.CheckedQuery, catalog: Catalog) -> QueryReport:
+    types = catalog.by_id
+    reads = (
+        (types[type_id].table_key, tuple(types[type_id].column_name(column) for column in columns))
+        for type_id, columns in checked.reads.items()
+    )
+    described = [one.args[0] for one in query.annotations if one.name == "description" and one.args]
+    return QueryReport(
+        checked.name,
+        "mutation" if checked.is_mutation else "read",
+        tuple((one.name, one.type_text) for one in checked.params),
+        tuple((one.name, one.type_text) for one in checked.columns),
+        tuple(sorted(reads)),
+        tuple(sorted(types[type_id].table_key for type_id in checked.writes)),
+        str(described[0]) if described else None,
+    )
+
+
+# ---- warnings --------------------------------------------------------------------------------------------------------
+
+
+def _warn(query: t.Query, checked: c.CheckedQuery, warnings: Diagnostics) -> None:
+    for param in query.params:
+        if param.name.text in checked.unused_params:
+            note(warnings, "L1", param.span, f"the parameter `${param.name.text}` is not used", "Remove it")
+    if isinstance(checked.body, c.CheckedRead):
+        parts = _parts(checked.body.pattern)
+        if len(parts) > 1:
+            shown = " and ".join(", ".join(f"${name}" for name in sorted(part)) for part in parts)
+            note(
+                warnings,
+                "L2",
+                query.name.span,
+                f"{shown} are not connected: every row of one is paired with every row of the other",
+                "Connect them by a hop or a comparison, or write two queries",
+            )
+
+
+def _parts(pattern: c.Pattern) -> list[set[str]]:
+    """The variables that the match itself binds, in groups that hops and comparisons connect."""
+    parts = [{one.name} for one in pattern.variables]
+    for linked in _links(pattern):
+        touched = [part for part in parts if part & linked]
+        if touched:
+            parts = [part for part in parts if not part & linked] + [set().union(*touched)]
+    return parts
+
+
+def _links(pattern: c.Pattern) -> Iterator[set[str]]:
+    for hop in pattern.hops:
+        yield {hop.left, hop.right} | ({hop.var} if hop.var else set())
+    for predicate in pattern.filters:
+        yield set(_variables(predicate))
+
+
+def _variables(predicate: c.Predicate) -> Iterator[str]:
+    match predicate:
+        case c.AnyOf(parts) | c.AllOf(parts):
+            for part in parts:
+                yield from _variables(part)
+        case c.Compare(left, _, right):
+            yield from (side.var for side in (left, right) if isinstance(side, (c.Prop, c.Entity)))

@@ -1,0 +1,136 @@
+"""A checked query as text: identities, directions and types as resolved. For explain, for tests, for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+from omnigraph.query.language import checked as c
+from omnigraph.schema.catalog import Property, PropType
+from omnigraph.schema.values import to_output
+
+
+def show(query: c.CheckedQuery) -> str:
+    """One line per fact, two spaces per level; the same query always gives the same text."""
+    kind = "mutation" if query.is_mutation else "read"
+    params = ", ".join(f"${one.name}: {one.type_text}" for one in query.params)
+    lines = [f"{kind} {query.name}({params})"]
+    for slot in query.slots:
+        bound = "" if slot.at_least is None else f" at least {slot.at_least}"
+        if slot.name != slot.param:
+            lines.append(f"  slot {slot.name} = ${slot.param} as {slot.type}{bound}")
+    lines.extend("  " + line for line in _body(query.body))
+    lines.extend(f"  reads {type_id}: {', '.join(columns)}" for type_id, columns in query.reads.items())
+    lines.extend(f"  writes {type_id}" for type_id in query.writes)
+    return "\n".join(lines) + "\n"
+
+
+def _body(body: c.CheckedRead | c.CheckedMutation) -> Iterator[str]:
+    if isinstance(body, c.CheckedMutation):
+        for statement in body.statements:
+            yield from _statement(statement)
+        return
+    yield "match"
+    yield from _indented(_pattern(body.pattern))
+    yield "return distinct" if body.distinct else "return"
+    for column in body.columns:
+        yield f"  {column.name}: {column.type_text} = {show_expr(column.value)}"
+    if body.grouping is not None:
+        yield f"group by {', '.join(body.columns[place].name for place in body.grouping) or 'nothing'}"
+    for key in body.order:
+        place = "" if key.column is None else f" (column {body.columns[key.column].name})"
+        yield f"order {show_expr(key.value)} {'desc' if key.descending else 'asc'}{place}"
+    for word, value in (("limit", body.limit), ("offset", body.offset)):
+        if value is not None:
+            yield f"{word} {show_expr(value)}"
+
+
+def _indented(lines: Iterator[str]) -> Iterator[str]:
+    return ("  " + line for line in lines)
+
+
+def _pattern(pattern: c.Pattern) -> Iterator[str]:
+    for one in pattern.variables:
+        yield f"${one.name}: {one.type.type_id}{'?' if one.optional else ''}"
+    for hop in pattern.hops:
+        yield _hop(hop)
+    for predicate in pattern.filters:
+        yield show_predicate(predicate)
+    for text in pattern.texts:
+        edits = "" if text.edits is None else f", {show_expr(text.edits)}"
+        yield f"{text.function}({show_expr(text.prop)}, {show_expr(text.query)}{edits})"
+    for word, blocks in (("optional", pattern.optionals), ("not", pattern.nots)):
+        for block in blocks:
+            yield word
+            yield from _indented(_pattern(block))
+
+
+def _hop(hop: c.Hop) -> str:
+    name = hop.edge if hop.var is None else f"${hop.var}: {hop.edge}"
+    bounds = "" if hop.is_plain else f" {{{hop.low},{'' if hop.high is None else hop.high}}}"
+    before, after = {"forward": ("-", "->"), "backward": ("<-", "-"), "either": ("-", "-")}[hop.direction]
+    return f"${hop.left} {before}[{name}{bounds}]{after} ${hop.right}"
+
+
+def show_predicate(predicate: c.Predicate) -> str:
+    match predicate:
+        case c.Compare(left, op, right):
+            return f"{show_expr(left)} {op} {show_expr(right)}"
+        case c.NullTest(operand, negated):
+            return f"{show_expr(operand)} is {'not ' if negated else ''}null"
+        case c.AllOf(parts):
+            return "(" + " and ".join(show_predicate(one) for one in parts) + ")"
+        case c.AnyOf(parts):
+            return "(" + " or ".join(show_predicate(one) for one in parts) + ")"
+
+
+def show_expr(value: c.Expr) -> str:
+    match value:
+        case c.Prop():
+            return f"${value.var}.{value.column}" if value.var else value.column
+        case c.Entity():
+            return f"${value.var}"
+        case c.Const():
+            return f"{_constant(value.value, value.type)}:{value.type}"
+        case c.Param():
+            return f"${value.slot}:{value.type}{'?' if value.nullable else ''}"
+        case c.Now():
+            return "now()"
+        case c.ListOf():
+            return f"[{', '.join(show_expr(one) for one in value.items)}]"
+        case c.Aggregate():
+            return f"{value.function}({'distinct ' if value.distinct else ''}{show_expr(value.argument)})"
+        case c.Bm25():
+            return f"bm25({show_expr(value.prop)}, {show_expr(value.query)})"
+        case c.Nearest():
+            model = "" if value.model is None else f", model={json.dumps(value.model)}"
+            embeds = ", embed" if value.embeds else ""
+            return f"nearest({show_expr(value.prop)}, {show_expr(value.query)}, {value.metric}{embeds}{model})"
+        case c.Rrf():
+            return f"rrf({show_expr(value.first)}, {show_expr(value.second)}, {show_expr(value.k)})"
+
+
+def _constant(value: Any, type_: PropType) -> str:
+    if isinstance(value, date) or (isinstance(value, tuple) and any(isinstance(one, date) for one in value)):
+        value = to_output(Property("", "", type_), list(value) if isinstance(value, tuple) else value)
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _statement(statement: c.CheckedStatement) -> Iterator[str]:
+    match statement:
+        case c.CheckedInsert():
+            yield f"insert {statement.type.type_id}"
+            for word, end in (("from", statement.source), ("to", statement.target)):
+                if end is not None:
+                    yield f"  {word}: {show_expr(end)}"
+        case c.CheckedUpdate():
+            yield f"update {statement.type.type_id} where {show_predicate(statement.where)}"
+        case c.CheckedDelete():
+            yield f"delete {statement.type.type_id} where {show_predicate(statement.where)}"
+            return
+    for one in statement.values:
+        yield f"  {one.column}: {show_expr(one.value)}"

@@ -1,0 +1,219 @@
+"""Rules of a type against its properties: do the names exist, and does the rule fit their types?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.schema.catalog import PropType, Scalar
+from omnigraph.schema.drafts import (
+    CheckDraft,
+    IndexDraft,
+    KeyDraft,
+    PropertyDraft,
+    RangeDraft,
+    RuleDraft,
+    TypeDraft,
+    UniqueDraft,
+)
+from omnigraph.schema.problems import Problems
+from omnigraph.schema.syntax import Number, Word
+from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, as_single
+
+METRICS = ("cosine", "l2", "dot")
+
+
+@dataclass(slots=True)
+class Rules:
+    """The rules of one type by the names of columns, checked."""
+
+    key: tuple[str, ...] = ()
+    uniques: list[frozenset[str]] = field(default_factory=list)
+    indexes: dict[str, str | None] = field(default_factory=dict)
+    ranges: dict[str, tuple[Number | None, Number | None]] = field(default_factory=dict)
+    checks: dict[tuple[str, str], None] = field(default_factory=dict)
+
+
+def check_rules(one: TypeDraft, problems: Problems) -> Rules:
+    """Every rule of the type that holds up; the others are reported."""
+    rules = Rules()
+    for rule in one.rules:
+        match rule:
+            case KeyDraft():
+                _key(one, rule, rules, problems)
+            case UniqueDraft():
+                _unique(one, rule, rules, problems)
+            case IndexDraft():
+                _index(one, rule, rules, problems)
+            case RangeDraft():
+                _range(one, rule, rules, problems)
+            case CheckDraft():
+                _check(one, rule, rules, problems)
+    return rules
+
+
+def _key(one: TypeDraft, rule: KeyDraft, rules: Rules, problems: Problems) -> None:
+    if one.kind == "edge":
+        advice = "Use @unique to forbid repetitions; edges get an id of their own"
+        problems.add("OG-S-052", rule.at, f"{one.title} cannot have a key", advice)
+        return
+    if rules.key:
+        advice = f"Write one @key({', '.join(dict.fromkeys((*rules.key, *(word.text for word in rule.members))))})"
+        problems.add("OG-S-051", rule.at, f"{one.title} has a key already", advice)
+        return
+    members = _members(one, rule, rule.members, problems)
+    for word, prop in members:
+        if prop is None or prop.type is None:
+            continue
+        if prop.nullable:
+            advice = "Remove the ? from its type, or leave it out of the key"
+            problems.add("OG-S-053", word.at, f"key member '{word.text}' may be null", advice)
+        if not _comparable(prop.type):
+            advice = "Key members are scalars or enums, not lists, vectors or blobs"
+            problems.add("OG-S-054", word.at, f"key member '{word.text}' has type {prop.type}", advice)
+    rules.key = tuple(word.text for word, _ in members)
+
+
+def _unique(one: TypeDraft, rule: UniqueDraft, rules: Rules, problems: Problems) -> None:
+    members = _members(one, rule, rule.members, problems)
+    for word, prop in members:
+        if prop is not None and prop.type is not None and not _comparable(prop.type):
+            advice = "@unique takes scalars and enums, not lists, vectors or blobs"
+            problems.add("OG-S-056", word.at, f"'{word.text}' has type {prop.type}", advice)
+    names = frozenset(word.text for word, _ in members)
+    if names in rules.uniques:
+        problems.add("OG-S-055", rule.at, "the same @unique is given twice", "Remove one of them")
+    elif len(members) == len(rule.members):
+        rules.uniques.append(names)
+
+
+def _index(one: TypeDraft, rule: IndexDraft, rules: Rules, problems: Problems) -> None:
+    prop = _property(one, rule.member, "index", problems)
+    if prop is None or prop.type is None:
+        return
+    kind = prop.type
+    metric = rule.metric.value if rule.metric else None
+    if kind.is_list or kind.scalar is Scalar.BLOB:
+        advice = "Scalars, enums, Strings and vectors can be indexed"
+        problems.add("OG-S-057", rule.at, f"'{prop.name.text}' has type {kind}, which cannot be indexed", advice)
+    elif rule.metric and kind.vector_size is None:
+        advice = "Only the index of a vector has a metric"
+        problems.add("OG-S-057", rule.metric.at, f"'{prop.name.text}' has type {kind}", advice)
+    elif rule.metric and metric not in METRICS:
+        advice = f"Metrics are {', '.join(METRICS)}"
+        problems.add("OG-S-057", rule.metric.at, f"unknown metric {metric!r}", advice)
+    elif prop.name.text in rules.indexes:
+        problems.add("OG-S-055", rule.at, f"'{prop.name.text}' is indexed twice", "Remove one of them")
+    else:
+        rules.indexes[prop.name.text] = str(metric) if metric is not None else None
+
+
+def _range(one: TypeDraft, rule: RangeDraft, rules: Rules, problems: Problems) -> None:
+    prop = _property(one, rule.member, "range", problems)
+    if prop is None or prop.type is None:
+        return
+    name, kind = prop.name.text, prop.type
+    if kind.is_list or kind.vector_size is not None or kind.scalar not in (*INTEGER_BOUNDS, *FLOATS):
+        problems.add("OG-S-060", rule.at, f"'{name}' has type {kind}, not a number", "@range takes integers and floats")
+        return
+    if name in rules.ranges:
+        problems.add("OG-S-055", rule.at, f"'{name}' has a @range already", "Keep one of them")
+        return
+    low, high = rule.limits.low, rule.limits.high
+    for end in (low, high):
+        if end is not None and _stored(end, kind.scalar) is None:
+            advice = _bound_advice(kind.scalar)
+            problems.add("OG-S-061", rule.limits.at, f"{end} is not a value of {kind}", advice)
+            return
+    if low is not None and high is not None and low > high:
+        problems.add("OG-S-061", rule.limits.at, f"{low} is more than {high}", "Swap the ends")
+        return
+    rules.ranges[name] = (_stored(low, kind.scalar), _stored(high, kind.scalar))
+
+
+def _stored(end: Number | None, scalar: Scalar) -> Number | None:
+    """The bound as a value of the type, so that comparing needs no conversion; None if it has none."""
+    if end is None:
+        return None
+    if scalar in INTEGER_BOUNDS:
+        low, high = INTEGER_BOUNDS[scalar]
+        return end if isinstance(end, int) and low <= end <= high else None
+    try:
+        return as_single(float(end)) if scalar is Scalar.F32 else float(end)
+    except OverflowError:
+        return None
+
+
+def _bound_advice(scalar: Scalar) -> str:
+    if scalar in INTEGER_BOUNDS:
+        low, high = INTEGER_BOUNDS[scalar]
+        return f"Use a whole number from {low} to {high}, or leave that end open"
+    return "Use a smaller number, or leave that end open"
+
+
+def _check(one: TypeDraft, rule: CheckDraft, rules: Rules, problems: Problems) -> None:
+    pattern = str(rule.pattern.value)
+    reason = regex_problem(pattern)
+    if reason:
+        advice = "Expressions are RE2: no look-around, no back-references"
+        if "\b" in pattern:
+            advice = r"Write a word boundary as \\b; \b in a text is a backspace"
+        problems.add("OG-S-063", rule.pattern.at, reason, advice)
+    prop = _property(one, rule.member, "check", problems)
+    if prop is None or prop.type is None:
+        return
+    name, kind = prop.name.text, prop.type
+    if kind.is_list or kind.enum_values or kind.scalar is not Scalar.STRING:
+        problems.add("OG-S-062", rule.at, f"'{name}' has type {kind}, not a String", "@check takes a String property")
+    elif (name, pattern) in rules.checks:
+        problems.add("OG-S-055", rule.at, f"the same @check of '{name}' is given twice", "Remove one of them")
+    elif not reason:
+        rules.checks[name, pattern] = None
+
+
+def regex_problem(pattern: str) -> str | None:
+    """Why the expression is not usable, or None. Arrow's engine is RE2, the one that evaluates the rule."""
+    if "\b" in pattern:
+        return "the expression holds a backspace"
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except pa.ArrowInvalid as error:
+        return f"not an RE2 expression: {str(error).removeprefix('Invalid regular expression: ')}"
+    return None
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+def _comparable(kind: PropType) -> bool:
+    return not kind.is_list and kind.vector_size is None and kind.scalar is not Scalar.BLOB
+
+
+def _members(
+    one: TypeDraft, rule: RuleDraft, words: tuple[Word, ...], problems: Problems
+) -> list[tuple[Word, PropertyDraft | None]]:
+    """The members that exist, each once; None stands for the ends of an edge, which only @unique may name."""
+    found: dict[str, tuple[Word, PropertyDraft | None]] = {}
+    name = "key" if isinstance(rule, KeyDraft) else "unique"
+    for word in words:
+        if word.text in found:
+            problems.add("OG-S-055", word.at, f"@{name} names '{word.text}' twice", "Remove one of them")
+        elif name == "unique" and one.kind == "edge" and word.text in ("src", "dst"):
+            found[word.text] = (word, None)
+        elif prop := _property(one, word, name, problems):
+            found[word.text] = (word, prop)
+    return list(found.values())
+
+
+def _property(one: TypeDraft, word: Word, rule: str, problems: Problems) -> PropertyDraft | None:
+    prop = one.properties.get(word.text)
+    if prop is None and one.complete:
+        advice = f"Its properties are {', '.join(one.properties)}" if one.properties else "It has no properties"
+        if word.text == "id":
+            advice = "Every id is unique and indexed already"
+        elif one.kind == "edge" and word.text in ("src", "dst"):
+            advice = "The ends of an edge are indexed already; @unique may name them"
+        problems.add("OG-S-050", word.at, f"@{rule}: {one.title} has no property '{word.text}'", advice)
+    return prop

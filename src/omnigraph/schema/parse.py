@@ -1,0 +1,199 @@
+"""Text to syntax tree, declaration by declaration, so that a slip in one does not hide those in the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.schema.problems import Problems
+from omnigraph.schema.syntax import Declaration, DeclarationKind, SchemaTree, Spot
+
+if TYPE_CHECKING:
+    from lark import Lark
+    from lark.exceptions import UnexpectedToken
+
+#: Comments and texts first, so that nothing inside them counts; what is left open runs to the end of line or file.
+LEXICAL = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<text>"(?:\\[^\r\n]|[^"\\\r\n])*")|(?P<open_comment>/\*.*)"""
+    r"""|(?P<open_text>"[^\r\n]*)|(?P<word>@?[A-Za-z_][A-Za-z0-9_]*)|(?P<brace>[{}])|(?P<other>[^\s\ufeff])""",
+    re.DOTALL,
+)
+_DECLARATIONS = ("interface", "node", "edge")
+#: Atomic, or a row of comments could be cut into comments in exponentially many ways.
+_GAP = r"(?>\s|//[^\n]*\n|/\*.*?\*/)"
+_NAME_FOLLOWS = re.compile(rf"{_GAP}++[A-Za-z_]|{_GAP}*+(?:\{{|\Z)", re.DOTALL)
+_TYPE_FOLLOWS = re.compile(rf"{_GAP}++[A-Z]", re.DOTALL)
+_HEADER = re.compile(rf"(interface|node|edge){_GAP}++([A-Za-z_][A-Za-z0-9_]*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of the text that holds one declaration; `intact` if no comment or text in it is left open."""
+
+    start: int
+    end: int
+    intact: bool
+
+
+def parse_schema(source: str, problems: Problems) -> SchemaTree:
+    """The tree of everything that parses; what does not is reported to `problems`."""
+    declarations: list[Declaration] = []
+    broken: dict[DeclarationKind, set[str]] = {"interface": set(), "node": set(), "edge": set()}
+    if _is_utf8(source, problems):
+        for piece in pieces(source, problems):
+            parsed = _declaration(source, piece, problems) if piece.intact else None
+            if parsed is not None:
+                declarations.append(parsed)
+            elif header := _HEADER.match(source, piece.start, piece.end):
+                broken[header.group(1)].add(header.group(2))  # type: ignore[index]
+    return SchemaTree(tuple(declarations), {kind: frozenset(names) for kind, names in broken.items()})
+
+
+def pieces(source: str, problems: Problems) -> Iterator[Piece]:
+    """The declarations of a text, cut where a keyword opens the next one.
+
+    Inside braces a keyword followed by a type name opens a declaration too: nothing else can read so, and a forgotten
+    brace then spoils one declaration instead of all that follow.
+    """
+    start: int | None = None
+    depth, intact, stray_seen = 0, True, False
+    for match in LEXICAL.finditer(source):
+        kind, text = match.lastgroup, match.group()
+        if kind == "word" and text in _DECLARATIONS and _opens(source, match.end(), depth):
+            if start is not None:
+                yield Piece(start, match.start(), intact)
+            start, depth, intact = match.start(), 0, True
+        elif kind == "brace":
+            depth = max(0, depth + (1 if text == "{" else -1))
+        elif kind in ("open_text", "open_comment"):
+            _report_open(source, match, problems)
+            intact = False
+        if start is None and kind != "comment" and not stray_seen:
+            stray_seen = True
+            advice = "A schema is a list of 'interface', 'node' and 'edge' declarations"
+            shown = text if kind in ("word", "brace", "other") else "this text"
+            problems.add(
+                "OG-S-007", spot(source, match.start(), len(text)), f"{shown} is outside a declaration", advice
+            )
+    if start is not None:
+        yield Piece(start, len(source), intact)
+
+
+def spot(source: str, offset: int, width: int = 1) -> Spot:
+    line_start = source.rfind("\n", 0, offset) + 1
+    return Spot(source.count("\n", 0, offset) + 1, offset - line_start + 1, max(1, width), offset)
+
+
+def _opens(source: str, end: int, depth: int) -> bool:
+    return (_TYPE_FOLLOWS if depth else _NAME_FOLLOWS).match(source, end) is not None
+
+
+def _report_open(source: str, match: re.Match[str], problems: Problems) -> None:
+    if match.lastgroup == "open_comment":
+        problems.add("OG-S-004", spot(source, match.start(), 2), "this comment has no end", "Close it with */")
+    else:
+        at = spot(source, match.start(), len(match.group()))
+        problems.add("OG-S-003", at, "this text has no closing quote", 'Close it with "; a line break is written \\n')
+
+
+def _is_utf8(source: str, problems: Problems) -> bool:
+    try:
+        source.encode()
+    except UnicodeEncodeError as error:
+        problems.add("OG-S-002", spot(source, error.start), "half of a surrogate pair, which UTF-8 cannot store")
+        return False
+    return True
+
+
+def _declaration(source: str, piece: Piece, problems: Problems) -> Declaration | None:
+    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+    from lark.utils import TextSlice
+
+    from omnigraph.schema.build_tree import Unreadable
+
+    try:
+        parsed: Any = parser().parse(TextSlice(source, piece.start, piece.end))
+    except UnexpectedCharacters as error:
+        at = Spot(error.line, error.column, 1, error.pos_in_stream or 0)
+        problems.add("OG-S-002", at, f"unexpected character {source[at.offset]!r}", _expectation(error.allowed or ()))
+        return None
+    except UnexpectedToken as error:
+        _report_token(source, piece, error, problems)
+        return None
+    except Unreadable as error:
+        problems.add("OG-S-006", error.at, str(error), error.advice)
+        return None
+    assert isinstance(parsed, Declaration)
+    return parsed
+
+
+def _report_token(source: str, piece: Piece, error: UnexpectedToken, problems: Problems) -> None:
+    expected = _expectation(error.accepts or error.expected)
+    if error.token.type == "$END":
+        end = piece.start + len(_without_comments(source[piece.start : piece.end]).rstrip())
+        problems.add("OG-S-005", spot(source, end - 1), "the declaration ends too early", expected)
+        return
+    text = str(error.token)
+    at = Spot(error.line, error.column, len(text), error.pos_in_stream or 0)
+    if text == "," and "RBRACE" in error.expected:
+        expected = "Write no comma between properties; each begins with its name"
+    problems.add("OG-S-001", at, f"unexpected {text!r}", expected)
+
+
+def _without_comments(text: str) -> str:
+    """The text with its comments blanked out, so that offsets stay."""
+    return LEXICAL.sub(lambda one: " " * len(one.group()) if one.lastgroup == "comment" else one.group(), text)
+
+
+_IN_WORDS = {
+    "$END": "the next declaration",
+    "_IMPLEMENTS": "'implements'",
+    "ENUM": "a type",
+    "VECTOR": "a type",
+    "WORD": "a name",
+    "VALUE": "an enum value",
+    "NUMBER": "a number",
+    "STRING": 'a "text"',
+    "TRUE": "a value",
+    "FALSE": "a value",
+    "NULL": "a value",
+    "AT": "'@'",
+    "OPTIONAL": "'?'",
+    "DOTS": "'..'",
+    "STAR": "'*'",
+    "OPEN": "'['",
+    "CLOSE": "']'",
+    "LBRACE": "'{'",
+    "RBRACE": "'}'",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "LSQB": "'['",
+    "RSQB": "']'",
+    "COLON": "':'",
+    "COMMA": "','",
+    "EQUAL": "'='",
+    "__ANON_0": "'->'",
+}
+
+
+def _expectation(terminals: Any) -> str:
+    words = sorted({_IN_WORDS.get(name, name) for name in terminals})
+    return "Expected " + (words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}")
+
+
+def grammar() -> str:
+    return resources.files("omnigraph.schema").joinpath("schema.lark").read_text("utf-8")
+
+
+@cache
+def parser() -> Lark:
+    """The parser that builds declarations; made once per process, and only when a schema is parsed."""
+    from lark import Lark
+
+    from omnigraph.schema.build_tree import Builder
+
+    return Lark(grammar(), parser="lalr", lexer="contextual", transformer=Builder())

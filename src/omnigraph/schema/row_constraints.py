@@ -1,0 +1,205 @@
+"""The rules that one row must hold by itself: required, enum, range, check, list items, vectors.
+
+Vectorised over Arrow: a rule is a mask of the rows that break it. Uniqueness, endpoints and cardinality need other
+rows and are not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.schema.catalog import CheckRule, Property, RangeRule, Scalar, TypeDef
+from omnigraph.schema.values import shown, to_output
+
+#: What a mask of violations needs: the column of the property, without chunks.
+_Mask = Callable[[pa.Array], pa.BooleanArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One rule broken by one row. `type` is the table as users see it (`node:Person`), `property` the user's name."""
+
+    rule: str
+    type: str
+    id: str
+    property: str | None
+    value: Any
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "type": self.type,
+            "id": self.id,
+            "property": self.property,
+            "value": self.value,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    rule: str
+    prop: Property
+    mask: _Mask
+    says: Callable[[str], str]  # the message, given the value as shown
+
+
+def row_violations(one: TypeDef, rows: pa.Table, *, limit: int | None = None) -> list[Violation]:
+    """Every violation of a value rule, by row and then by property; at most `limit` of them.
+
+    `rows` holds full images: `id` and one column per property id. A column that is not there counts as null.
+    """
+    return row_findings(one, rows, limit=limit)[0]
+
+
+def row_findings(one: TypeDef, rows: pa.Table, *, limit: int | None = None) -> tuple[list[Violation], int]:
+    """The same, and how many violations there are in all, whatever the limit."""
+    found: list[tuple[int, int, Violation]] = []
+    count = 0
+    ids = rows.column("id")
+    for place, check in enumerate(_checks(one)):
+        column = _column(rows, check.prop)
+        broken = pc.indices_nonzero(check.mask(column)).to_pylist()
+        count += len(broken)
+        found.extend((at, place, _violation(one, check, ids[at].as_py(), column[at])) for at in broken[:limit])
+    found.sort(key=lambda entry: entry[:2])
+    return [violation for _, _, violation in found[:limit]], count
+
+
+def _violation(one: TypeDef, check: _Check, row_id: str, stored: pa.Scalar) -> Violation:
+    value = _value_for_people(check.prop, stored)
+    return Violation(check.rule, one.table_key, row_id, check.prop.name, value, check.says(shown(value)))
+
+
+def _value_for_people(prop: Property, stored: pa.Scalar) -> Any:
+    value = stored.as_py()
+    if value is None or prop.type.scalar is Scalar.BLOB:
+        return None
+    if prop.type.vector_size is not None or prop.type.is_list:
+        return shown(value)
+    return to_output(prop, value)
+
+
+def _column(rows: pa.Table, prop: Property) -> pa.Array:
+    if prop.id not in rows.column_names:
+        return pa.nulls(rows.num_rows)
+    column = rows.column(prop.id)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _checks(one: TypeDef) -> Iterator[_Check]:
+    ranges: dict[str, list[RangeRule]] = {}
+    patterns: dict[str, list[CheckRule]] = {}
+    for limits in one.ranges:
+        ranges.setdefault(limits.column, []).append(limits)
+    for pattern in one.checks:
+        patterns.setdefault(pattern.column, []).append(pattern)
+    for prop in one.properties:
+        yield from _property_checks(one, prop)
+        for limits in ranges.get(prop.id, ()):
+            yield _range_check(prop, limits)
+        for pattern in patterns.get(prop.id, ()):
+            yield _pattern_check(prop, pattern)
+
+
+def _property_checks(one: TypeDef, prop: Property) -> Iterator[_Check]:
+    if not prop.nullable:
+        text = f"property '{prop.name}' of {one.table_key} is required"
+        yield _Check("required", prop, _is_null, lambda _value: text)
+    if prop.type.enum_values:
+        allowed = pa.array(prop.type.enum_values, pa.utf8())
+        names = ", ".join(prop.type.enum_values)
+        yield _Check(
+            "enum",
+            prop,
+            lambda column: _present(column, lambda: pc.invert(pc.is_in(column, value_set=allowed))),
+            lambda value: f"property '{prop.name}': {value} is not one of {names}",
+        )
+    if prop.type.vector_size is not None:
+        yield from _vector_checks(prop, prop.type.vector_size)
+    elif prop.type.is_list:
+        yield _Check(
+            "list",
+            prop,
+            lambda column: _present(column, lambda: _with_bad_item(column, _is_null)),
+            lambda _value: f"property '{prop.name}': a list holds no null items",
+        )
+
+
+def _vector_checks(prop: Property, size: int) -> Iterator[_Check]:
+    yield _Check(
+        "vector",
+        prop,
+        lambda column: _present(column, lambda: _wrong_length(column, size)),
+        lambda _value: f"property '{prop.name}': a vector must have {size} numbers",
+    )
+    yield _Check(
+        "vector",
+        prop,
+        lambda column: _present(column, lambda: _with_bad_item(column, _not_finite)),
+        lambda _value: f"property '{prop.name}': every number of a vector must be finite",
+    )
+
+
+def _range_check(prop: Property, limits: RangeRule) -> _Check:
+    def outside(column: pa.Array) -> pa.BooleanArray:
+        # Compared in the column's own type: an integer bound never passes through a float. NaN compares false with
+        # everything, so it is outside whichever end is open.
+        inside = []
+        if limits.low is not None:
+            inside.append(pc.greater_equal(column, pa.scalar(limits.low, column.type)))
+        if limits.high is not None:
+            inside.append(pc.less_equal(column, pa.scalar(limits.high, column.type)))
+        return pc.invert(pc.and_(inside[0], inside[-1]))
+
+    ends = ["" if end is None else str(to_output(prop, end)) for end in (limits.low, limits.high)]
+    return _Check(
+        "range",
+        prop,
+        lambda column: _present(column, lambda: outside(column)),
+        lambda value: f"property '{prop.name}': {value} is not in the range {'..'.join(ends)}",
+    )
+
+
+def _pattern_check(prop: Property, rule: CheckRule) -> _Check:
+    return _Check(
+        "check",
+        prop,
+        lambda column: _present(column, lambda: pc.invert(pc.match_substring_regex(column, rule.pattern))),
+        lambda value: f"property '{prop.name}': {value} does not match {shown(rule.pattern)}",
+    )
+
+
+# --- masks ---------------------------------------------------------------------------------------------------------
+
+
+def _is_null(column: pa.Array) -> pa.BooleanArray:
+    return pc.is_null(column)
+
+
+def _not_finite(items: pa.Array) -> pa.BooleanArray:
+    return pc.invert(pc.fill_null(pc.is_finite(items), False))
+
+
+def _present(column: pa.Array, mask: Callable[[], pa.BooleanArray]) -> pa.BooleanArray:
+    """The mask, with null values exempt."""
+    if column.null_count == len(column):
+        return pc.is_valid(column)
+    return pc.and_(pc.is_valid(column), pc.fill_null(mask(), False))
+
+
+def _wrong_length(column: pa.Array, size: int) -> pa.BooleanArray:
+    return pc.not_equal(pc.list_value_length(column), size)
+
+
+def _with_bad_item(column: pa.Array, bad: _Mask) -> pa.BooleanArray:
+    """Rows of a list column of which at least one item is bad."""
+    parents = pc.list_parent_indices(column)
+    broken = pc.unique(parents.filter(bad(pc.list_flatten(column))))
+    return pc.is_in(pa.array(range(len(column)), pa.int64()), value_set=broken.cast(pa.int64()))

@@ -1,0 +1,250 @@
+"""`spark.read.format("omnigraph")`: one type of a graph as a frame, pinned when it is loaded.
+
+Spark's filter pushdown for Python sources is never used: Spark 4.3.0 keeps pushed filters in an object that all uses
+of a frame share, and then returns wrong rows (tests/guards shows it). Columns and filter are options instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.errors import InvalidInput, Unsupported
+from omnigraph.log.branches import MAIN
+from omnigraph.log.commit_record import parse_commit_id
+from omnigraph.log.snapshot import Snapshot, no_such_type
+from omnigraph.query.language.statements import Condition
+from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.spark.session import get_session
+from omnigraph.spark.table_scan import PART_BYTES, Part, TableScan, parts_of
+from omnigraph.spark.types import spark_schema, to_spark
+from omnigraph.spark.where_text import parse_where, where_text
+from omnigraph.storage.open_backend import make_backend
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "omnigraph"
+STORAGE_PREFIX = "storage."
+_OPTIONS = ("graph", "type", "branch", "at", "columns", "filter", "part_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of one load, in plain values."""
+
+    graph: str
+    type: str
+    branch: str | None = None
+    at: str | None = None
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    part_bytes: int = PART_BYTES
+    storage: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+        """From what Spark hands over; it does not keep the case of option names."""
+        storage = {
+            name.removeprefix(STORAGE_PREFIX): value for name, value in given.items() if name.startswith(STORAGE_PREFIX)
+        }
+        named = {name: value for name, value in given.items() if not name.startswith(STORAGE_PREFIX)}
+        path = named.pop("path", None)
+        if path is not None:
+            named.setdefault("graph", path)
+        unknown = sorted(set(named) - set(_OPTIONS))
+        if unknown:
+            raise InvalidInput(
+                f"format {NAME!r} has no option {unknown[0]!r}",
+                code="unknown_option",
+                advice=f"It has {', '.join(_OPTIONS)} and {STORAGE_PREFIX}<setting of the store>",
+            )
+        for name in ("graph", "type"):
+            if not named.get(name):
+                raise InvalidInput(f"format {NAME!r} needs the option {name!r}", code="missing_option")
+        if named.get("branch") and named.get("at"):
+            raise InvalidInput("the options 'branch' and 'at' contradict each other", advice="Leave out one of them")
+        columns = named.get("columns")
+        return cls(
+            graph=named["graph"],
+            type=named["type"],
+            branch=named.get("branch"),
+            at=named.get("at"),
+            columns=tuple(one.strip() for one in columns.split(",")) if columns is not None else None,
+            filter=named.get("filter"),
+            part_bytes=_positive("part_bytes", named["part_bytes"]) if "part_bytes" in named else PART_BYTES,
+            storage=tuple(sorted(storage.items())),
+        )
+
+    def to_spark(self) -> dict[str, str]:
+        """The options as a reader of Spark takes them."""
+        found = {"graph": self.graph, "type": self.type, "branch": self.branch, "at": self.at, "filter": self.filter}
+        if self.columns is not None:
+            found["columns"] = ",".join(self.columns)
+        if self.part_bytes != PART_BYTES:
+            found["part_bytes"] = str(self.part_bytes)
+        plain = {name: value for name, value in found.items() if value is not None}
+        return plain | {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage}
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece(InputPartition):
+    """One part, as Spark passes it to a worker."""
+
+    part: Part
+
+
+class OmnigraphSource(DataSource):
+    """Made once per `load()` in a process of Spark's and pickled from then on: what it reads here stays pinned."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__({})  # the options may hold credentials; what is needed of them is in the parts
+        asked = SourceOptions.parse(options)
+        snapshot = _snapshot(asked)
+        one = type_of(asked.type, snapshot.catalog)
+        self.commit_id = snapshot.commit_id
+        self._scan = TableScan.of(one, asked.columns, parse_where(asked.filter) if asked.filter else None)
+        self._parts = parts_of(snapshot, one, asked.part_bytes)
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return spark_schema(self._scan.schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """`schema` is ours, or the user's from `.schema(…)`: then it prunes, and its types must be ours."""
+        scan = TableScan.of(self._scan.type, schema.fieldNames(), self._scan.where)
+        for ours, theirs in zip(spark_schema(scan.schema), schema, strict=True):
+            if ours.dataType.simpleString() != theirs.dataType.simpleString():
+                raise InvalidInput(
+                    f"{ours.name} is {ours.dataType.simpleString()}, not {theirs.dataType.simpleString()}",
+                    code="wrong_schema",
+                    advice="Leave out .schema(…) and cast in Spark",
+                )
+        return OmnigraphReader(scan, self._parts, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise Unsupported(
+            f"format {NAME!r} cannot be written",
+            advice="Use omnigraph.open(…).load_frames(…): all types in one commit",
+        )
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        raise _no_streams()
+
+    def simpleStreamReader(self, schema: StructType) -> NoReturn:
+        raise _no_streams()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise _no_streams()
+
+
+class OmnigraphReader(DataSourceReader):
+    """Reads parts on the workers. It must not have `pushFilters`: see the head of this module."""
+
+    def __init__(self, scan: TableScan, parts: Sequence[Part], schema: StructType) -> None:
+        self._scan = scan
+        self._parts = list(parts)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_Piece(one) for one in self._parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, _Piece):  # what Spark makes up where there is no part at all
+            return
+        wanted = to_arrow_schema(self._schema, timezone="UTC")  # Spark compares each batch with just this
+        for batch in self._scan.read(partition.part):
+            yield to_spark(batch, wanted)
+
+
+def register(session: SparkSession) -> None:
+    """Make `format("omnigraph")` known to a session."""
+    session.dataSource.register(OmnigraphSource)
+
+
+def read_frame(
+    snapshot: Snapshot,
+    one: TypeDef,
+    session: SparkSession | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Condition | None = None,
+    part_bytes: int = PART_BYTES,
+) -> DataFrame:
+    """A type of a snapshot as a frame. The names are those of the snapshot's own schema."""
+    TableScan.of(one, columns, where)  # a wrong name is told here, as our own error
+    place = snapshot.backend.tables.place
+    options = SourceOptions(
+        graph=place.address,
+        type=one.table_key,
+        at=snapshot.commit_id,
+        columns=tuple(columns) if columns is not None else None,
+        filter=where_text(where) if where is not None else None,
+        part_bytes=part_bytes,
+        storage=place.options,
+    )
+    spark = get_session(existing=session)
+    register(spark)
+    return spark.read.format(NAME).options(**options.to_spark()).load()
+
+
+def create_views(snapshot: Snapshot, session: SparkSession | None = None) -> dict[str, str]:
+    """Temporary views of all types for Spark SQL, all of one commit: view name → table key.
+
+    A view has its type's name. Spark does not tell upper from lower case in names; where that makes two types the
+    same, their views are called `node_…` and `edge_…`.
+    """
+    spark = get_session(existing=session)
+    names = view_names(snapshot.catalog)
+    for view, one in names.items():
+        read_frame(snapshot, one, spark).createOrReplaceTempView(f"`{view}`")
+    return {view: one.table_key for view, one in names.items()}
+
+
+def view_names(catalog: Catalog) -> dict[str, TypeDef]:
+    taken = [one.name.lower() for one in catalog.types]
+    return {one.name if taken.count(one.name.lower()) == 1 else f"{one.kind}_{one.name}": one for one in catalog.types}
+
+
+def type_of(name: str, catalog: Catalog) -> TypeDef:
+    """A type by its name, a node type before an edge type; or by its key (`edge:Knows`)."""
+    kind, _, rest = name.partition(":")
+    found = {"node": catalog.node, "edge": catalog.edge}[kind](rest) if kind in ("node", "edge") and rest else None
+    found = found or catalog.node(name) or catalog.edge(name)
+    if found is None:
+        raise no_such_type(name, catalog)
+    return found
+
+
+def _snapshot(asked: SourceOptions) -> Snapshot:
+    site = Site.open(make_backend(asked.graph, dict(asked.storage)), read_only=True)
+    if asked.at is not None:
+        stream, seq = parse_commit_id(asked.at)
+        record = site.records(stream).record(seq)
+    else:
+        record = site.branch(asked.branch or MAIN).publisher.head
+    return Snapshot(site.backend, record, site.catalogs.get(record.schema))
+
+
+def _positive(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidInput(f"the option {name!r} is {text!r}", advice="Use a whole number from 1 on")
+    return int(text)
+
+
+def _no_streams() -> Unsupported:
+    return Unsupported(
+        f"format {NAME!r} cannot be streamed in this version",
+        code="streaming_unsupported",
+        advice="Use spark.read for a snapshot, or `changes` for what changed since",
+    )

@@ -1,0 +1,144 @@
+"""Indexes as segments: what to build, on which fragments, and which segments have become useless."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.storage.lance.errors import lance_call
+from omnigraph.storage.lance.pinned_table import PinnedTable, Segment, plain_kind
+
+if TYPE_CHECKING:
+    from lance.dataset import Index
+
+#: More segments than this of one name are merged by building the index anew: each is asked on every lookup.
+MAX_SEGMENTS = 8
+#: A vector index over fewer rows is worth nothing, and some kinds cannot be trained on them.
+MIN_VECTOR_ROWS = 256
+#: All vectors missing, or with cosine all without a direction.
+_UNTRAINABLE = "KMeans cannot train"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An index that should exist. `kind` is Lance's word: BTREE, BITMAP, LABEL_LIST, INVERTED, NGRAM, IVF_FLAT…"""
+
+    name: str
+    column: str
+    kind: str
+    params: tuple[tuple[str, Any], ...] = field(default=())
+
+    @property
+    def is_vector(self) -> bool:
+        return self.kind.startswith("IVF")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """Build `spec` over `fragments`, and forget `dead` segments."""
+
+    spec: IndexSpec
+    fragments: tuple[int, ...]
+    dead: tuple[Segment, ...]
+
+
+def plan_index(spec: IndexSpec, segments: Collection[Segment], rows: dict[int, int]) -> IndexPlan | None:
+    """What is missing for `spec`, given the rows of each fragment; None if nothing is."""
+    own = [one for one in segments if one.name == spec.name]
+    alive = [one for one in own if one.fragments & rows.keys() and one.kind == plain_kind(spec.kind)]
+    covered = {fragment for one in alive for fragment in one.fragments}
+    missing = [fragment for fragment in rows if fragment not in covered]
+    if spec.is_vector and sum(rows[one] for one in missing) < MIN_VECTOR_ROWS:
+        missing = []
+    dead = [one for one in own if one not in alive]
+    if missing and len(alive) >= MAX_SEGMENTS:
+        missing, dead = list(rows), own
+    return IndexPlan(spec, tuple(missing), tuple(dead)) if missing or dead else None
+
+
+def parts_of(plan: IndexPlan, rows: Mapping[int, int], *, most_rows: int, most_parts: int) -> list[IndexPlan]:
+    """The plan as several that can be built at once, each over its own fragments; all of them make up the index.
+
+    Only a sorted index is cut: it answers the same however it is divided, at the price of one look per part. An
+    index of words ranks by the statistics of its segment, and one of vectors learns its partitions from all rows.
+    """
+    wanted = min(most_parts, -(-sum(rows[one] for one in plan.fragments) // most_rows), len(plan.fragments))
+    if plan.spec.kind != "BTREE" or wanted < 2:
+        return [plan]
+    shares: list[list[int]] = [[] for _ in range(wanted)]
+    filled = [0] * wanted
+    for one in sorted(plan.fragments, key=lambda one: (-rows[one], one)):
+        least = filled.index(min(filled))
+        shares[least].append(one)
+        filled[least] += rows[one]
+    return [IndexPlan(plan.spec, tuple(sorted(share)), ()) for share in shares]
+
+
+def build(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index | None:
+    """Write one segment that nobody names yet; None if these rows have nothing that a vector index could learn from."""
+    with lance_call(f"index {spec.column} of table {base.table}"):
+        try:
+            # `replace` only silences the check that the name is new; it removes nothing.
+            made = base.lance().create_index_uncommitted(
+                spec.column, spec.kind, name=spec.name, replace=True, fragment_ids=list(fragments), **dict(spec.params)
+            )
+        except (RuntimeError, OSError, ValueError) as error:
+            if spec.is_vector and _UNTRAINABLE in str(error):
+                return None
+            raise
+        if spec.kind == "INVERTED":
+            # Committed as built it would be accepted, and then every search would fail.
+            made = base.lance().merge_existing_index_segments([made])
+    return made
+
+
+def to_json(index: Index) -> dict[str, Any]:
+    """A built segment as a plain value, so that another process can commit it."""
+    return {
+        "uuid": str(index.uuid),
+        "name": index.name,
+        "fields": list(index.fields),
+        "dataset_version": index.dataset_version,
+        "fragment_ids": sorted(index.fragment_ids),
+        "index_version": index.index_version,
+        "created_at": index.created_at.isoformat() if index.created_at is not None else None,
+        "base_id": index.base_id,
+        "files": [[one.path, one.size_bytes] for one in index.files] if index.files is not None else None,
+        "details": [index.index_details[0], index.index_details[1].hex()] if index.index_details is not None else None,
+        "covering_fields": list(index.covering_fields),
+    }
+
+
+def from_json(raw: Mapping[str, Any]) -> Index:
+    from lance.dataset import Index, IndexFile
+
+    files, details, created_at = raw["files"], raw["details"], raw["created_at"]
+    return Index(
+        uuid=raw["uuid"],
+        name=raw["name"],
+        fields=raw["fields"],
+        dataset_version=raw["dataset_version"],
+        fragment_ids=set(raw["fragment_ids"]),
+        index_version=raw["index_version"],
+        created_at=datetime.fromisoformat(created_at) if created_at is not None else None,
+        base_id=raw["base_id"],
+        files=[IndexFile(path, size_bytes) for path, size_bytes in files] if files is not None else None,
+        index_details=(details[0], bytes.fromhex(details[1])) if details is not None else None,
+        covering_fields=raw["covering_fields"],
+    )
+
+
+def removed(segment: Segment) -> Index:
+    """How a commit names a segment to forget; Lance looks at the uuid only."""
+    from lance.dataset import Index
+
+    return Index(
+        uuid=segment.uuid,
+        name=segment.name,
+        fields=list(segment.field_ids),
+        dataset_version=1,
+        fragment_ids=set(segment.fragments),
+        index_version=0,
+    )

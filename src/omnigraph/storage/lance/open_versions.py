@@ -1,0 +1,123 @@
+"""Versions that this process has open: one Lance session for all tables, a handle per pin, and what they asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from omnigraph.storage.lance.errors import lance_call
+from omnigraph.storage.lance.io_stats import IoStats
+from omnigraph.storage.lance.known_ids import KnownIds
+from omnigraph.storage.lance.pinned_table import PinnedTable
+
+if TYPE_CHECKING:
+    import lance
+
+_KEPT_VERSIONS = 512
+_KEPT_FRAGMENTS = 100_000
+"""In all versions together: each takes 1.4 kB in every handle that has been read through."""
+
+_ALWAYS_KEPT = 64
+"""However large their tables are, so that a graph of several such tables need not open them again and again."""
+
+
+class OpenVersions:
+    """Thread-safe. A version never changes, so a handle of it is good for as long as it is kept."""
+
+    def __init__(
+        self, address: str, options: Mapping[str, str] | None, *, index_cache_bytes: int, metadata_cache_bytes: int
+    ) -> None:
+        self.ids = KnownIds()
+        self._address = address
+        self._options = dict(options) if options else None
+        self._cache_bytes = (index_cache_bytes, metadata_cache_bytes)
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str], PinnedTable] = OrderedDict()
+        self._fragments = 0
+        self._session: lance.Session | None = None
+        self._outside = IoStats(0, 0, 0, 0)
+        self._meter: lance.LanceDataset | None = None
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def uri(self, table: str) -> str:
+        return f"{self._address}/tables/{table}"
+
+    def open(self, table: str, version: str) -> PinnedTable:
+        """The version, from memory if it was opened or committed here. Raises ObjectMissing if it is not there."""
+        with self._lock:
+            found = self._kept.get((table, version))
+            if found is not None:
+                self._kept.move_to_end((table, version))
+                return found
+        import lance
+
+        with lance_call(f"open version {version} of table {table}"):
+            dataset = lance.LanceDataset(
+                self.uri(table), int(version), storage_options=self._options, session=self._shared_session()
+            )
+        return self.keep(PinnedTable(table, dataset, self.ids))
+
+    def known(self, table: str, version: str) -> PinnedTable | None:
+        """The version if it is in memory."""
+        with self._lock:
+            return self._kept.get((table, version))
+
+    def keep(self, opened: PinnedTable) -> PinnedTable:
+        """Remember a version; of two handles of it the first one stays."""
+        with self._lock:
+            if self._meter is None:
+                self._meter = opened.lance()
+            key = opened.table, opened.version
+            if key not in self._kept:
+                self._kept[key] = opened
+                self._fragments += opened.fragments
+            self._kept.move_to_end(key)
+            while len(self._kept) > (_KEPT_VERSIONS if self._fragments <= _KEPT_FRAGMENTS else _ALWAYS_KEPT):
+                self._fragments -= self._kept.popitem(last=False)[1].fragments
+            return self._kept[key]
+
+    def adopt(self, table: str, made: lance.LanceDataset) -> lance.LanceDataset:
+        """A handle of the shared session for one that was made outside of it, without a request."""
+        with self._lock:
+            self._outside = self._outside + IoStats.of(made.io_stats_snapshot())
+        return self._handle(table, made)
+
+    def twin(self, base: PinnedTable) -> PinnedTable:
+        """The same version under a handle of its own: building an index locks the handle against all other use."""
+        return PinnedTable(base.table, self._handle(base.table, base.lance()), self.ids)
+
+    def io_stats(self) -> IoStats:
+        with self._lock:
+            meter, outside = self._meter, self._outside
+        return outside if meter is None else outside + IoStats.of(meter.io_stats_snapshot())
+
+    def forget(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._fragments = 0
+
+    def _handle(self, table: str, like: lance.LanceDataset) -> lance.LanceDataset:
+        import lance
+
+        return lance.LanceDataset(
+            self.uri(table),
+            like.version,
+            storage_options=self._options,
+            session=self._shared_session(),
+            serialized_manifest=bytes(like._ds.serialized_manifest()),
+        )
+
+    def _shared_session(self) -> lance.Session:
+        with self._lock:
+            if self._session is None:
+                import lance
+
+                index_bytes, metadata_bytes = self._cache_bytes
+                self._session = lance.Session(
+                    index_cache_size_bytes=index_bytes, metadata_cache_size_bytes=metadata_bytes
+                )
+            return self._session

@@ -1,0 +1,458 @@
+"""Reading one immutable table version."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import Unsupported
+from omnigraph.storage.lance.arrow_fit import Shape, with_columns
+from omnigraph.storage.lance.errors import lance_call, lance_read
+from omnigraph.storage.lance.field_ids import read_proto
+from omnigraph.storage.lance.filters import both, carried_filter, equals_any, lance_evaluates, referred
+from omnigraph.storage.lance.known_ids import KnownIds
+from omnigraph.storage.lance.staged_table import fragment_files
+
+if TYPE_CHECKING:
+    import lance
+    from lance.dataset import LanceScanner
+    from lance.fragment import FragmentMetadata
+
+#: Values per pushed-down `isin`; longer lists are cut.
+_VALUES_PER_FILTER = 2_000
+#: Looking for more than one row in this many reads the column once instead of asking for each value.
+_SCAN_INSTEAD_RATIO = 50
+_FEW_VALUES = 200
+_ROWS_PER_TAKE = 8_192
+_ADDRESS = pa.field("_rowaddr", pa.uint64())
+_FRAGMENT_SHIFT = 32
+_OFFSET_MASK = np.uint64((1 << _FRAGMENT_SHIFT) - 1)
+
+#: Which version a commit was prepared on, kept in its transaction.
+BASE_PROPERTY = "base"
+
+_MANIFEST_MAX_FRAGMENT = 11
+_MANIFEST_TRANSACTION = 12
+_BIRTH_MANIFEST = "_versions/18446744073709551614.manifest"
+_DETACHED = 1 << 63
+_U64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """One index: all segments of one name. Rows of fragments outside `covered_fragments` are found by scanning."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    covered_fragments: frozenset[int]
+    segments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One built part of an index in one version; `fragments` may name some that are gone."""
+
+    uuid: str
+    name: str
+    kind: str
+    field_ids: tuple[int, ...]
+    columns: tuple[str, ...]
+    fragments: frozenset[int]
+
+
+def plain_kind(kind: str) -> str:
+    """One spelling for `BTree` and `BTREE`, `LabelList` and `LABEL_LIST`."""
+    return kind.replace("_", "").upper()
+
+
+class PinnedTable:
+    """One version of one table. Immutable and thread-safe; opening it cost its manifest, reading costs the data.
+
+    Reads take an optional `schema`: the columns and types the caller knows. Columns of it that this version lacks
+    come as nulls, columns that it lacks are not read: a schema may be older or newer than the version.
+    """
+
+    def __init__(self, table: str, dataset: lance.LanceDataset, known: KnownIds | None = None) -> None:
+        self.table = table
+        self.version = str(dataset.version)
+        self._dataset = dataset
+        self._known = known or KnownIds()
+
+    def __repr__(self) -> str:
+        return f"PinnedTable({self.table!r}, {self.version!r})"
+
+    def lance(self) -> lance.LanceDataset:
+        """The raw handle, for engines that scan it. Nothing may commit through it."""
+        return self._dataset
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    @cached_property
+    def metadata(self) -> tuple[FragmentMetadata, ...]:
+        """Fragments as the manifest has them; no request."""
+        return tuple(one.metadata for one in self._dataset.get_fragments())
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(one.num_rows for one in self.metadata)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of the data files, live rows and removed ones alike."""
+        return sum(file.file_size_bytes or 0 for one in self.metadata for file in one.files)
+
+    @cached_property
+    def fragments(self) -> int:
+        return int(self._dataset._ds.count_fragments())
+
+    @cached_property
+    def manifest(self) -> dict[int, Any]:
+        """Single-valued parts of the Lance manifest, by field number."""
+        return {tag: value for tag, _, value in read_proto(bytes(self._dataset._ds.serialized_manifest()))}
+
+    @property
+    def max_fragment_id(self) -> int:
+        """Greatest fragment id ever used in this line of versions, -1 if none; ids of removed ones stay taken."""
+        return int(self.manifest.get(_MANIFEST_MAX_FRAGMENT, -1))
+
+    def find(
+        self, ids: Sequence[str], columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None
+    ) -> pa.Table:
+        """The rows of these ids, in no order."""
+        possible = self._may_hold(ids)
+        if possible is not None and not possible:
+            return self._shape(columns, schema).out.empty_table()
+        return self._find_by("id", ids, columns, schema, possible)
+
+    def find_by(
+        self,
+        column: str,
+        values: Sequence[Any],
+        columns: Sequence[str] | None = None,
+        *,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
+        """Rows whose `column` equals one of `values`; nulls never match. Uses the column's index if there is one."""
+        return self._find_by(column, values, columns, schema, None)
+
+    def _find_by(
+        self,
+        column: str,
+        values: Sequence[Any],
+        columns: Sequence[str] | None,
+        schema: pa.Schema | None,
+        fragment_ids: Collection[int] | None,
+    ) -> pa.Table:
+        shape = self._shape(columns, schema)
+        wanted = list(dict.fromkeys(one for one in values if one is not None))
+        if not wanted or column not in self.schema.names:
+            return shape.out.empty_table()
+        if not self._reads_whole_column(len(wanted)) and equals_any(self.schema.field(column), wanted[:1]) is not None:
+            return shape.fit(self._matches(column, wanted, shape.physical, fragment_ids))
+        found = self._hash_matches(column, wanted, fragment_ids)
+        return shape.fit(self._take(found["_rowaddr"], shape.physical))
+
+    def _may_hold(self, ids: Sequence[str]) -> set[int] | None:
+        """The fragments to look into, None for all. The ids of small ones are read whole, once per process.
+
+        Without that every lookup would read every fragment that folds have left since the last compaction.
+        """
+        unknown = self._known.unknown_small(self.metadata)
+        if unknown:
+            self._known.read(unknown, self._ids_by_fragment([one.id for one in unknown]))
+        return self._known.may_hold(self.metadata, ids)
+
+    def _ids_by_fragment(self, fragment_ids: Sequence[int]) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {one: [] for one in fragment_ids}
+        for batch in self._batches_of(self._scanner(["id"], None, found.keys(), address=True)):
+            for row_id, address in zip(batch["id"].to_pylist(), batch[_ADDRESS.name].to_pylist(), strict=True):
+                found[address >> _FRAGMENT_SHIFT].append(row_id)
+        return found
+
+    def addresses(self, ids: Sequence[str], fragment_ids: Collection[int] | None = None) -> pa.Table:
+        """`id` and `_rowaddr` of the ids that are here, optionally only in some fragments."""
+        possible = self._may_hold(ids)
+        if possible is not None:
+            fragment_ids = possible if fragment_ids is None else possible & set(fragment_ids)
+        if fragment_ids is not None and not fragment_ids:
+            return pa.schema([self.schema.field("id"), _ADDRESS]).empty_table()
+        if self._reads_whole_column(len(ids)):
+            return self._hash_matches("id", ids, fragment_ids)
+        return self._matches("id", ids, ["id"], fragment_ids, address=True)
+
+    def ids_of_fragments(self, fragment_ids: Collection[int]) -> Iterator[str]:
+        """Every id in these fragments."""
+        for batch in self._batches_of(self._scanner(["id"], None, fragment_ids)):
+            yield from batch.column("id").to_pylist()
+
+    def find_in(
+        self, fragment_ids: Collection[int], column: str, values: Sequence[Any], columns: Sequence[str] = ("id",)
+    ) -> pa.Table:
+        """Rows of these fragments whose `column` equals one of `values`, with these columns and `_rowaddr`."""
+        wanted = list(dict.fromkeys(one for one in values if one is not None))
+        names = [name for name in columns if name in self.schema.names]
+        if not wanted or not fragment_ids or column not in self.schema.names:
+            wanted = []
+        return self._matches(column, wanted, names, fragment_ids, address=True)
+
+    def id_batches(self, fragment_ids: Collection[int], columns: Sequence[str] = ("id",)) -> Iterator[pa.RecordBatch]:
+        """These columns and `_rowaddr` of every row in these fragments."""
+        return self._batches_of(self._scanner(list(columns), None, fragment_ids, address=True))
+
+    def row_at(self, fragment_id: int, offset: int) -> pa.Table:
+        """The one row at this place, whole."""
+        return self._take(
+            pa.chunked_array([[(fragment_id << _FRAGMENT_SHIFT) | offset]], pa.uint64()), self.schema.names
+        )
+
+    def offsets_of(self, fragment_id: int) -> npt.NDArray[np.uint64]:
+        """The places of a fragment that hold a row; costs its deletion file and no data."""
+        found = [
+            batch.column(_ADDRESS.name).to_numpy() & _OFFSET_MASK
+            for batch in self._batches_of(self._scanner([], None, [fragment_id], address=True))
+        ]
+        return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+    def ids_at(self, fragment_id: int, offsets: npt.NDArray[np.uint64]) -> list[str]:
+        """The ids at these places of a fragment."""
+        addresses = pa.chunked_array([pa.array((fragment_id << _FRAGMENT_SHIFT) | offsets.astype(np.uint64))])
+        return list(self._take(addresses, ["id"])["id"].to_pylist())
+
+    def rows_at(
+        self, fragment_id: int, offsets: npt.NDArray[np.uint64], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """These columns and `_rowaddr` of the rows at these places of a fragment."""
+        for at in range(0, len(offsets), _ROWS_PER_TAKE):
+            places = pa.array(
+                (np.uint64(fragment_id) << np.uint64(_FRAGMENT_SHIFT)) | offsets[at : at + _ROWS_PER_TAKE]
+            )
+            rows = self._take(pa.chunked_array([places]), list(columns))
+            assert rows.num_rows == len(places), "a place without a row was asked for"
+            yield from rows.append_column(_ADDRESS, pa.chunked_array([places])).combine_chunks().to_batches()
+
+    def read_fragment(self, fragment_id: int) -> int:
+        """Read all of one fragment and forget it: whether it can be read, and how many rows it has."""
+        scanner = self._scanner(list(self.schema.names), None, [fragment_id])
+        return sum(batch.num_rows for batch in self._batches_of(scanner))
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        limit: int | None = None,
+        hidden_ids: Collection[str] = (),
+        *,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
+        """Rows that satisfy `where` and are not hidden, then the limit (H10)."""
+        shape = self._shape(columns, schema)
+        taken: list[pa.RecordBatch] = []
+        left = limit
+        for batch in self._stream(shape, where, hidden_ids, limit):
+            part = batch if left is None else batch.slice(0, left)
+            taken.append(part)
+            if left is not None:
+                left -= part.num_rows
+                if left <= 0:
+                    break
+        return pa.Table.from_batches(taken, shape.out)
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        hidden_ids: Collection[str] = (),
+        *,
+        schema: pa.Schema | None = None,
+        fragment_ids: Collection[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Like `scan`, in bounded memory, optionally of some fragments only."""
+        return self._stream(self._shape(columns, schema), where, hidden_ids, None, fragment_ids)
+
+    def count(self, where: pc.Expression | None = None, *, schema: pa.Schema | None = None) -> int:
+        if where is None:
+            return self.rows
+        scanner = self._pushed(self._shape(["id"], schema), where, None)
+        if scanner is None:
+            return sum(batch.num_rows for batch in self.batches(["id"], where, schema=schema))
+        with lance_call(f"count rows of table {self.table}"):
+            return int(scanner.count_rows())
+
+    def indices(self) -> list[IndexInfo]:
+        """Indexes by name, with the fragments of this version that each covers."""
+        here = {one.id for one in self.metadata}
+        found: dict[str, list[Segment]] = {}
+        for one in self.segments():
+            found.setdefault(one.name, []).append(one)
+        return [
+            IndexInfo(
+                name=name,
+                kind=parts[0].kind,
+                columns=parts[0].columns,
+                covered_fragments=frozenset(fragment for one in parts for fragment in one.fragments & here),
+                segments=tuple(one.uuid for one in parts),
+            )
+            for name, parts in found.items()
+        ]
+
+    def segments(self) -> list[Segment]:
+        """Every part of every index; at most one request, and none if there is no index."""
+        with lance_call(f"list indexes of table {self.table}"):
+            return [
+                Segment(
+                    uuid=str(part.uuid),
+                    name=index.name,
+                    kind=plain_kind(index.index_type),
+                    field_ids=tuple(index.fields),
+                    columns=tuple(index.field_names),
+                    fragments=frozenset(part.fragment_ids),
+                )
+                for index in self._dataset.describe_indices()
+                for part in index.segments
+            ]
+
+    def built_on(self) -> str | None:
+        """The version this one was committed on, as its transaction says (one request); None for a birth."""
+        with lance_call(f"read the transaction of version {self.version} of table {self.table}"):
+            found = self._dataset.read_transaction(int(self.version))
+        base = (found.transaction_properties or {}).get(BASE_PROPERTY)
+        return None if base == "0" else base
+
+    def files(self) -> set[str]:
+        """Every file this version names, by key relative to the graph's root; a key ending in '/' is a folder.
+
+        Includes the manifest of version 1: without it a second birth would make the table anew.
+        """
+        names = {_BIRTH_MANIFEST, self.manifest_file}
+        names.update(name for one in self.metadata for name in fragment_files(one))
+        names.update(f"_indices/{one.uuid}/" for one in self.segments())
+        transaction = self.manifest.get(_MANIFEST_TRANSACTION)
+        if transaction:
+            names.add(f"_transactions/{bytes(transaction).decode()}")
+        return {f"tables/{self.table}/{name}" for name in names}
+
+    @property
+    def manifest_file(self) -> str:
+        """Relative to the table, like everything in it."""
+        number = int(self.version)
+        return f"_versions/d{number}.manifest" if number >= _DETACHED else f"_versions/{_U64 - number}.manifest"
+
+    def _shape(self, columns: Sequence[str] | None, schema: pa.Schema | None) -> Shape:
+        return Shape.of(columns, schema if schema is not None else self.schema, self.schema)
+
+    def _reads_whole_column(self, values: int) -> bool:
+        return values > _FEW_VALUES and values * _SCAN_INSTEAD_RATIO > self.rows
+
+    def _stream(
+        self,
+        shape: Shape,
+        where: pc.Expression | None,
+        hidden_ids: Collection[str],
+        limit: int | None,
+        fragment_ids: Collection[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        if not self.rows:
+            return
+        shown = ~pc.field("id").isin(pa.array(hidden_ids, pa.utf8())) if hidden_ids else None
+        scanner = self._pushed(shape, both(where, shown), limit, fragment_ids)
+        if scanner is not None:
+            for batch in self._batches_of(scanner):
+                yield shape.fit_batch(batch)
+            return
+        # Only Arrow can be told that a column is null in all these rows, or evaluate what Lance cannot.
+        wider = self._shape(with_columns(shape.out.names, "id", *referred(where, shape.known)), shape.known)
+        for batch in self._batches_of(self._scanner(wider.physical, shown, fragment_ids)):
+            with lance_call(f"filter table {self.table}"):
+                kept = pa.Table.from_batches([wider.fit_batch(batch)]).filter(where)
+            yield from shape.fit(kept).to_batches()
+
+    def _pushed(
+        self,
+        shape: Shape,
+        where: pc.Expression | None,
+        limit: int | None,
+        fragment_ids: Collection[int] | None = None,
+    ) -> LanceScanner | None:
+        """A scanner that evaluates the filter itself, or None if Lance cannot."""
+        if where is not None and not lance_evaluates(where, shape.known, self.schema):
+            return None
+        try:
+            return self._scanner(shape.physical, where, fragment_ids, limit=limit)
+        except Unsupported:
+            return None
+
+    def _scanner(
+        self,
+        columns: list[str],
+        where: pc.Expression | str | None,
+        fragment_ids: Collection[int] | None = None,
+        *,
+        address: bool = False,
+        limit: int | None = None,
+    ) -> LanceScanner:
+        from lance.dataset import ScannerBuilder
+
+        with lance_read(self.table):
+            builder = ScannerBuilder(self._dataset).columns(columns).with_row_address(address)
+            if isinstance(where, str):
+                builder.filter(where)
+            elif where is not None:
+                builder._substrait_filter = carried_filter(where, self.schema)
+            if limit is not None:
+                builder.limit(limit)
+            if fragment_ids is not None:
+                builder.with_fragments(
+                    [one for one in self._dataset.get_fragments() if one.fragment_id in fragment_ids]
+                )
+            return builder.to_scanner()
+
+    def _batches_of(self, scanner: LanceScanner) -> Iterator[pa.RecordBatch]:
+        with lance_read(self.table):
+            yield from scanner.to_batches()
+
+    def _matches(
+        self,
+        column: str,
+        values: Sequence[Any],
+        columns: list[str],
+        fragment_ids: Collection[int] | None = None,
+        *,
+        address: bool = False,
+    ) -> pa.Table:
+        """Through the index if there is one; long lists are cut into several questions."""
+        fields = [self.schema.field(name) for name in columns]
+        schema = pa.schema([*fields, _ADDRESS] if address else fields)
+        batches: list[pa.RecordBatch] = []
+        for at in range(0, len(values) if self.rows else 0, _VALUES_PER_FILTER):
+            where = equals_any(self.schema.field(column), values[at : at + _VALUES_PER_FILTER])
+            batches += self._batches_of(self._scanner(columns, where, fragment_ids, address=address))
+        return pa.Table.from_batches(batches, schema)
+
+    def _hash_matches(self, column: str, values: Sequence[Any], fragment_ids: Collection[int] | None) -> pa.Table:
+        """Reads the whole column once: cheaper than asking for a large share of its values."""
+        wanted = pa.array(values, self.schema.field(column).type)
+        schema = pa.schema([self.schema.field(column), _ADDRESS])
+        kept = (
+            batch.filter(pc.is_in(batch.column(column), wanted))
+            for batch in self._batches_of(self._scanner([column], None, fragment_ids, address=True))
+        )
+        return pa.Table.from_batches(kept, schema)
+
+    def _take(self, addresses: pa.ChunkedArray, columns: list[str]) -> pa.Table:
+        numbers = addresses.to_pylist()
+        with lance_read(self.table):
+            parts = [
+                self._dataset._take_rows(numbers[at : at + _ROWS_PER_TAKE], columns=columns)
+                for at in range(0, len(numbers), _ROWS_PER_TAKE)
+            ]
+        return pa.concat_tables(parts) if parts else pa.schema(map(self.schema.field, columns)).empty_table()

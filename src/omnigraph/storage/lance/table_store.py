@@ -1,0 +1,436 @@
+"""All tables of one graph: birth, opening, staging, and the one function that commits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from omnigraph.errors import Corruption
+from omnigraph.schema.arrow import system_fields
+from omnigraph.schema.catalog import EntityKind
+from omnigraph.storage.lance.build_operation import (
+    Deletions,
+    added_fields,
+    delete_from,
+    empty_table,
+    fitted,
+    operations_of,
+    unchanged_fragments,
+)
+from omnigraph.storage.lance.bulk_tables import BulkTables, TablePlace, aligned
+from omnigraph.storage.lance.compaction import (
+    RewriteOptions,
+    plan_rewrite,
+    rewrite_operation,
+    rewrite_results,
+    rewrite_tasks,
+    run_rewrite,
+)
+from omnigraph.storage.lance.durable import Durable
+from omnigraph.storage.lance.errors import AlreadyBorn, lance_call
+from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, build, from_json, plan_index, removed
+from omnigraph.storage.lance.io_stats import IoStats
+from omnigraph.storage.lance.open_versions import OpenVersions
+from omnigraph.storage.lance.pinned_table import BASE_PROPERTY, PinnedTable, Segment
+from omnigraph.storage.lance.reshape import reshaped
+from omnigraph.storage.lance.staged_table import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
+
+if TYPE_CHECKING:
+    import lance
+    from lance import LanceOperation
+    from lance.dataset import Index
+    from lance.fragment import FragmentMetadata
+    from lance.optimize import RewriteResult
+
+_BIRTH_VERSION = "1"
+_FILE_FORMAT = "2.2"
+_ROWS_PER_FILE = 1 << 20
+_BYTES_PER_FILE = 512 << 20
+_THREADS = 16
+#: A detached commit is retried only if the random id it drew is taken.
+_DETACHED_RETRIES = 20
+
+
+class Elsewhere(Protocol):
+    """Other processes that do the long work on one version; what they write is named by nobody."""
+
+    def rewrite(self, base: PinnedTable, tasks: Sequence[str]) -> Sequence[str]:
+        """Tasks of `rewrite_tasks` → what `run_rewrite_task` said of each."""
+
+    def index(self, base: PinnedTable, plans: Sequence[IndexPlan]) -> Sequence[Mapping[str, Any]]:
+        """What `build_elsewhere` said of the segments that these plans ask for, one or several of each."""
+
+
+class TableStore:
+    """All Lance tables of one graph, below `<address>/tables/`. Thread-safe; one shared cache for all tables.
+
+    `local_root` is the same place as a path, for a graph in a directory: Lance's files are then made durable
+    before a commit returns, unless `fsync` is off.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        fsync: bool = True,
+        local_root: Path | None = None,
+        index_cache_bytes: int = 256 << 20,
+        metadata_cache_bytes: int = 128 << 20,
+    ) -> None:
+        self._address = address.rstrip("/")
+        self._options = dict(storage_options) if storage_options else None
+        self._durable = Durable(local_root) if fsync and local_root is not None else None
+        self._versions = OpenVersions(
+            self._address,
+            self._options,
+            index_cache_bytes=index_cache_bytes,
+            metadata_cache_bytes=metadata_cache_bytes,
+        )
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def birth(self, table: str, kind: EntityKind) -> PinnedTable:
+        """The empty version 1, made if missing: a pure function of the table's identity (H14).
+
+        Racing births, and one after a crash half-way, all end with the same version.
+        """
+        schema = pa.schema(system_fields(kind))
+        born = self._versions.known(table, _BIRTH_VERSION) or self._born(table, schema)
+        if born.version != _BIRTH_VERSION or born.fragments or not born.schema.equals(schema):
+            raise Corruption(f"version 1 of table {table} is not the empty table of a {kind} type", table=table)
+        return born
+
+    def _born(self, table: str, schema: pa.Schema) -> PinnedTable:
+        try:
+            return self._versions.keep(self._commit(table, None, empty_table(schema), ()))
+        except AlreadyBorn:
+            born = self.open(table, _BIRTH_VERSION)
+        if self._durable is not None:
+            # Whoever made it may not have come to its fsync; whatever is built on it here must not outlive it.
+            self._durable.sync(born.files())
+        return born
+
+    def open(self, table: str, version: str) -> PinnedTable:
+        """The version, from memory if it was opened or committed here. Raises ObjectMissing if it is not there."""
+        return self._versions.open(table, version)
+
+    @property
+    def place(self) -> TablePlace:
+        """What another process needs to work on the same tables."""
+        root = str(self._durable.root) if self._durable is not None else None
+        return TablePlace(self._address, tuple(sorted((self._options or {}).items())), root)
+
+    @property
+    def bulk(self) -> BulkTables:
+        """Changes that other processes have written."""
+        return BulkTables(self)
+
+    def write_rows(self, table: str, rows: pa.Table, *, max_rows_per_file: int = _ROWS_PER_FILE) -> list[str]:
+        """Data files of a table that was born, durable and named by nobody; their descriptions."""
+        written = self._fragments(table, self._versions.uri(table), aligned(rows), max_rows_per_file)
+        if self._durable is not None:
+            self._durable.sync(f"tables/{table}/{name}" for one in written for name in fragment_files(one))
+        return [dumped(one) for one in written]
+
+    def fresh(self) -> TableStore:
+        """The same tables with nothing in memory, for reading: what it answers, the store has just said."""
+        return TableStore(self._address, self._options, fsync=False)
+
+    def stage(self, base: PinnedTable, change: TableDelta) -> StagedTable:
+        """Write data files and deletion files for `change` on `base`. Nobody can see them."""
+        rows = fitted(change.rows, change.schema) if change.rows is not None and change.rows.num_rows else None
+        added = () if change.overwrite else added_fields(base, change.schema)
+        written_ids = rows["id"].combine_chunks() if rows is not None else pa.array([], pa.utf8())
+        removed_ids: Sequence[str] = ()
+        if not change.overwrite:
+            removed_ids = _present([*written_ids.to_pylist(), *change.delete_ids], change.present_ids)
+        # The data file, the deletion files and the index list that the commit needs are one hop together.
+        writing = self._pool().submit(self._write, base, rows) if rows is not None and base.metadata else None
+        warming = self._pool().submit(base.segments) if base.metadata else None
+        deletions = delete_from(base, removed_ids, self._pool().map)
+        fragments = writing.result() if writing is not None else self._write(base, rows)
+        self._versions.ids.written(fragments, written_ids.to_pylist())
+        if warming is not None:
+            warming.result()
+        return StagedTable(
+            table=base.table,
+            base_version=base.version,
+            schema=change.schema,
+            overwrite=change.overwrite,
+            fragments=tuple(dumped(one) for one in fragments),
+            touched=deletions.touched,
+            emptied=deletions.emptied,
+            delete_ids=tuple(change.delete_ids),
+            rows_written=len(written_ids),
+            bytes_written=sum(file.file_size_bytes or 0 for one in fragments for file in one.files),
+            rows_removed=base.rows if change.overwrite else deletions.rows(base),
+            adds_columns=bool(added),
+            written_ids=written_ids,
+        )
+
+    def restage(
+        self, staged: StagedTable, base: PinnedTable, *, present_ids: Collection[str] | None = None
+    ) -> StagedTable:
+        """The same data files on another base: own ids are looked for there and removed (H4).
+
+        Deletion files are written anew for every fragment that differs from the old base, so that no other
+        writer's removals are lost. `present_ids` is the hint of `TableDelta`, about the new base.
+        """
+        if staged.version is not None:
+            return BulkTables(self).restage(staged, base)
+        if staged.overwrite:
+            return replace(staged, base_version=base.version, rows_removed=base.rows)
+        old = self._versions.known(staged.table, staged.base_version)
+        same = unchanged_fragments(old, base) if old is not None else set()
+        changed = {one.id for one in base.metadata} - same
+        ids = _present([*self._written_ids(staged), *staged.delete_ids], present_ids)
+        kept = Deletions(staged.touched, staged.emptied).of_fragments(same)
+        deletions = kept + delete_from(base, ids, self._pool().map, changed)
+        return replace(
+            staged,
+            base_version=base.version,
+            touched=deletions.touched,
+            emptied=deletions.emptied,
+            rows_removed=deletions.rows(base),
+            adds_columns=bool(added_fields(base, staged.schema)),
+        )
+
+    def stage_columns(self, base: PinnedTable, schema: pa.Schema, fills: Mapping[str, Any]) -> StagedTable:
+        """The same rows under `schema`: new columns get their value of `fills`, or null; others are cast."""
+        fragments = self._write(base, reshaped(base, schema, fills)) if base.rows else []
+        return StagedTable(
+            table=base.table,
+            base_version=base.version,
+            schema=schema,
+            overwrite=True,
+            fragments=tuple(dumped(one) for one in fragments),
+            touched=(),
+            emptied=(),
+            delete_ids=(),
+            rows_written=base.rows,
+            bytes_written=sum(file.file_size_bytes or 0 for one in fragments for file in one.files),
+            rows_removed=base.rows,
+            adds_columns=False,
+        )
+
+    def stage_index(self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str] = ()) -> StagedVersion:
+        """Build what is missing of the wanted indexes, as further segments; forget dropped names and dead segments.
+
+        A name that is both wanted and dropped is built anew.
+        """
+        made = self._indexed(base, wanted, drop, base.version)
+        return StagedVersion(base.table, base.version, made.version)
+
+    def stage_rewrite(
+        self,
+        base: PinnedTable,
+        indexes: Sequence[IndexSpec] = (),
+        options: RewriteOptions | None = None,
+        *,
+        drop: Sequence[str] = (),
+        delete_ids: Sequence[str] = (),
+        elsewhere: Elsewhere | None = None,
+    ) -> StagedVersion:
+        """Remove `delete_ids`, compact the table, and bring its indexes up to date, as in `stage_index`.
+
+        Compaction and the building of indexes run here, or `elsewhere`.
+        """
+        begun = self._without(base, delete_ids) if delete_ids else base
+        wanted = options or RewriteOptions()
+        own = self._versions.twin(begun)
+        if elsewhere is not None:
+            results = rewrite_results(elsewhere.rewrite(begun, rewrite_tasks(own, wanted)))
+        else:
+            results = [run_rewrite(own, task) for task in plan_rewrite(own, wanted)]
+        return self.finish_rewrite(begun, results, indexes, drop=drop, built_on=base.version, elsewhere=elsewhere)
+
+    def finish_rewrite(
+        self,
+        base: PinnedTable,
+        results: Sequence[RewriteResult],
+        indexes: Sequence[IndexSpec] = (),
+        *,
+        drop: Sequence[str] = (),
+        built_on: str | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> StagedVersion:
+        """The version that holds what the tasks of `plan_rewrite(base)` wrote, wherever they ran.
+
+        A rewritten fragment is covered by no index (rows are known by their address), so a second commit on top
+        indexes the new ones; only the last of the versions is ever named. `built_on` is the pin that it replaces,
+        if `base` is itself a step on the way.
+        """
+        pin = built_on or base.version
+        done = [one for one in results if one.new_fragments or one.original_fragments]
+        made = base
+        if done:
+            files = [name for one in done for new in one.new_fragments for name in fragment_files(new)]
+            made = self._commit(base.table, base, rewrite_operation(base, done), files, built_on=pin)
+        made = self._versions.keep(self._indexed(made, indexes, drop, pin, elsewhere))
+        return StagedVersion(base.table, pin, made.version)
+
+    def _without(self, base: PinnedTable, ids: Sequence[str]) -> PinnedTable:
+        staged = self.stage(base, TableDelta(base.schema, delete_ids=tuple(ids)))
+        made = base
+        for operation in operations_of(base, staged) if not staged.is_empty else ():
+            made = self._commit(base.table, made, operation, staged.files(), built_on=base.version)
+        return made
+
+    def commit(self, base: PinnedTable, staged: StagedTable | StagedVersion) -> PinnedTable:
+        """The version that `staged` makes of `base`: durable, warm in memory, and named by nobody yet."""
+        if (staged.table, staged.base_version) != (base.table, base.version):
+            raise AssertionError(f"staged for {staged.table}@{staged.base_version}, committed on {base}")
+        if staged.is_empty:
+            return base
+        if staged.version is not None:
+            return self.open(staged.table, staged.version)
+        assert isinstance(staged, StagedTable)
+        made = base
+        for operation in operations_of(base, staged):
+            made = self._commit(base.table, made, operation, staged.files(), built_on=base.version)
+        return self._versions.keep(made)
+
+    def io_stats(self) -> IoStats:
+        """What Lance asked of the store so far, over all tables."""
+        return self._versions.io_stats()
+
+    def close(self) -> None:
+        """Stop the helper threads and forget every handle."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        self._versions.forget()
+        if threads is not None:
+            threads.shutdown()
+
+    def _indexed(
+        self,
+        base: PinnedTable,
+        wanted: Sequence[IndexSpec],
+        drop: Sequence[str],
+        built_on: str,
+        elsewhere: Elsewhere | None = None,
+    ) -> PinnedTable:
+        plans = self._index_plans(base, wanted, drop)
+        building = [plan for plan in plans if plan.fragments]
+        built: Iterable[Index | None]
+        if elsewhere is not None:
+            built = map(from_json, elsewhere.index(base, building))
+        else:
+            built = self._pool().map(lambda plan: build(self._versions.twin(base), plan.spec, plan.fragments), building)
+        gone = [one for plan in plans for one in plan.dead] + [one for one in base.segments() if one.name in drop]
+        return self._put_indexes(base, [one for one in built if one is not None], gone, built_on)
+
+    def _index_plans(self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str] = ()) -> list[IndexPlan]:
+        kept = [one for one in base.segments() if one.name not in drop]
+        rows = {one.id: one.num_rows for one in base.metadata}
+        return [plan for plan in (plan_index(spec, kept, rows) for spec in wanted) if plan is not None]
+
+    def _put_indexes(
+        self, base: PinnedTable, new: Sequence[Index], gone: Sequence[Segment], built_on: str
+    ) -> PinnedTable:
+        """Segments that were built on `base`, here or elsewhere, become part of a version on top of it."""
+        if not new and not gone:
+            return base
+        from lance import LanceOperation as Op
+
+        operation = Op.CreateIndex(list(new), [removed(one) for one in gone])
+        files = [f"_indices/{one.uuid}/" for one in new]
+        return self._versions.keep(self._commit(base.table, base, operation, files, built_on=built_on))
+
+    def _commit(
+        self,
+        table: str,
+        base: PinnedTable | None,
+        operation: LanceOperation.BaseOperation,
+        files: Iterable[str],
+        built_on: str | None = None,
+    ) -> PinnedTable:
+        """The only call of Lance's commit in the code base: detached, on a pinned handle; without one, a birth.
+
+        Lance applies the operation to the handle's version and checks nothing: no conflict, no key, not even
+        that the transaction was prepared on that version. So the three are compared here. A birth must not be
+        retried by Lance: its retry would make a version 2. Afterwards `files`, which the operation names, and
+        what the commit itself wrote are durable.
+        """
+        from lance import LanceDataset, Transaction
+
+        read_version = int(base.version) if base is not None else 0
+        target = base.lance() if base is not None else self._versions.uri(table)
+        properties = {BASE_PROPERTY: built_on or str(read_version)}
+        transaction = Transaction(read_version, operation, transaction_properties=properties)
+        if base is not None and not base.lance().version == transaction.read_version == int(base.version):
+            raise AssertionError(f"handle at {base.lance().version}, transaction on {read_version}, pin {base}")
+        with lance_call(f"commit table {table}"):
+            made = LanceDataset.commit(
+                target,
+                transaction,
+                detached=base is not None,
+                max_retries=_DETACHED_RETRIES if base is not None else 0,
+                storage_options=self._options,
+            )
+        if base is None:
+            made = self._versions.adopt(table, made)
+        pinned = PinnedTable(table, made, self._versions.ids)
+        if self._durable is not None:
+            own = {f"_transactions/{read_version}-{transaction.uuid}.txn", pinned.manifest_file}
+            self._durable.sync(f"tables/{table}/{name}" for name in own.union(files))
+        return pinned
+
+    def _write(self, base: PinnedTable, rows: pa.Table | pa.RecordBatchReader | None) -> list[FragmentMetadata]:
+        return self._fragments(base.table, base.lance(), rows) if rows is not None else []
+
+    def _fragments(
+        self,
+        table: str,
+        target: lance.LanceDataset | str,
+        rows: pa.Table | pa.RecordBatchReader,
+        max_rows: int = _ROWS_PER_FILE,
+    ) -> list[FragmentMetadata]:
+        """Data files with field ids of their own, so that they fit any base; mode 'overwrite' means just that."""
+        from lance.fragment import write_fragments
+
+        with lance_call(f"stage rows of table {table}"):
+            written: list[FragmentMetadata] = write_fragments(
+                rows,
+                target,
+                mode="overwrite",
+                max_rows_per_file=max_rows,
+                max_bytes_per_file=_BYTES_PER_FILE,
+                data_storage_version=_FILE_FORMAT,
+                storage_options=self._options,
+            )
+        return written
+
+    def _written_ids(self, staged: StagedTable) -> list[str]:
+        if staged.written_ids is not None:
+            return list(staged.written_ids.to_pylist())
+        from lance.file import LanceFileReader
+
+        found: list[str] = []
+        with lance_call(f"read staged rows of table {staged.table}"):
+            for file in (file for one in staged.fragments for file in loaded(one).files):
+                place = f"{self._versions.uri(staged.table)}/data/{file.path}"
+                reader = LanceFileReader(place, storage_options=self._options, columns=["id"])
+                found += reader.read_all().to_table()["id"].to_pylist()
+        return found
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="omnigraph-tables")
+            return self._threads
+
+
+def _present(ids: Sequence[str], hint: Collection[str] | None) -> list[str]:
+    distinct = dict.fromkeys(ids)
+    if hint is None:
+        return list(distinct)
+    known = hint if isinstance(hint, (set, frozenset, dict)) else set(hint)
+    return [one for one in distinct if one in known]

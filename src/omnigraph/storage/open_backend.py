@@ -1,0 +1,42 @@
+"""From an address to the parts that reach a graph there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
+from omnigraph.config import Config
+from omnigraph.storage.address import lance_address, normalise, open_store
+from omnigraph.storage.backend import Backend
+from omnigraph.storage.lance import TableStore
+from omnigraph.storage.pauses import NO_PAUSES, Pauses
+from omnigraph.storage.probe import lists_in_order
+from omnigraph.storage.store import Store
+
+
+def make_backend(
+    uri: str,
+    storage_options: Mapping[str, str] | None = None,
+    config: Config | None = None,
+    *,
+    wrap: Callable[[Store], Store] | None = None,
+    pauses: Pauses = NO_PAUSES,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> Backend:
+    """The parts that reach one graph. `wrap` puts meters, throttles or faults around the store."""
+    config = config or Config.from_environment()
+    store = open_store(uri, storage_options, fsync=config.fsync)
+    address, options = lance_address(uri, storage_options)
+    place = normalise(uri, storage_options)
+    tables = TableStore(address, options, fsync=config.fsync, local_root=Path(address) if place.is_local else None)
+    return Backend(
+        store=wrap(store) if wrap else store,
+        tables=tables,
+        clock=clock or SystemClock(),
+        ids=ids or SystemIds(),
+        pauses=pauses,
+        config=config,
+        listed_in_order=lists_in_order(store),
+    )

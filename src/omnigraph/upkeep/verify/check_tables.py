@@ -1,0 +1,232 @@
+"""Table versions: every pin opens, was built on the one before it, and all its files are there in full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.idempotency import OPS_TYPE
+from omnigraph.errors import OmnigraphError, Unavailable
+from omnigraph.log.commit_record import CommitRecord, Pin
+from omnigraph.log.indexes import disagreements, wanted_indexes
+from omnigraph.storage.lance import PinnedTable, TableStore
+from omnigraph.storage.store import ObjectInfo
+from omnigraph.upkeep.cleanup.mark import belongs_to_birth
+from omnigraph.upkeep.verify.check_log import LogCheck
+from omnigraph.upkeep.verify.findings import Findings
+
+_BIRTH = "1"
+_NO_PIN = Pin(None, 0, 0, 0, 0)
+_BIRTH_MANIFEST = "18446744073709551614.manifest"
+_LINEAR = re.compile(r"/_versions/\d+\.manifest$")
+
+
+class TableCheck:
+    """Works on records that were read before the tables are listed, so all that they name must be in the list."""
+
+    def __init__(self, site: Site, tables: TableStore, findings: Findings, log: LogCheck) -> None:
+        self._site = site
+        self._tables = tables
+        self._findings = findings
+        self._streams = log.streams
+        self._catalogs = log.catalogs
+        self._opened: dict[tuple[str, str], PinnedTable] = {}
+        self._bad: set[tuple[str, str]] = set()
+        self._missing: set[str] = set()
+        self._files: dict[str, ObjectInfo] = {}
+        self._folders: set[str] = set()
+
+    def run(self) -> None:
+        listed = self._site.backend.store.list("tables/")
+        self._files = {one.key: one for one in listed}
+        self._folders = {key[: at + 1] for key in self._files for at, char in enumerate(key) if char == "/"}
+        for content in self._streams.values():
+            previous: CommitRecord | None = None
+            for record in content.records():
+                before = previous if previous is not None and previous.seq == record.seq - 1 else None
+                self._check_pins(record, before)
+                previous = record
+        self._check_heads()
+        self._check_strays()
+        self._note_unnamed()
+
+    def read_everything(self) -> None:
+        """Every row of every version, each data file once."""
+        seen: set[str] = set()
+        for (table, version), pinned in self._opened.items():
+            new = [one for one in pinned.metadata if _signature(one) not in seen]
+            seen |= {_signature(one) for one in new}
+            with self._findings.noticing("data_damaged", f"tables/{table}/ version {version}", table=table):
+                for number in (one.id for one in new):
+                    self._read_fragment(pinned, number)
+
+    def _read_fragment(self, pinned: PinnedTable, number: int) -> None:
+        where = f"tables/{pinned.table}/ version {pinned.version} fragment {number}"
+        with self._findings.noticing("data_damaged", where, table=pinned.table):
+            self._findings.checked["rows_read"] += pinned.read_fragment(number)
+            self._findings.checked["fragments"] += 1
+
+    def _check_pins(self, record: CommitRecord, previous: CommitRecord | None) -> None:
+        for table, pin in record.pins.items():
+            before = previous.pins.get(table, _NO_PIN) if previous else None
+            if pin.version is None:
+                if before is not None and before.version is not None:
+                    self._findings.error("pin_lost", record.commit_id, f"{table} had a version and has none any more")
+                continue
+            pinned = self._open(record, table, pin.version)
+            if pinned is not None and before is not None and before.version != pin.version:
+                self._check_built_on(record, pinned, before.version)
+        if previous is not None and record.kind != "schema":
+            for table in previous.pins.keys() - record.pins.keys():
+                self._findings.error("pin_lost", record.commit_id, f"{table} is no longer named")
+
+    def _check_built_on(self, record: CommitRecord, pinned: PinnedTable, before: str | None) -> None:
+        """The rule that no change is lost: a pin moves only to a version that was built on it (H5)."""
+        base: str | None = None
+        with self._findings.noticing("version_unreadable", _place(pinned), commit_id=record.commit_id):
+            base = pinned.built_on() if pinned.version != _BIRTH else before
+            wanted = before if pinned.version == _BIRTH else before or _BIRTH
+            if base != wanted and not self._is_adopted(record, pinned):
+                text = f"{record.commit_id} moved {pinned.table} from {before} to a version built on {base}"
+                self._findings.error("pin_not_built_on", _place(pinned), text)
+
+    def _is_adopted(self, record: CommitRecord, pinned: PinnedTable) -> bool:
+        """Whether a merge took the version over from its source; if that was collected nobody can tell."""
+        if len(record.header.parents) < 2:
+            return False
+        source = record.header.parents[1]
+        found = self._site.records(source.stream).get(source.seq)
+        if not isinstance(found, CommitRecord):
+            return found is not None
+        pin = found.pins.get(pinned.table)
+        return pin is not None and pin.version == pinned.version
+
+    def _open(self, record: CommitRecord, table: str, version: str) -> PinnedTable | None:
+        known = self._opened.get((table, version))
+        if known is not None or (table, version) in self._bad:
+            return known
+        self._findings.checked["versions"] += 1
+        try:
+            opened = self._tables.open(table, version)
+            files = opened.files()
+        except Unavailable:
+            raise
+        except OmnigraphError as error:
+            self._bad.add((table, version))
+            if not self._collected(record):
+                where = f"tables/{table}/ version {version}"
+                self._findings.error("version_unreadable", where, f"{record.commit_id} names it: {error.message}")
+            return None
+        self._opened[table, version] = opened
+        self._check_files(record, opened, files)
+        return opened
+
+    def _check_files(self, record: CommitRecord, pinned: PinnedTable, files: Iterable[str]) -> None:
+        sizes = {
+            f"tables/{pinned.table}/data/{file.path}": file.file_size_bytes
+            for one in pinned.metadata
+            for file in one.files
+        }
+        for key in sorted(files):
+            self._findings.checked["files"] += 1
+            if key.endswith("/"):
+                if "/_indices/" in key and key not in self._folders:
+                    self._report_missing(record, pinned, key)
+                continue
+            found = self._files.get(key)
+            if found is None:
+                self._report_missing(record, pinned, key)
+            elif sizes.get(key) not in (None, found.size_bytes):
+                text = f"{record.commit_id} names it with {sizes[key]} bytes, it has {found.size_bytes}"
+                self._findings.error("file_truncated", key, text, table=pinned.table)
+
+    def _report_missing(self, record: CommitRecord, pinned: PinnedTable, key: str) -> None:
+        if key in self._missing or self._collected(record):
+            return
+        self._missing.add(key)
+        if "/_indices/" in key:
+            uuid = key.rstrip("/").rsplit("/", 1)[-1]
+            name = next((one.name for one in pinned.segments() if one.uuid == uuid), uuid)
+            self._index_problem("index_missing", key, pinned, name, f"{record.commit_id} names index {name}")
+        else:
+            self._findings.error("file_missing", key, f"{record.commit_id} names it", table=pinned.table)
+
+    def _index_problem(self, code: str, where: str, pinned: PinnedTable, name: str, text: str) -> None:
+        branches = sorted(
+            content.newest.header.branch
+            for content in self._streams.values()
+            if isinstance(content.newest, CommitRecord)
+            and not content.is_closed
+            and content.newest.pins.get(pinned.table, _NO_PIN).version == pinned.version
+        )
+        # Only a version that a branch stands on can be replaced by one with a sound index.
+        self._findings.error(code, where, text, repairable=bool(branches), table=pinned.table, index=name)
+
+    def _check_heads(self) -> None:
+        """The indexes of every version that a branch stands on tell the truth."""
+        for content in self._streams.values():
+            head = content.newest
+            if not isinstance(head, CommitRecord) or content.is_closed:
+                continue
+            for table, pin in head.pins.items():
+                pinned = self._opened.get((table, pin.version or ""))
+                if pinned is not None and not any(one.startswith(f"tables/{table}/") for one in self._missing):
+                    self._check_indexes(head, pinned)
+
+    def _check_indexes(self, head: CommitRecord, pinned: PinnedTable) -> None:
+        place = f"{_place(pinned)} indexes"
+        if (place, "") in self._bad:
+            return
+        self._bad.add((place, ""))
+        catalog = self._catalogs.get(head.schema)
+        if catalog is None:
+            return  # the schema was reported already
+        one = OPS_TYPE if pinned.table == OPS_TYPE.id else catalog.by_id.get(pinned.table)
+        if one is None:
+            self._findings.error("table_unknown", pinned.table, f"{head.commit_id} names it, its schema does not")
+            return
+        for spec in wanted_indexes(one, pinned):
+            self._findings.checked["indexes"] += 1
+            try:
+                wrong = list(disagreements(pinned, [spec]))
+            except Unavailable:
+                raise
+            except OmnigraphError as error:
+                wrong = [error.message]
+            for text in wrong[:1]:
+                self._index_problem("index_wrong", f"{_place(pinned)} index {spec.name}", pinned, spec.name, text)
+
+    def _check_strays(self) -> None:
+        """A table has one linear version for ever; another one means that somebody wrote past the records."""
+        for key in self._files:
+            if _LINEAR.search(key) and not key.endswith(_BIRTH_MANIFEST):
+                self._findings.error("stray_version", key, "written by something else than this program")
+
+    def _note_unnamed(self) -> None:
+        named = {key for pinned in self._opened.values() for key in pinned.files()}
+        folders = {key for key in named if key.endswith("/")}
+        unnamed = [
+            info
+            for key, info in self._files.items()
+            if key not in named and not any(key[: at + 1] in folders for at, char in enumerate(key) if char == "/")
+        ]
+        loose = [info for info in unnamed if not belongs_to_birth(info.key)]
+        if loose:
+            size_bytes = sum(one.size_bytes for one in loose)
+            text = f"{len(loose)} files, {size_bytes} bytes, are named by no commit; cleanup removes them in time"
+            self._findings.note("unnamed_files", "tables/", text)
+
+    def _collected(self, record: CommitRecord) -> bool:
+        """Whether cleanup took the commit since it was read; then nothing of it need be there."""
+        return not isinstance(self._site.records(record.stream).get(record.seq), CommitRecord)
+
+
+def _place(pinned: PinnedTable) -> str:
+    return f"tables/{pinned.table}/{pinned.manifest_file}"
+
+
+def _signature(fragment: object) -> str:
+    files = getattr(fragment, "files", ())
+    removed = getattr(fragment, "deletion_file", None)
+    return f"{[str(file.path) for file in files]} {removed!r}"

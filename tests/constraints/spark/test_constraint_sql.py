@@ -1,0 +1,140 @@
+"""The statements of the rules on Spark: names that need quotes, nulls, zeros, dates. S95 to S97"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from omnigraph.constraints.compile import Images, images_needed, rules_of
+from omnigraph.constraints.relations import Rows
+from omnigraph.constraints.screen_sql import screen
+from omnigraph.constraints.sql import relation_sql, view_name
+from omnigraph.schema.arrow import arrow_schema
+from tests.constraints.graphs import CATALOG, GraphChange, is_valid, oracle, row_of
+from tests.constraints.test_constraint_planes import images_of, returned
+
+_BY_NAME = {one.name: one for one in CATALOG.types}
+
+
+def graph(**rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    return {one.id: {values["id"]: row_of(one, values) for values in rows.get(one.name, [])} for one in CATALOG.types}
+
+
+def people(ids: str, **values: Any) -> list[dict[str, Any]]:
+    return [{"id": one, **values} for one in ids]
+
+
+def edge(row_id: str, src: str, dst: str) -> dict[str, Any]:
+    return {"id": row_id, "src": src, "dst": dst}
+
+
+BASE = graph(
+    Person=[*people("abgz"), {"id": "m", "email": "m@x", "weight": -0.0, "born": date(2000, 1, 1)}],
+    Team=people("st"),
+    In=[edge("1", "a", "s"), edge("2", "a", "t")],
+    Leads=[edge("1", "s", "a"), edge("2", "t", "b")],
+    Knows=[edge("1", "a", "b"), edge("2", "g", "a")],
+)
+#: Something that breaks every rule, and rows beside it that break none.
+NEW = graph(
+    Person=[
+        *people("cd", email="same@x"),
+        {"id": "e", "email": "m@x"},
+        {"id": "f", "weight": 0.0, "born": date(2000, 1, 1)},
+        *people("hi", weight=1.5),
+    ],
+    Team=people("su"),
+    In=[edge("3", "a", "s"), edge("4", "h", "none")],
+    Leads=[edge("2", "s", "b"), edge("3", "none", "i")],
+    Knows=[edge("3", "a", "b"), edge("4", "h", "i")],
+)
+REMOVED = {_BY_NAME["Person"].id: {"g": None, "z": None}}
+
+
+def change(*, overwritten: frozenset[str] = frozenset()) -> GraphChange:
+    assert is_valid(BASE)
+    return GraphChange(BASE, {table: {**NEW[table], **REMOVED.get(table, {})} for table in BASE}, overwritten)
+
+
+class Views:
+    """The images of a change as temporary views, which are gone afterwards."""
+
+    def __init__(self, spark: SparkSession, made: GraphChange) -> None:
+        self._spark = spark
+        self._made = made
+        self.names: list[str] = []
+
+    def add(self, needed: Mapping[Any, tuple[str, ...]]) -> None:
+        for (image, table), columns in needed.items():
+            if image != "suspect":
+                self._add(view_name(image, table), self._rows(image, table, columns))
+
+    def add_ids(self, image: Any, table: str, ids: set[str]) -> None:
+        self._add(view_name(image, table), pa.table({"id": pa.array(sorted(ids), pa.utf8())}))
+
+    def _rows(self, image: str, table: str, columns: tuple[str, ...]) -> pa.Table:
+        schema = pa.schema([column.with_nullable(True) for column in arrow_schema(CATALOG.by_id[table])])
+        if image == "gone":
+            rows = [{"id": one} for one in sorted(self._made.removed(table))]
+        else:
+            rows = list(getattr(self._made, image)(table).values())
+        return pa.Table.from_pylist(rows, schema).select(list(columns))
+
+    def _add(self, name: str, rows: pa.Table) -> None:
+        self._spark.createDataFrame(rows).createOrReplaceTempView(f"`{name}`")
+        self.names.append(name)
+
+    def drop(self) -> None:
+        for name in self.names:
+            self._spark.sql(f"DROP VIEW IF EXISTS `{name}`")
+
+
+OVERWRITTEN = frozenset({_BY_NAME["Knows"].id, _BY_NAME["Person"].id})
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(frozenset(), id="merge"),
+        pytest.param(OVERWRITTEN, id="overwrite", marks=pytest.mark.slow),
+    ]
+)
+def made(request: pytest.FixtureRequest) -> GraphChange:
+    return change(overwritten=request.param)
+
+
+@pytest.fixture
+def views(spark: SparkSession, made: GraphChange) -> Iterator[Views]:
+    found = Views(spark, made)
+    yield found
+    found.drop()
+
+
+@pytest.mark.timeout(600)
+def test_spark_finds_what_the_whole_graph_shows(spark: SparkSession, made: GraphChange, views: Views) -> None:
+    images, expected = images_of(made), oracle(made, strict=True)
+    assert {one[0] for one in expected} == {"unique", "endpoint", "orphan_edge", "cardinality", "key_exists"}
+    asked = screen(CATALOG, images, duplicates=True)
+    assert asked is not None
+    rules = rules_of(CATALOG, images, strict=True, screened=True)
+    views.add(images_needed([*(rule.query for rule in rules), *asked.images]))
+    suspects: dict[str, set[str]] = {table: set() for table in asked.tables}
+    for place, row_id in spark.sql(asked.sql("spark")).collect():
+        suspects[asked.tables[place]].add(row_id)
+    assert sum(map(len, suspects.values())) < sum(len(made.after(table)) for table in suspects)
+    for table, ids in suspects.items():
+        views.add_ids("suspect", table, ids)
+    found = {
+        returned(rule, tuple(row)) for rule in rules for row in spark.sql(relation_sql(rule.query, "spark")).collect()
+    }
+    assert found == expected
+
+
+def test_images_are_views_of_one_column_for_a_screen() -> None:
+    asked = screen(CATALOG, {one.id: Images(new=True) for one in CATALOG.types}, duplicates=False)
+    assert asked is not None
+    assert all(isinstance(one, Rows) and len(one.columns) == 1 for one in asked.images)

@@ -1,0 +1,21 @@
+"""A merge by the tasks of the Spark plane in a process of its own, which dies where it is told to."""
+
+from __future__ import annotations
+
+from omnigraph.api import Graph
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.storage.open_backend import make_backend
+from omnigraph.storage.pauses import ControlledPauses
+from tests.history.bed import QUIET
+from tests.history.here import HereSession
+from tests.support.processes import Link
+
+
+def merge_until_killed(link: Link, *, place: str, point: str) -> str | None:
+    pauses = ControlledPauses()
+    site = Site.open(make_backend(place, None, QUIET, pauses=pauses), read_only=False)
+    graph = Graph(site, site.branch("main"))
+    pauses.crash_at(point)
+    link.ready()
+    session = HereSession()
+    return graph.branch.merge("work", engine="spark", spark=session, actor="etl", progress=False).commit_id  # type: ignore[arg-type]

@@ -1,0 +1,164 @@
+"""A large merge while the target moves, and after its driver was killed: nothing half, nothing lost. H36, H38–H40, S91.
+
+The tasks of the Spark plane run in the driver's process here; tests/spark has it with a real session.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.api import Graph
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.errors import MergeConflict
+from omnigraph.storage.open_backend import make_backend
+from omnigraph.storage.pauses import ControlledPauses
+from tests.history.bed import QUIET, Bed, Content, change, content, knows, people, person, remove, rows
+from tests.history.dying import merge_until_killed
+from tests.history.here import HereSession
+from tests.intents.ground import age, audits
+from tests.support.processes import Workers
+
+MERGED = {"Alice": 1, "Bob": 2, "Carol": None, "Eve": 5}
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> Bed:
+    """Rows of the target in files and in the record; the source changes, removes and adds some of either."""
+    bed = Bed.make(tmp_path / "graph")
+    bed.main.apply([*people("Alice", "Bob", "Carol", "Dan"), knows("Bob", "Carol", "b-c"), knows("Dan", "Bob", "d-b")])
+    bed.main.fold()
+    bed.main.apply([person("Zed", age=9)])
+    bed.fork("work").apply([change("Alice", age=1), remove("Dan"), remove("Zed"), person("Eve", age=5)])
+    bed.main.apply([change("Bob", age=2)])
+    return bed
+
+
+def ages(graph: Graph) -> dict[str, int | None]:
+    return {name: row["age"] for name, row in rows(graph.view(fresh=True), "Person").items()}
+
+
+def check_merged(graph: Graph) -> None:
+    assert ages(graph) == MERGED
+    assert set(rows(graph, "Knows")) == {"b-c"}
+    assert graph.verify(deep=True).ok
+
+
+def merging(bed: Bed) -> tuple[Callable[[], object], ControlledPauses]:
+    pauses = ControlledPauses()
+    site = Site.open(make_backend(str(bed.place), None, QUIET, pauses=pauses), read_only=False)
+    graph, session = Graph(site, site.branch("main")), HereSession()
+    return lambda: graph.branch.merge("work", engine="spark", spark=session, progress=False), pauses  # type: ignore[arg-type]
+
+
+def tidy(place: Path) -> None:
+    """By another process, which leaves dead operations alone."""
+    main = og.open(place, config=QUIET, recover=False)
+    main.fold()
+    main.optimize()
+
+
+@pytest.mark.parametrize("point", ["merge.staged", "merge.checked", "intent.confirmed", "write.before-record"])
+def test_folded_and_compacted_meanwhile(parted: Bed, point: str) -> None:
+    """Rows that the merge removes have moved into other files: they go all the same."""
+    merge, pauses = merging(parted)
+    pauses.call_at(point, lambda: tidy(parted.place))
+    merge()
+    check_merged(parted.main)
+
+
+@pytest.mark.parametrize("point", ["merge.staged", "merge.checked", "intent.confirmed", "write.before-record"])
+def test_written_meanwhile(parted: Bed, point: str) -> None:
+    merge, pauses = merging(parted)
+    pauses.call_at(point, lambda: parted.main.apply([change("Carol", age=8)]))
+    merge()
+    assert ages(parted.main) == {**MERGED, "Carol": 8}
+
+
+def test_a_conflict_that_came_meanwhile(parted: Bed) -> None:
+    merge, pauses = merging(parted)
+    pauses.call_at("merge.checked", lambda: parted.main.apply([change("Alice", age=8)]))
+    with pytest.raises(MergeConflict):
+        merge()
+    assert ages(parted.main)["Alice"] == 8
+    assert [one.state for one in parted.main.recover_list()] == ["abandoned"]
+
+
+@pytest.fixture(scope="module")
+def dead_merge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Bed, str], Path]:
+    """The graph after its merge was killed at a point; made once per point."""
+    folder = tmp_path_factory.mktemp("dead-merge")
+    known: dict[str, Path] = {}
+
+    def make(bed: Bed, point: str) -> Path:
+        if point not in known:
+            place = folder / point
+            shutil.copytree(bed.place, place)
+            with Workers(merge_until_killed, 1, {"place": str(place), "point": point}, timeout_s=300) as workers:
+                workers.start()
+                result = workers.wait(check=False)[0]
+            assert result.exit_code == -signal.SIGKILL, f"it lived on: {result.value} {result.error}"
+            known[point] = place
+        return known[point]
+
+    return make
+
+
+@pytest.fixture
+def dead(dead_merge: Callable[[Bed, str], Path], parted: Bed, tmp_path: Path) -> Callable[[str], Path]:
+    def copy(point: str) -> Path:
+        place = tmp_path / "dead"
+        shutil.copytree(dead_merge(parted, point), place)
+        age(str(place))
+        return place
+
+    return copy
+
+
+def seen(place: Path) -> Content:
+    return content(og.open(place, config=QUIET, recover=False))
+
+
+@pytest.mark.parametrize("point", ["intent.opened", "merge.staged", "intent.staged"])
+def test_killed_before_it_was_confirmed(parted: Bed, dead: Callable[[str], Path], point: str) -> None:
+    place = dead(point)
+    assert seen(place) == content(parted.main)
+    graph = og.open(place, config=QUIET)
+    (audit,) = audits(graph)
+    assert (audit["recovery_kind"], audit["class"], audit["operation"]) == ("rolled_back", "unconfirmed", "merge")
+    assert audit["recovery_for_actor"] == "etl"
+    assert content(graph) == content(parted.main)
+    assert graph.verify().ok
+    assert graph.branch.merge("work").outcome == "merged"
+    check_merged(graph)
+
+
+@pytest.mark.parametrize("tidied", [False, True], ids=["as it was", "folded and compacted since"])
+def test_killed_after_it_was_confirmed(dead: Callable[[str], Path], tidied: bool) -> None:
+    place = dead("intent.confirmed")
+    if tidied:
+        tidy(place)
+        age(str(place))
+    graph = og.open(place, config=QUIET)
+    (audit,) = audits(graph)
+    assert (audit["recovery_kind"], audit["class"]) == ("rolled_forward", "confirmed")
+    assert len(graph.at(audit["commit_id"]).state.record.header.parents) == 2
+    check_merged(graph)
+    assert graph.branch.merge("work").outcome == "already_up_to_date"
+
+
+def test_killed_after_it_was_confirmed_and_others_wrote(dead: Callable[[str], Path]) -> None:
+    place = dead("intent.confirmed")
+    og.open(place, config=QUIET, recover=False).apply([change("Carol", age=8)])
+    before = seen(place)
+    age(str(place))
+    graph = og.open(place, config=QUIET)
+    assert [one["class"] for one in audits(graph)] == ["conflicting"]
+    assert content(graph) == before
+    assert graph.branch.merge("work").outcome == "merged"
+    assert ages(graph) == {**MERGED, "Carol": 8}

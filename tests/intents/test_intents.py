@@ -1,0 +1,294 @@
+"""The life of an intent in the process that opened it: who decides, what is told, and that the heart stops."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from omnigraph.commit.publish_plan import PublishPlan, WriteOptions
+from omnigraph.errors import (
+    Conflict,
+    ConstraintViolation,
+    Contention,
+    IntentEnded,
+    InvalidInput,
+    OmnigraphError,
+    Unavailable,
+    Unknown,
+)
+from omnigraph.intents.objects import (
+    Aborted,
+    Confirmed,
+    Ending,
+    decide_aborted,
+    decode_decision,
+    decode_ending,
+    intent_key,
+    store_now,
+    take_over,
+    write_end,
+)
+from omnigraph.intents.scope import Intent, Intents
+from omnigraph.intents.states import list_intents, read_intent
+from omnigraph.log.commit_record import CommitRecord, Member
+from omnigraph.query.language.statements import InsertEdge, InsertNode
+from omnigraph.storage.keys import KeyClass
+from omnigraph.storage.metering import RequestKind
+from tests.intents.ground import ACTOR, ROWS, Actor, acting, age, audits, intents, names, objects
+from tests.load.spark.loading import load, new_graph, node, write_lines
+from tests.support.faulty_store import Fault, FaultPlan
+
+
+def _opened(actor: Actor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> Intent:
+    return Intents(actor.backend).open("load", op_id, actor.graph._branch.publisher.head, WriteOptions(actor=ACTOR))
+
+
+def _plan(actor: Actor, intent: Intent) -> PublishPlan:
+    return PublishPlan("load", intent.id, actor.graph._branch.publisher.head)
+
+
+def _hearts() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "omnigraph-heartbeat"]
+
+
+def test_a_bulk_operation_leaves_three_objects_and_ends_itself(place: str) -> None:
+    with acting(place) as actor:
+        receipt = actor.bulk()
+        (intent,) = intents(place)
+        assert objects(place, intent) == ["0-open", "1", "2"]
+        key = intent_key(intent, "2")
+        assert decode_ending(actor.backend.store.get(key), key) == Ending("done", receipt.commit_id, None)
+        assert actor.recover() == []
+        assert [one.op_id for one in _members(actor, receipt.commit_id)] == [intent]
+    assert not _hearts()
+
+
+def _members(actor: Actor, commit_id: str | None) -> tuple[Member, ...]:
+    record = actor.graph.at(str(commit_id)).state.record
+    assert isinstance(record, CommitRecord)
+    return record.members
+
+
+def test_a_small_change_writes_no_intent(place: str) -> None:
+    with acting(place) as actor:
+        assert actor.bulk([InsertNode("Person", {"name": "Eve"})]).commit_id
+        assert intents(place) == []
+
+
+@pytest.mark.parametrize(("people", "left"), [(20, 0), (9000, 1)])
+def test_a_load_in_this_process_leaves_one_if_it_is_large(people: int, left: int, tmp_path: Path) -> None:
+    lines = [node("Person", name=f"p{number}", email=f"{number}@{'x' * 120}") for number in range(people)]
+    graph = new_graph(tmp_path / "graph")
+    report = load(graph, write_lines(tmp_path / "many.ndjson", lines), engine="local", split_bytes=1 << 20)
+    assert [one.commit_id for one in graph.recover_list()] == [report.commit_id] * left
+    assert graph.view().table("Person").to_arrow(["id"]).num_rows == people
+
+
+def test_the_opening_says_who_does_what(place: str) -> None:
+    with acting(place) as actor:
+        head = actor.graph._branch.publisher.head
+        options = WriteOptions(actor=ACTOR, message="nightly", client_key="k")
+        opened = Intents(actor.backend).open("load", "01CCCCCCCCCCCCCCCCCCCCCCCC", head, options)
+        state = read_intent(actor.backend, list_intents(actor.backend.store)[0])
+        assert state.opening == opened.opening
+        told = state.opening
+        assert (told.operation, told.branch, told.stream, told.base) == ("load", "main", head.stream, head.commit_id)
+        assert (told.actor, told.message, told.client_key) == (ACTOR, "nightly", "k")
+        assert told.grace_s >= 10 * told.beat_s
+        with pytest.raises(OmnigraphError) as error:
+            Intents(actor.backend).open("load", told.op_id, head, WriteOptions())
+        assert error.value.code == "intent_exists"
+
+
+def test_h38_the_first_decision_holds_for_everybody(place: str) -> None:
+    """H38: driver and recoverer, in both orders; and of two recoverers."""
+    with acting(place) as actor:
+        first = _opened(actor)
+        confirmed = first.confirm(_plan(actor, first))
+        assert confirmed.answers == (f"{confirmed.base.stream}/{first.id}",)
+        assert isinstance(decide_aborted(actor.backend, first.id, "late", "recoverer"), Confirmed)
+        second = _opened(actor, "01DDDDDDDDDDDDDDDDDDDDDDDD")
+        assert decide_aborted(actor.backend, second.id, "one", "a") == Aborted("one", "a")
+        assert decide_aborted(actor.backend, second.id, "two", "b") == Aborted("one", "a")
+        with pytest.raises(IntentEnded, match="one"):
+            second.confirm(_plan(actor, second))
+
+
+def test_h38_a_late_heartbeat_changes_no_decision(place: str) -> None:
+    """H38: the heartbeat is an object of its own, and the only one that is written twice."""
+    with acting(place, recovery_grace=0.02) as actor:
+        with _opened(actor) as intent:
+            beats = list_intents(actor.backend.store)[0].objects
+            for _ in range(3):
+                seen = beats.get("heartbeat")
+                while (beats := list_intents(actor.backend.store)[0].objects).get("heartbeat") == seen:
+                    actor.backend.clock.monotonic()
+            decide_aborted(actor.backend, intent.id, "silent", "recoverer")
+            key = intent_key(intent.id, "1")
+            decided = actor.backend.store.get(key)
+            before = list_intents(actor.backend.store)[0].objects["heartbeat"]
+            while list_intents(actor.backend.store)[0].objects["heartbeat"] == before:
+                actor.backend.clock.monotonic()
+            assert actor.backend.store.get(key) == decided
+            with pytest.raises(IntentEnded):
+                intent.confirm(_plan(actor, intent))
+        assert not _hearts()
+
+
+def test_h38_of_two_ends_the_first_holds(place: str) -> None:
+    with acting(place) as actor:
+        intent = _opened(actor)
+        assert write_end(actor.backend, intent.id, Ending("done", "x.1", None)) == Ending("done", "x.1", None)
+        assert write_end(actor.backend, intent.id, Ending("abandoned", None, "late")) == Ending("done", "x.1", None)
+        assert take_over(actor.backend, intent.id, "recovery") == "recovery"
+        assert take_over(actor.backend, intent.id, "driver") == "recovery"
+
+
+def test_h38_the_clock_is_the_store_s(place: str) -> None:
+    """A driver whose own clock is years off is judged by what the store says of its objects."""
+    with acting(place) as actor:
+        _opened(actor)
+        found = list_intents(actor.backend.store)[0]
+        state = read_intent(actor.backend, found)
+        now = store_now(actor.backend)
+        assert state.is_live(now, 900)
+        age(place, 2000)
+        silent = read_intent(actor.backend, list_intents(actor.backend.store)[0])
+        assert not silent.is_live(now, 900)
+        assert silent.is_live(now, 3000)
+        assert silent.opening.opened_at == state.opening.opened_at
+
+
+def test_the_grace_is_never_less_than_ten_heartbeats(place: str) -> None:
+    with acting(place) as actor:
+        _opened(actor)
+        age(place, 250)
+        state = read_intent(actor.backend, list_intents(actor.backend.store)[0])
+        assert state.is_live(store_now(actor.backend), 0), "it beats every 30 seconds"
+
+
+def test_a_failing_operation_aborts_its_own_intent(place: str) -> None:
+    """It fails before it confirmed: nobody need recover anything, and no audit is due."""
+    with acting(place) as actor:
+        actor.pauses.fail_at("write.staged", InvalidInput("no"))
+        with pytest.raises(InvalidInput):
+            actor.bulk()
+        (intent,) = intents(place)
+        key = intent_key(intent, "1")
+        decided = decode_decision(actor.backend.store.get(key), key)
+        assert isinstance(decided, Aborted)
+        assert (decided.by, "no" in decided.reason) == ("driver", True)
+        assert "2" in objects(place, intent)
+        assert actor.recover() == []
+        assert audits(actor.graph) == []
+        with pytest.raises(ConstraintViolation):
+            actor.bulk([InsertEdge("Knows", f"x{number}", "Ada") for number in range(ROWS)])
+        assert len(intents(place)) == 1, "what is refused before it stages anything opens none"
+    assert not _hearts()
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_operation_aborts_before_it_is_confirmed(place: str, interrupt: type[BaseException]) -> None:
+    with acting(place) as actor:
+        actor.pauses.call_at("write.staged", lambda: (_ for _ in ()).throw(interrupt()))
+        with pytest.raises(interrupt):
+            actor.bulk()
+        assert "2" in objects(place, intents(place)[0])
+    assert not _hearts()
+
+
+def test_an_interrupted_operation_is_left_to_recovery_once_it_is_confirmed(place: str) -> None:
+    """Whether its record is on its way is not known here; what was promised by confirming is kept."""
+    with acting(place) as actor:
+        actor.pauses.call_at("intent.confirmed", lambda: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            actor.bulk()
+        assert objects(place, intents(place)[0]) == ["0-open", "1"]
+        age(place)
+        assert [one["verdict"] for one in actor.recover()] == ["rolled_forward"]
+        assert len(names(actor.graph)) == 2 + ROWS
+    assert not _hearts()
+
+
+def test_a_definite_failure_after_confirm_gives_the_operation_up(place: str) -> None:
+    """Who is told that it failed must not see it appear later: a recoverer obeys the driver that gave up."""
+    with acting(place) as actor:
+        actor.pauses.fail_at("intent.confirmed", Contention("too slow"))
+        with pytest.raises(Contention):
+            actor.bulk()
+        (intent,) = intents(place)
+        assert objects(place, intent) == ["0-open", "1", "2", "taken"]
+        (Path(place) / intent_key(intent, "2")).unlink()  # it died before it could note the end
+        age(place)
+        (told,) = actor.recover()
+        assert (told["verdict"], told["class"]) == ("rolled_back", "given_up")
+        assert names(actor.graph) == {"Ada", "Bob"}
+
+
+def test_a_failure_that_meets_a_recoverer_is_unknown(place: str) -> None:
+    """The driver would say "failed", but a recoverer has begun to publish: nobody knows yet."""
+    with acting(place) as actor:
+
+        def taken_and_failed() -> None:
+            take_over(actor.backend, intents(place)[0], "recovery")
+            raise Contention("too slow")
+
+        actor.pauses.call_at("intent.confirmed", taken_and_failed)
+        with pytest.raises(Unknown) as error:
+            actor.bulk(client_key="k1")
+        assert error.value.details["op_id"] == intents(place)[0]
+        assert error.value.details["client_key"] == "k1"
+        age(place)
+        assert [one["verdict"] for one in actor.recover()] == ["rolled_forward"]
+
+
+def test_a_failure_to_open_aborts_before_any_effect(place: str) -> None:
+    """S155, phase A."""
+    with acting(place) as actor:
+        actor.arm(FaultPlan.at(1, Fault.FAIL_BEFORE, kinds={RequestKind.PUT}, times=None))
+        staged: list[str] = []
+        actor.pauses.call_at("write.staged", lambda: staged.append("staged"))
+        with pytest.raises(Unavailable, match="was not begun"):
+            actor.bulk()
+        assert staged == []
+        actor.arm(FaultPlan.none())
+        assert intents(place) == []
+
+
+def test_a_failure_to_note_the_end_is_a_warning(place: str) -> None:
+    """S155, phase D: the write is durable, the answer is positive, and the next open tidies up."""
+    with acting(place) as actor:
+        actor.pauses.call_at("intent.before-done", lambda: _no_intents(actor))
+        warnings: list[str] = []
+        receipt = actor.bulk(warn=warnings.append)
+        assert receipt.commit_id is not None
+        assert [intents(place)[0] in one for one in warnings] == [True]
+        actor.arm(FaultPlan.none())
+        age(place)
+        assert [one["class"] for one in actor.recover()] == ["published"]
+        assert [one["recovery_kind"] for one in audits(actor.graph)] == ["rolled_forward"]
+
+
+def _no_intents(actor: Actor) -> None:
+    actor.arm(FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes={KeyClass.INTENT}, times=None))
+
+
+def test_a_conflict_that_the_driver_meets_is_its_own_business(place: str) -> None:
+    """It re-prepares with its input at hand, under the same intent, and what it confirmed before is not published."""
+    driver, other = Actor(place), Actor(place)
+    try:
+        meddle = [InsertNode("Person", {"name": "p0003", "age": 7})]
+        driver.pauses.call_at("intent.confirmed", lambda: other.graph.apply(meddle))
+        receipt = driver.bulk(on_conflict="retry")
+        assert receipt.counts == {"inserted": ROWS - 1, "updated": 1, "deleted": 0}
+        assert len(names(other.graph)) == 2 + ROWS
+        assert objects(place, intents(place)[0]) == ["0-open", "1", "2"]
+        driver.pauses.call_at("intent.confirmed", lambda: other.graph.apply([InsertNode("Person", {"name": "q0003"})]))
+        with pytest.raises(Conflict):
+            driver.bulk([InsertNode("Person", {"name": f"q{number:04d}"}) for number in range(ROWS)])
+        assert "taken" in objects(place, intents(place)[1])
+    finally:
+        driver.close()
+        other.close()

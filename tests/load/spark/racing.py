@@ -1,0 +1,55 @@
+"""A graph with a load about to run, and somebody else who commits to it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omnigraph.api import Graph
+from omnigraph.commit.graph_runtime import Site
+from omnigraph.config import Config
+from omnigraph.load.report import LoadReport
+from omnigraph.storage.open_backend import make_backend
+from omnigraph.storage.pauses import ControlledPauses
+from tests.load.spark.loading import ONE_TASK, Line, contents, edge, load, new_graph, node, write_lines
+
+BASE: tuple[Line, ...] = (
+    *(node("Person", name=f"p{number}", age=number, email=f"p{number}@x") for number in range(5)),
+    node("City", name="rome", size=1, code="r"),
+    node("Note", id="n1"),
+    edge("Owns", "rome", "n1", "o1"),
+    edge("Knows", "p0", "p1", "k0"),
+)
+INPUT: tuple[Line, ...] = (
+    *(node("Person", name=f"x{number}", age=number, email=f"x{number}@x") for number in range(20)),
+    *(edge("Knows", f"x{number}", f"p{number % 5}", f"kx{number}") for number in range(20)),
+)
+
+
+class Race:
+    """A graph with a load about to run, and another process's handle on it."""
+
+    def __init__(self, place: Path, config: Config = ONE_TASK) -> None:
+        self.pauses = ControlledPauses()
+        self.place = place
+        self.loader = new_graph(place / "g", config, self.pauses)
+        load(self.loader, write_lines(place / "base.ndjson", BASE), engine="local")
+        self.loader.fold()
+        site = Site.open(make_backend(str(place / "g"), None, config), read_only=False)
+        self.other = Graph(site, site.branch("main"))
+
+    def during(self, *texts: str, at: str = "load.indexed") -> None:
+        """Mutations of the other process once the load has come so far."""
+        self.pauses.call_at(at, lambda: [self.other.mutate(f"query q() {{ {text} }}") for text in texts])
+
+    def load(self, lines: Sequence[Line] = INPUT, mode: str = "append", **options: Any) -> LoadReport:
+        return load(self.loader, write_lines(self.place / "in.ndjson", lines), mode=mode, **options)
+
+    @property
+    def stagings(self) -> int:
+        return self.pauses.seen.count("load.staged")
+
+    def people(self) -> dict[str, object]:
+        assert self.loader.verify().ok
+        return {row["name"]: row["age"] for row in contents(self.loader, ["Person"])["Person"]}

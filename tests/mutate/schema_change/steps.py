@@ -1,0 +1,207 @@
+"""One step of a schema change, on the model. A step that would make no sense on a state leaves it as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.mutate.schema_change.model import (
+    CARDS,
+    EDGE_NAMES,
+    ENUM,
+    KINDS,
+    NODE_NAMES,
+    PATTERNS,
+    PROPERTY_NAMES,
+    RANGES,
+    Prop,
+    State,
+    Type,
+)
+
+Numbers = tuple[int, int, int]
+"""What chance decided; each step takes from them what it needs."""
+
+
+class Change:
+    """A schema change in the making: steps on `state`, which began as `before`."""
+
+    def __init__(self, before: State) -> None:
+        self.before = before
+        self.state = before.copy()
+
+    def step(self, name: str, numbers: Numbers) -> None:
+        STEPS[name](self, *numbers)
+
+    # --- types ---------------------------------------------------------------------------------------------------
+
+    def add_node(self, i: int, _j: int, _k: int) -> None:
+        free = self._free_names(NODE_NAMES, [one.name for one in self.before.nodes], self.state.nodes)
+        if free:
+            self.state.add(Type(free[i % len(free)], [Prop("k", "String", nullable=False)]))
+
+    def add_edge(self, i: int, j: int, k: int) -> None:
+        free = self._free_names(EDGE_NAMES, [one.name for one in self.before.edges], self.state.edges)
+        nodes = self.state.nodes
+        if free and nodes:
+            ends = nodes[j % len(nodes)].number, nodes[k % len(nodes)].number
+            self.state.add(Type(free[i % len(free)], [], *ends, CARDS[(i + j + k) % len(CARDS)]))
+
+    def rename_type(self, i: int, j: int, _k: int) -> None:
+        one = self._type(i)
+        if one is None:
+            return
+        pool, alike = (EDGE_NAMES, self.state.edges) if one.is_edge else (NODE_NAMES, self.state.nodes)
+        free = [name for name in pool if name not in [other.name for other in alike]]
+        if not free or one.number not in self.before.types or self._was_renamed_type(one):
+            return
+        new = free[j % len(free)]
+        held = next((old for old in self.before.types.values() if old.is_edge == one.is_edge and old.name == new), None)
+        if held is None or held.hint != self.before.types[one.number].name:
+            one.name = new
+
+    def drop_type(self, i: int, _j: int, _k: int) -> None:
+        one = self._type(i)
+        if one is not None and (one.is_edge or len(self.state.nodes) > 1):
+            self.state.drop(one)
+
+    # --- properties ----------------------------------------------------------------------------------------------
+
+    def add_property(self, i: int, j: int, k: int) -> None:
+        self._add(i, j, k, required=False)
+
+    def add_required(self, i: int, j: int, k: int) -> None:
+        self._add(i, j, k, required=True)
+
+    def _add(self, i: int, j: int, k: int, *, required: bool) -> None:
+        one = self._type(i)
+        if one is None:
+            return
+        old = self.before.types.get(one.number)
+        free = self._free_names(PROPERTY_NAMES, [prop.name for prop in old.props] if old else [], one.props)
+        if not free:
+            return
+        made = Prop(free[j % len(free)], KINDS[k % len(KINDS)])
+        if required:
+            made.nullable, made.default = False, made.values[(i + j) % len(made.values)]
+        made.unique = (i + k) % 5 == 0 and made.type != "[I32]"
+        one.props.append(made)
+
+    def rename_property(self, i: int, j: int, k: int) -> None:
+        one, prop = self._property(i, j, with_key=True)
+        old = self.before.types.get(one.number) if one else None
+        held = {was.number: was for was in old.props} if old else {}
+        if one is None or prop is None or prop.number not in held or held[prop.number].name != prop.name:
+            return
+        free = [name for name in PROPERTY_NAMES if name not in [other.name for other in one.props]]
+        if not free:
+            return
+        new = free[k % len(free)]
+        taken = next((was for was in held.values() if was.name == new), None)
+        if taken is None or taken.hint != prop.name:
+            prop.name = new
+
+    def drop_property(self, i: int, j: int, _k: int) -> None:
+        one, prop = self._property(i, j)
+        if one is not None and prop is not None:
+            one.props.remove(prop)
+
+    # --- wider ---------------------------------------------------------------------------------------------------
+
+    def widen(self, i: int, j: int, k: int) -> None:
+        _, prop = self._property(i, j)
+        if prop is None:
+            return
+        wider = {"I32": "I64", "F32": "F64"}
+        if prop.type == "enum":
+            prop.members = min(len(ENUM), prop.members + 1)
+        elif prop.type in wider and k % 2:
+            prop.type = wider[prop.type]
+        else:
+            prop.nullable = True
+
+    def drop_rules(self, i: int, j: int, _k: int) -> None:
+        one, prop = self._property(i, j)
+        if prop is not None:
+            prop.unique, prop.range, prop.check = False, None, None
+        elif one is not None:
+            one.card = (0, None)
+
+    # --- tighter -------------------------------------------------------------------------------------------------
+
+    def require(self, i: int, j: int, _k: int) -> None:
+        _, prop = self._property(i, j)
+        if prop is not None and self._is_old(prop):
+            prop.nullable = False
+
+    def make_unique(self, i: int, j: int, _k: int) -> None:
+        _, prop = self._property(i, j)
+        if prop is not None and prop.type != "[I32]":
+            prop.unique = True
+
+    def limit(self, i: int, j: int, k: int) -> None:
+        """A range for numbers, a check for text; the default, if any, must pass."""
+        _, prop = self._property(i, j)
+        if prop is None:
+            return
+        before = prop.range, prop.check
+        if prop.type in ("I32", "I64", "F32", "F64"):
+            prop.range = RANGES[k % len(RANGES)]
+        elif prop.type == "String":
+            prop.check = PATTERNS[k % len(PATTERNS)]
+        if prop.default is not None and not prop.allows(prop.default):
+            prop.range, prop.check = before
+
+    def limit_edges(self, i: int, j: int, _k: int) -> None:
+        edges = self.state.edges
+        if edges:
+            edges[i % len(edges)].card = CARDS[j % len(CARDS)]
+
+    # --- who -----------------------------------------------------------------------------------------------------
+
+    def _type(self, i: int) -> Type | None:
+        types = list(self.state.types.values())
+        return types[i % len(types)] if types else None
+
+    def _property(self, i: int, j: int, *, with_key: bool = False) -> tuple[Type | None, Prop | None]:
+        one = self._type(i)
+        if one is None:
+            return None, None
+        props = one.props[0 if with_key or one.is_edge else 1 :]
+        return one, props[j % len(props)] if props else None
+
+    def _is_old(self, prop: Prop) -> bool:
+        return any(prop.number == was.number for one in self.before.types.values() for was in one.props)
+
+    def _was_renamed_type(self, one: Type) -> bool:
+        return self.before.types[one.number].name != one.name
+
+    def _free_names(
+        self, pool: Sequence[str], before: Sequence[str], now: Sequence[Type] | Sequence[Prop]
+    ) -> list[str]:
+        """Names for something new. A name of before means the old thing, unless a rename took that one away."""
+        used = [one.name for one in now]
+        things: list[Type | Prop] = [*self.before.types.values(), *self._old_props()]
+        old = {one.number: one.name for one in things}
+        moved = [old[one.number] for one in now if one.number in old and old[one.number] != one.name]
+        return [name for name in pool if name not in used and (name not in before or name in moved)]
+
+    def _old_props(self) -> list[Prop]:
+        return [prop for one in self.before.types.values() for prop in one.props]
+
+
+STEPS: dict[str, Callable[..., None]] = {
+    "add_node": Change.add_node,
+    "add_edge": Change.add_edge,
+    "rename_type": Change.rename_type,
+    "drop_type": Change.drop_type,
+    "add_property": Change.add_property,
+    "add_required": Change.add_required,
+    "rename_property": Change.rename_property,
+    "drop_property": Change.drop_property,
+    "widen": Change.widen,
+    "drop_rules": Change.drop_rules,
+    "require": Change.require,
+    "make_unique": Change.make_unique,
+    "limit": Change.limit,
+    "limit_edges": Change.limit_edges,
+}

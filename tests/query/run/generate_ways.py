@@ -1,0 +1,77 @@
+"""Random queries of the forms that have ways of their own: trees of hops that are counted, and lookups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.query.run.generate import Draw, QueryMaker, Type, World
+
+
+@dataclass
+class TreeMaker(QueryMaker):
+    """Every hop leads to a new variable, and the rows are grouped."""
+
+    always_grouped: bool = True
+
+    def block(self, own: dict[str, Type], outer: dict[str, Type], depth: int) -> tuple[list[str], dict[str, Type]]:
+        clauses = [self.binding(own)]
+        clauses += [one for _ in range(self.draw(st.integers(0, 3))) for one in self.branch(own)]
+        for _ in range(self.draw(st.integers(0, 2))):
+            var, one = self.one_of(sorted(own.items(), key=lambda pair: pair[0]))
+            clauses.append(self.simple(var, one))
+        if self.chance(3):
+            inside: dict[str, Type] = {}
+            inner = self.branch(inside, own)
+            if inner:
+                ((var, one),) = inside.items()
+                inner += [self.simple(var, one)] if self.chance(2) else []
+                clauses.append(f"not {{ {' '.join(inner)} }}")
+        return clauses, {}
+
+    def branch(self, own: dict[str, Type], known: dict[str, Type] | None = None) -> list[str]:
+        """A hop from what is known, which is what is bound here unless given, to a new variable."""
+        known = own if known is None else known
+        starts = [
+            (var, edge, at_source)
+            for var, one in sorted(known.items(), key=lambda pair: pair[0])
+            for edge in self.world.edges
+            for at_source, end in ((True, edge.source), (False, edge.target))
+            if end == one.name
+        ]
+        if not starts:
+            return []
+        var, edge, at_source = self.one_of(starts)
+        new = self.fresh("v")
+        own[new] = next(one for one in self.world.nodes if one.name == (edge.target if at_source else edge.source))
+        word = f"<{edge.word}>" if edge.source == edge.target and self.chance(4) else edge.word
+        return [f"${var} {word} ${new}" if at_source else f"${new} {word} ${var}"]
+
+
+@dataclass
+class LookupMaker(TreeMaker):
+    """One row by its id or key, perhaps with its neighbours over one hop; or a few rows of a type, or their number."""
+
+    always_grouped: bool = False
+
+    def block(self, own: dict[str, Type], outer: dict[str, Type], depth: int) -> tuple[list[str], dict[str, Type]]:
+        clauses = [self.binding(own)]
+        ((var, one),) = own.items()
+        if self.chance(2):
+            named = one.key if one.key and self.chance(2) else "id"
+            clauses.append(f'${var}.{named} = "n{self.draw(st.integers(0, 4))}"')
+        if self.chance(2):
+            clauses += self.branch(own)
+        return clauses, {}
+
+
+@st.composite
+def tree_queries(draw: Draw, world: World) -> tuple[str, dict[str, Any]]:
+    return TreeMaker(draw, world).query()
+
+
+@st.composite
+def lookup_queries(draw: Draw, world: World) -> tuple[str, dict[str, Any]]:
+    return LookupMaker(draw, world).query()

@@ -1,0 +1,105 @@
+"""Whatever the text: a catalog or one typed error, and formatting keeps the meaning."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.format import format_schema
+from omnigraph.schema.parse import parse_schema
+from omnigraph.schema.plan_change import plan_change
+from omnigraph.schema.problems import CODES, Problems, SchemaError
+from omnigraph.schema.syntax import SchemaTree, Spot
+from tests.schema.helpers import compiled
+from tests.schema.strategies import VOCABULARY, schemas, sound_schemas
+
+RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def compile_or_refuse(source: str) -> Catalog | None:
+    try:
+        catalog = compiled(source)
+    except SchemaError as error:
+        found = error.diagnostics
+    else:
+        assert Catalog.decode(catalog.encode()) == catalog
+        return catalog
+    assert found
+    assert all(one.code in CODES and one.line >= 1 and one.column >= 1 for one in found)
+    return None
+
+
+def tree(source: str) -> SchemaTree:
+    problems = Problems(source, "t.pg")
+    found = parse_schema(source, problems)
+    problems.check()
+    return found
+
+
+def shape(source: str) -> Any:
+    return _placeless(tree(source).declarations)
+
+
+def _placeless(value: Any) -> Any:
+    """The tree with every place replaced by none."""
+    if isinstance(value, Spot):
+        return None
+    if isinstance(value, tuple):
+        return tuple(map(_placeless, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return (type(value).__name__, *(_placeless(getattr(value, one.name)) for one in fields(value)))
+    return value
+
+
+@RELAXED
+@given(st.text(max_size=60))
+def test_any_text(source: str) -> None:
+    compile_or_refuse(source)
+
+
+@RELAXED
+@given(st.lists(st.sampled_from(VOCABULARY), max_size=25).map(" ".join))
+def test_any_words_of_the_language(source: str) -> None:
+    compile_or_refuse(source)
+
+
+@RELAXED
+@given(schemas())
+def test_schemas_of_the_grammar_parse_and_formatting_keeps_them(source: str) -> None:
+    before = shape(source)
+    formatted = format_schema(source)
+    assert shape(formatted) == before
+    assert format_schema(formatted) == formatted
+    assert [one.strip() for one in COMMENT.findall(formatted)] == [one.strip() for one in COMMENT.findall(source)]
+    catalog = compile_or_refuse(source)
+    again = compile_or_refuse(formatted)
+    assert (catalog and catalog.types) == (again and again.types)
+
+
+@RELAXED
+@given(schemas(), st.data())
+def test_a_schema_with_a_hole_or_a_stray_character(source: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(source)))
+    gone = data.draw(st.integers(0, 3))
+    extra = data.draw(st.sampled_from(["", "{", "}", '"', "/*", "@", ",", "?", "node ", "\x00", "é"]))
+    compile_or_refuse(source[:at] + extra + source[at + gone :])
+
+
+@RELAXED
+@given(sound_schemas(), sound_schemas())
+def test_any_change_has_a_plan_that_ends_where_the_new_schema_is(first: str, second: str) -> None:
+    old = compiled(first)
+    new = compiled(second, previous=old, start=500)
+    plan = plan_change(old, new)
+    assert bool(plan.steps or plan.refusals) == (first != second)
+    assert plan_change(new, compiled(second, previous=new, start=900)).steps == ()
+    gone = {one.id for one in old.types} - {one.id for one in new.types}
+    assert {step.type_id for step in plan if step.step == "drop_type"} == gone
+    for step in plan:
+        assert step.to_json()["step"] == step.step

@@ -1,0 +1,58 @@
+"""What two versions of a table share: files are compared, not the numbers that fragments happen to have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from omnigraph.storage.lance import (
+    PinnedTable,
+    TableDelta,
+    TableStore,
+    candidate_ids,
+    piece_batches,
+    pieces_of,
+    twins_of,
+)
+from tests.storage.lance.table_cases import PERSON, ages, people, write
+
+TABLE = "person_ab12cd34-1"
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> TableStore:
+    return TableStore(str(tmp_path), fsync=False)
+
+
+@pytest.fixture
+def moved(tables: TableStore) -> tuple[PinnedTable, PinnedTable]:
+    """One staged file in two versions: where it was prepared, and after another writer's file, where it landed."""
+    base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
+    staged = tables.stage(base, TableDelta(PERSON, people({"x": 1, "y": 2, "z": 3})))
+    other = write(tables, base, people({"o": 9}))
+    return tables.commit(base, staged), tables.commit(other, tables.restage(staged, other))
+
+
+def test_a_shared_file_is_known_under_either_number(moved: tuple[PinnedTable, PinnedTable]) -> None:
+    prepared, landed = moved
+    assert ages(prepared) == {"a": 1, "x": 1, "y": 2, "z": 3}
+    assert ages(landed) == {"a": 1, "o": 9, "x": 1, "y": 2, "z": 3}
+    there = twins_of(prepared, landed)
+    assert there == {0: 0, 1: 2}
+    assert twins_of(landed, prepared) == {number: one for one, number in there.items()}
+    assert candidate_ids(prepared, landed) == {"o"}
+
+
+def test_rows_removed_from_a_file_that_moved(tables: TableStore, moved: tuple[PinnedTable, PinnedTable]) -> None:
+    prepared, landed = moved
+    fewer = write(tables, landed, delete=["y"])
+    assert candidate_ids(prepared, fewer) == {"o", "y"}
+    (piece,) = pieces_of(prepared, fewer)
+    assert (piece.fragment, piece.twin, piece.rows) == (1, 2, 1)
+    assert [batch["id"].to_pylist() for batch in piece_batches(prepared, fewer, piece, ["id"])] == [["y"]]
+
+
+def test_a_table_without_a_version_shares_nothing(moved: tuple[PinnedTable, PinnedTable]) -> None:
+    assert twins_of(None, moved[0]) == twins_of(moved[0], None) == {}
+    assert candidate_ids(None, moved[0]) == {"a", "x", "y", "z"}

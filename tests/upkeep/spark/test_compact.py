@@ -1,0 +1,117 @@
+"""Compaction and indexes in tasks of Spark give the same table as in this process. S124"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import omnigraph as og
+from omnigraph.config import Config
+from omnigraph.log.indexes import disagreements, wanted_indexes
+from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode
+from omnigraph.storage.lance import RewriteOptions
+from omnigraph.upkeep.cleanup.cleanup import Cleanup
+from omnigraph.upkeep.cleanup.retention import Policy
+from omnigraph.upkeep.compact_on_spark import SparkWorkers
+from omnigraph.upkeep.optimize import Optimizer
+
+SCHEMA = """
+node Person { name: String @key  age: I32? @index  bio: String? @index }
+edge Knows: Person -> Person { since: I32? }
+"""
+
+
+@pytest.fixture
+def scattered(tmp_path: Path) -> og.Graph:
+    """Many small fragments, some with removed rows."""
+    g = og.init(tmp_path / "g", SCHEMA, config=Config(fsync=False, inline_share=0))
+    for start in range(0, 60, 10):
+        names = [f"p{number}" for number in range(start, start + 10)]
+        g.apply([InsertNode("Person", {"name": name, "age": int(name[1:]), "bio": f"the {name}"}) for name in names])
+        g.apply([InsertEdge("Knows", name, "p0", {"since": start}) for name in names])
+    g.apply([Delete("Person", Compare("age", ">", 50))])
+    return g
+
+
+def rows(g: og.Graph) -> dict[str, list[str]]:
+    return {name: sorted(map(str, g.table(name).to_arrow().to_pylist())) for name in ("Person", "Knows")}
+
+
+def test_the_rows_stay_and_the_fragments_go(scattered: og.Graph, spark: SparkSession) -> None:
+    before = rows(scattered)
+    report = scattered.optimize(engine="spark", spark=spark)
+    assert report.commit_id is not None
+    assert rows(scattered) == before
+    found = scattered.snapshot(indexes=True)["tables"]
+    assert {one["table_key"]: one["fragments"] for one in found} == {"node:Person": 1, "edge:Knows": 1}
+    assert all(index["covered_rows"] == index["rows"] for one in found for index in one["indexes"])
+    assert scattered.verify(deep=True).ok
+
+
+def test_a_second_run_finds_nothing_to_do(scattered: og.Graph, spark: SparkSession) -> None:
+    scattered.optimize(engine="spark", spark=spark)
+    assert scattered.optimize(engine="spark", spark=spark).commit_id is None
+
+
+def test_a_writer_in_between_wins_and_is_compacted_too(scattered: og.Graph, spark: SparkSession) -> None:
+    told: list[str] = []
+
+    def write_once(text: str) -> None:
+        if not told:
+            scattered.apply([InsertNode("Person", {"name": "late"})])
+        told.append(text)
+
+    scattered.optimize(engine="spark", spark=spark, progress=write_once)
+    assert any("late" in one for one in rows(scattered)["Person"])
+    assert scattered.verify().ok
+
+
+def _no_index_here(*_: object) -> None:
+    raise AssertionError("the driver built an index")
+
+
+def test_workers_build_the_indexes(scattered: og.Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sorted index over many rows in several parts; one of words in one."""
+    monkeypatch.setattr("omnigraph.storage.lance.table_store.build", _no_index_here)
+    before = rows(scattered)
+    workers = SparkWorkers(scattered._site.backend.tables.place, spark, rows_per_part=20)
+    options = RewriteOptions(target_rows=20)
+    report = Optimizer(scattered._site, scattered._branch, options=options, elsewhere=workers).run()
+    assert report.is_complete
+    assert rows(scattered) == before
+    found = {one["table_key"]: one for one in scattered.snapshot(indexes=True)["tables"]}["node:Person"]
+    assert found["fragments"] > 2
+    segments = {one["name"]: one["segments"] for one in found["indexes"]}
+    assert segments["by_id"] > 1
+    assert [count for name, count in segments.items() if name.startswith("text_")] == [1]
+    assert all(one["covered_rows"] == one["rows"] for one in found["indexes"])
+    view = scattered.view().state
+    for one in view.catalog.types:
+        pinned = view.view(one).pinned
+        assert pinned is not None
+        assert list(disagreements(pinned, wanted_indexes(one, pinned), sample=60)) == []
+    assert scattered.verify(deep=True).ok
+    assert Optimizer(scattered._site, scattered._branch, options=options, elsewhere=workers).run().commits == ()
+
+
+def test_cleanup_spares_what_workers_have_written(scattered: og.Graph, spark: SparkSession) -> None:  # H35
+    """The operation left an intent before its first task; so it is published as it was staged."""
+    before = rows(scattered)
+    cleaned: list[bool] = []
+    one_at_a_time = threading.Lock()  # tables are worked on side by side, and a second collector would refuse
+
+    def clean_up(_: str) -> None:
+        policy = Policy(keep=1, margin_s=0, horizon_s=0, newest_records=1, lock_stale_s=0)
+        with one_at_a_time:
+            cleaned.extend(Cleanup(scattered._site, policy).run().has_work for _ in range(2))
+
+    report = scattered.optimize(engine="spark", spark=spark, progress=clean_up)
+    assert any(cleaned)
+    assert (report.is_complete, len(report.commits)) == (True, 1)
+    ((state, operation),) = [(one.state, one.operation) for one in scattered.recover_list()]
+    assert (state, operation) == ("done", "optimize")
+    assert rows(scattered) == before
+    assert scattered.verify(deep=True).ok

@@ -1,0 +1,343 @@
+"""Verify finds what is wrong and names it; repair makes anew what is derived and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+from omnigraph.api import verify
+from omnigraph.commit import next_record as next_module
+from omnigraph.commit import publisher as publish_module
+from omnigraph.config import Config
+from omnigraph.errors import Unavailable, WriterFenced
+from omnigraph.log.commit_record import CommitRecord, Stub
+from omnigraph.log.stream import record_key
+from omnigraph.storage.keys import KeyClass
+from omnigraph.upkeep.verify.findings import VerifyReport
+from tests.schedules.world import Actor, World, person
+from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
+from tests.upkeep.ground import contents, file_of, fill, pinned
+
+
+def _report(world: World, *, deep: bool = False) -> VerifyReport:
+    """By somebody who has seen nothing; no branch need be readable."""
+    return verify(world.path, deep=deep, config=Config(fsync=False))
+
+
+def _found(world: World, *, deep: bool = False) -> list[tuple[str, str]]:
+    report = _report(world, deep=deep)
+    return [(one.code, one.where) for one in report.errors]
+
+
+def _codes(world: World, *, deep: bool = False) -> set[str]:
+    return {code for code, _ in _found(world, deep=deep)}
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_sound_graph_is_sound(lived_in: World, deep: bool) -> None:
+    actor = lived_in.actor()
+    report = actor.graph.verify(deep=deep)
+    assert report.errors == ()
+    assert report.ok
+    notes = {one.code for one in report.problems}
+    assert notes <= {"unnamed_files"}
+    for part in ("records", "schemas", "registry_entries", "versions", "files", "indexes", "commits", "rows", "tags"):
+        assert report.checked[part] > 0, part
+    assert (report.checked["rows_read"] > 0) == deep
+    assert report.to_json()["ok"] is True
+
+
+def test_an_empty_graph_is_sound(world: World) -> None:
+    assert world.actor().graph.verify(deep=True).ok
+
+
+def _some_record(actor: Actor, kind: str) -> CommitRecord:
+    records = actor.site.records(actor.head.stream)
+    return next(
+        one
+        for seq in range(actor.head.seq, -1, -1)
+        if isinstance(one := records.get(seq), CommitRecord) and one.kind == kind
+    )
+
+
+def _data_file(world: World, actor: Actor) -> str:
+    return f"tables/{pinned(actor, 'Person').table}/data/{pinned(actor, 'Person').metadata[0].files[0].path}"
+
+
+def _break_record(world: World, actor: Actor) -> str:
+    key = record_key(actor.head.stream, actor.head.seq - 1)
+    path = file_of(world, key)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    return key
+
+
+def _cut_record(world: World, actor: Actor) -> str:
+    key = record_key(actor.head.stream, 3)
+    path = file_of(world, key)
+    path.write_bytes(path.read_bytes()[:-7])
+    return key
+
+
+def _lose_record(world: World, actor: Actor) -> str:
+    key = record_key(actor.head.stream, 2)
+    file_of(world, key).unlink()
+    return key
+
+
+def _swap_record(world: World, actor: Actor) -> str:
+    key = record_key(actor.head.stream, 3)
+    file_of(world, key).write_bytes(file_of(world, record_key(actor.head.stream, 2)).read_bytes())
+    return key
+
+
+def _lose_data(world: World, actor: Actor) -> str:
+    key = _data_file(world, actor)
+    file_of(world, key).unlink()
+    return key
+
+
+def _cut_data(world: World, actor: Actor) -> str:
+    key = _data_file(world, actor)
+    file_of(world, key).write_bytes(file_of(world, key).read_bytes()[:-100])
+    return key
+
+
+def _lose_manifest(world: World, actor: Actor) -> str:
+    table = pinned(actor, "Person")
+    file_of(world, f"tables/{table.table}/{table.manifest_file}").unlink()
+    return f"tables/{table.table}/ version {table.version}"
+
+
+def _lose_deletions(world: World, actor: Actor) -> str:
+    path = next((Path(world.path) / "tables" / pinned(actor, "Person").table / "_deletions").iterdir())
+    path.unlink()
+    return str(path.relative_to(world.path))
+
+
+def _lose_schema(world: World, actor: Actor) -> str:
+    key = f"schemas/{actor.head.schema}.json"
+    file_of(world, key).unlink()
+    return key
+
+
+def _lose_registry_entry(world: World, actor: Actor) -> str:
+    file_of(world, "__branches/side/00000000.json").unlink()
+    stream = next(
+        one.name
+        for one in (Path(world.path) / "__manifest").iterdir()
+        if one.name != actor.head.stream
+        and len(list(one.iterdir())) == 2
+        and _kinds(actor, one.name) == ["fork", "mutate"]
+    )
+    return f"__manifest/{stream}/"
+
+
+def _kinds(actor: Actor, stream: str) -> list[str]:
+    found = [actor.site.records(stream).get(seq) for seq in range(2)]
+    return [one.header.kind for one in found if one]
+
+
+def _lose_tombstone(world: World, actor: Actor) -> str:
+    key = "__branches/gone/00000001.json"
+    file_of(world, key).unlink()
+    return key
+
+
+def _break_registry(world: World, actor: Actor) -> str:
+    key = "__branches/side/00000000.json"
+    file_of(world, key).write_text('{"name": "other", "n": 0, "stream": "x"}')
+    return key
+
+
+def _write_past_the_records(world: World, actor: Actor) -> str:
+    place = file_of(world, f"tables/{pinned(actor, 'Knows').table}")
+    made = lance.dataset(str(place))
+    made.delete("true")
+    return f"tables/{place.name}/_versions/{(1 << 64) - 1 - 2}.manifest"
+
+
+def _break_tag(world: World, actor: Actor) -> str:
+    path = file_of(world, "__tags/v1/00000000.json")
+    path.write_text(path.read_text().replace(actor.head.commit_id, f"{actor.head.stream}.9999"))
+    return "v1"
+
+
+DAMAGE: dict[str, tuple[Callable[[World, Actor], str], str]] = {
+    "a flipped byte in a record": (_break_record, "record_damaged"),
+    "a truncated record": (_cut_record, "record_damaged"),
+    "a lost record": (_lose_record, "record_missing"),
+    "a record in the wrong place": (_swap_record, "record_damaged"),
+    "a lost data file": (_lose_data, "file_missing"),
+    "a truncated data file": (_cut_data, "file_truncated"),
+    "a lost table manifest": (_lose_manifest, "version_unreadable"),
+    "a lost deletion file": (_lose_deletions, "file_missing"),
+    "a lost schema": (_lose_schema, "schema_damaged"),
+    "a lost registry entry": (_lose_registry_entry, "registry_entry_missing"),
+    "a lost tombstone": (_lose_tombstone, "tombstone_missing"),
+    "a damaged registry entry": (_break_registry, "registry_damaged"),
+    "a stray table version": (_write_past_the_records, "stray_version"),
+    "a tag of nothing": (_break_tag, "tag_broken"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_found_and_named(lived_in: World, damage: str) -> None:
+    actor = lived_in.actor()
+    act, code = DAMAGE[damage]
+    where = act(lived_in, actor)
+    assert (code, where) in _found(lived_in)
+
+
+def test_stock_cleanup_of_lance_is_detected(lived_in: World) -> None:  # S134
+    actor = lived_in.actor()
+    place = file_of(lived_in, f"tables/{pinned(actor, 'Person').table}")
+    lance.dataset(str(place)).cleanup_old_versions(older_than=None, delete_unverified=True)
+    assert _codes(lived_in) & {"file_missing", "version_unreadable"}
+
+
+def test_nobody_cleans_up_automatically(lived_in: World) -> None:  # S135
+    actor = lived_in.actor()
+    for name in ("Person", "Knows"):
+        table = pinned(actor, name)
+        assert table.lance().config() == {}
+        assert lance.dataset(str(file_of(lived_in, f"tables/{table.table}"))).config() == {}
+
+
+def test_a_lost_update_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # H5
+    one, other = world.actor(inline_share=0), world.actor(inline_share=0)
+    fill(one, 3)
+    monkeypatch.setattr(
+        next_module, "_moved", lambda pin, move, table: replace(pin, version=move.version, fragments=move.fragments)
+    )
+    monkeypatch.setattr(publish_module, "_pin_moved", lambda *_: False)
+    with one.held("write.before-record", lambda: one.apply(person("x", 1))):
+        other.apply(person("y", 1))
+    assert "pin_not_built_on" in _codes(world)
+    assert "rows_wrong" in _codes(world)
+
+
+def _rewritten(world: World, actor: Actor, change: Callable[[CommitRecord], CommitRecord]) -> None:
+    """The newest record as a defect might have written it."""
+    record = change(actor.head)
+    file_of(world, record_key(record.stream, record.seq)).write_bytes(record.encoded)
+
+
+def test_wrong_facts_inside_a_sound_record_are_found(lived_in: World) -> None:
+    actor = lived_in.actor()
+    good = actor.head
+    person_id = actor.snapshot().type("Person").id
+
+    def codes_with(**changes: Any) -> set[str]:
+        _rewritten(lived_in, actor, lambda _: replace(good, **changes))
+        return _codes(lived_in)
+
+    pin = good.pins[person_id]
+    assert codes_with(pins={**good.pins, person_id: replace(pin, rows=pin.rows + 1)}) == {"rows_wrong"}
+    assert codes_with(content_seq=3) == {"chain_broken"}
+    assert codes_with(header=replace(good.header, parents=())) == {"chain_broken"}
+    assert codes_with(trail=(*good.trail[:-1], replace(good.trail[-1], rid="x"))) == {"trail_wrong"}
+    knows_id = actor.snapshot().type("Knows").id
+    gone = {table: one for table, one in good.overlay.items() if table != person_id}
+    fewer = {**good.pins, person_id: replace(pin, rows=pin.rows - 1)}
+    assert codes_with(overlay=gone, pins=fewer) == {"edge_end_missing"}
+    assert codes_with(pins={t: one for t, one in good.pins.items() if t != knows_id}) == {"pin_lost", "pin_missing"}
+    assert codes_with(header=replace(good.header, schema="0" * 64)) == {"schema_damaged"}
+    assert codes_with() == set()
+
+
+def test_only_deep_reads_data(lived_in: World) -> None:
+    actor = lived_in.actor()
+    key = _data_file(lived_in, actor)
+    path = file_of(lived_in, key)
+    data = bytearray(path.read_bytes())
+    data[-60:-20] = b"\xff" * 40  # the file's own directory
+    path.write_bytes(bytes(data))
+    table = actor.snapshot().type("Person").id
+    assert ("data_damaged", table) in {
+        (one.code, one.details.get("table")) for one in _report(lived_in, deep=True).errors
+    }
+
+
+def test_older_commits_are_counted_by_deep(world: World) -> None:
+    actor = world.actor()
+    actor.apply(person("a"))
+    record = actor.head
+    actor.apply(person("b"))
+    table = actor.snapshot().type("Person").id
+    wrong = replace(record, pins={table: replace(record.pins[table], rows=7)})
+    file_of(world, record_key(record.stream, record.seq)).write_bytes(wrong.encoded)
+    assert _codes(world) == set()
+    assert _codes(world, deep=True) == {"rows_wrong"}
+
+
+def test_collected_commits_are_no_damage(world: World) -> None:
+    actor = world.actor(inline_share=0)
+    fill(actor, 3)
+    old = actor.head
+    fill(actor, 3, 10)
+    fill(actor, 3, 20)
+    actor.site.backend.store.put(record_key(old.stream, old.seq), Stub(old.header).encode())
+    assert world.actor().graph.verify(deep=True).ok
+
+
+def test_a_store_that_does_not_answer_is_no_finding(lived_in: World) -> None:
+    lived_in.actor()
+    plan = FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes={KeyClass.TAG})
+    actor = lived_in.actor(wrap=lambda store: FaultyStore(store, plan))
+    with pytest.raises(Unavailable):
+        actor.graph.verify()
+
+
+class TestRepair:
+    def test_completes_a_deletion(self, lived_in: World) -> None:
+        actor = lived_in.actor()
+        _lose_tombstone(lived_in, actor)
+        report = lived_in.actor().graph.repair()
+        assert report.ok
+        assert len(report.done) == 1
+        assert lived_in.actor().graph.verify().ok
+
+    @pytest.mark.parametrize("index", ["by_id", "text", "near"])
+    def test_rebuilds_lost_indexes(self, lived_in: World, index: str) -> None:
+        actor = lived_in.actor()
+        before = contents(actor)
+        info = next(one for one in pinned(actor, "Person").indices() if one.name.startswith(index))
+        table = pinned(actor, "Person").table
+        for uuid in info.segments:
+            shutil.rmtree(file_of(lived_in, f"tables/{table}/_indices/{uuid}"))
+        assert "index_missing" in _codes(lived_in)
+        report = lived_in.actor().graph.repair()
+        assert [one for one in report.done if "Person" in one]
+        newest = lived_in.actor()
+        assert contents(newest) == before
+        assert info.name in {one.name for one in pinned(newest, "Person").indices()}
+        # The older commits still name what is lost; only the newest is made anew.
+        assert {one.code for one in newest.graph.verify().errors} <= {"index_missing"}
+
+    def test_leaves_data_alone(self, lived_in: World) -> None:
+        actor = lived_in.actor()
+        _lose_data(lived_in, actor)
+        seq = actor.head.seq
+        report = lived_in.actor().graph.repair()
+        assert not report.ok
+        assert report.done == ()
+        assert actor.head.seq == seq
+
+    def test_wants_to_write(self, lived_in: World) -> None:
+        actor = lived_in.actor()
+        table = pinned(actor, "Person")
+        shutil.rmtree(file_of(lived_in, f"tables/{table.table}/_indices/{table.indices()[0].segments[0]}"))
+        other = lived_in.actor()
+        from omnigraph.commit.publish_plan import WriteOptions
+
+        other.site.claim(other.branch, WriteOptions())
+        with pytest.raises(WriterFenced):
+            lived_in.actor().graph.repair()
