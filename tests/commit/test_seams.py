@@ -25,12 +25,11 @@ SOURCE = Path(__file__).parents[2] / "src" / "omnigraph"
 
 #: Where verbs compute their change, stage it, and compose the record: all of it below a captured snapshot.
 BELOW_THE_CAPTURE = (
+    *(f"commit/{name}.py" for name in ("footprint", "group", "next_record", "publish_plan", "staging")),
+    *(f"constraints/{name}.py" for name in ("evaluate", "prepare")),
     *(
-        f"write/{name}.py"
-        for name in (
-            "change_set", "checks", "claims", "footprint", "group", "mutate", "next_record", "plan", "prepared_rules",
-            "rule_eval", "schema_change", "stage", "table_state", "tighten",
-        )
+        f"mutate/{name}.py"
+        for name in ("change_set", "check_changes", "claims", "mutation", "schema_change", "table_state", "tighten")
     ),
     "load/local/reject.py",
     "load/local/load.py",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "omnigraph"
-TABLES = SOURCE / "storage" / "tables"
+TABLES = SOURCE / "storage" / "lance"
 
 #: Methods of Lance objects that move a table's head, delete files, or commit something nobody checked.
 FORBIDDEN = {
@@ -123,7 +123,7 @@ def test_importing_the_tables_loads_no_lance() -> None:
 
 def test_lance_commits_in_one_function() -> None:
     sites = [(module.name, site) for module in _modules(SOURCE) for site in commit_sites(module.read_text())]
-    assert sites == [("store.py", "_commit")]
+    assert sites == [("table_store.py", "_commit")]
 
 
 def test_nothing_that_commits_or_deletes_by_itself_is_called() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from omnigraph.storage.local import LocalStore
 from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place, ServerProcess, create_bucket, fresh_bucket, fresh_prefix
 from tests.support.seaweed import weed_path
@@ -92,3 +94,8 @@ def _proxy(server: ServerProcess) -> Iterator[Proxy]:
         yield proxy
     if proxy.errors:
         raise ExceptionGroup("the proxy itself failed", proxy.errors)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "graph", fsync=False)

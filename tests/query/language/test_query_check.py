@@ -18,7 +18,7 @@ from omnigraph.query.language.show import show
 from omnigraph.schema.compile import compile_schema
 from tests.query.language import support
 
-SOURCES = Path(support.__file__).parents[3] / "src" / "omnigraph" / "lang" / "query"
+SOURCES = Path(support.__file__).parents[3] / "src" / "omnigraph" / "query" / "language"
 
 
 def _check(source: str) -> c.CheckedQuery:
