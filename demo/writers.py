@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import omnigraph as og
 from omnigraph.api import Graph, make_backend
 from omnigraph.commit.graph_runtime import Site
 from omnigraph.query.language.statements import InsertEdge, InsertNode
-from omnigraph.storage.pauses import ControlledPauses
+
+
+class CrashBeforeRecord:
+    """Kills this process, without any clean-up, when a write has staged its tables and is about to put its record."""
+
+    def reach(self, name: str) -> None:
+        if name == "write.before-record":
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def steady(graph: str, name: str, count: int) -> None:
@@ -23,10 +32,8 @@ def steady(graph: str, name: str, count: int) -> None:
 
 def doomed(graph: str, name: str, _: int) -> None:
     """Write to two tables and die by SIGKILL after the table versions are staged, before the commit record is."""
-    pauses = ControlledPauses()
-    site = Site.open(make_backend(graph, config=og.Config(inline_share=0), pauses=pauses), read_only=False)
+    site = Site.open(make_backend(graph, config=og.Config(inline_share=0), pauses=CrashBeforeRecord()), read_only=False)
     g = Graph(site, site.branch("main"))
-    pauses.crash_at("write.before-record")
     g.apply([InsertNode("Person", {"name": name}), InsertEdge("Knows", name, "Ada", {})], actor=name)
 
 

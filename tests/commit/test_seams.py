@@ -32,7 +32,7 @@ BELOW_THE_CAPTURE = (
         for name in ("change_set", "check_changes", "claims", "mutation", "schema_change", "table_state", "tighten")
     ),
     "load/local/reject.py",
-    "load/local/load.py",
+    "load/local/operation.py",
 )  # fmt: skip
 COLLABORATORS = (WriteTxn, Snapshot, CommitRecord, Catalog, TableView, PinnedTable, OverlayTable, TableState)
 NEWER = {

@@ -17,9 +17,9 @@ from omnigraph.config import Config
 from omnigraph.errors import NotFound, Unavailable
 from omnigraph.query.language.statements import Compare, InsertEdge, InsertNode, Update
 from omnigraph.storage.metering import RequestKind
-from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import Store
 from tests.support.faulty_store import FaultPlan, FaultyStore
+from tests.support.pauses import ControlledPauses
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  email: String? @unique }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from omnigraph.api import Graph
 from omnigraph.commit.graph_runtime import Site
 from omnigraph.storage.open_backend import make_backend
-from omnigraph.storage.pauses import ControlledPauses
 from tests.history.bed import QUIET
 from tests.history.here import HereSession
+from tests.support.pauses import ControlledPauses
 from tests.support.processes import Link
 
 

@@ -10,8 +10,8 @@ from omnigraph.api import Graph, make_backend
 from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, MergeConflict, NotFound
-from omnigraph.storage.pauses import ControlledPauses
 from tests.history.bed import Bed, change, content, kinds_of, knows, remove, rows
+from tests.support.pauses import ControlledPauses
 
 Actor = tuple[Graph, ControlledPauses]
 

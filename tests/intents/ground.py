@@ -19,10 +19,10 @@ from omnigraph.intents.recovery import Recovery
 from omnigraph.intents.run_bulk import run_bulk
 from omnigraph.mutate.mutation import Mutation
 from omnigraph.query.language.statements import InsertNode, Overwrite, Statement
-from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import Store
 from tests.faults.ground import HastyClock
 from tests.support.faulty_store import FaultPlan, FaultyStore
+from tests.support.pauses import ControlledPauses
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

@@ -22,7 +22,7 @@ from omnigraph.config import Config
 from omnigraph.errors import DamagedInput, InvalidInput, LoadRejected
 from omnigraph.load.inputs import Given
 from omnigraph.load.options import LoadOptions
-from omnigraph.load.records.model import Limits
+from omnigraph.load.records.batches import Limits
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
 from tests.support.s3 import S3Place

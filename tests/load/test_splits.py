@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from omnigraph.load import inputs as inputs_module
 from omnigraph.load.inputs import Given, discover, plan_splits
-from omnigraph.load.records.model import Limits
+from omnigraph.load.records.batches import Limits
 from omnigraph.load.records.read_split import read_split
 from omnigraph.storage.input_files import InputFiles
 from tests.schema.helpers import compiled

@@ -33,7 +33,6 @@ from omnigraph.commit.graph_runtime import Site
 from omnigraph.commit.publish_plan import Receipt
 from omnigraph.config import Config
 from omnigraph.errors import ConstraintViolation, KeyConflict, OmnigraphError, ReadSetChanged, Unavailable, Unknown
-from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import PutResult, Store
 from tests.mutate.texts import to_texts
 from tests.oracle import model
@@ -41,6 +40,7 @@ from tests.oracle.operations import NOTES, PEOPLE, Dice
 from tests.oracle.structure import structure_violations
 from tests.scenarios.stores import PassOn
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
+from tests.support.pauses import ControlledPauses
 
 Operation = Sequence[model.Json]
 

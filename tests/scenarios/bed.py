@@ -30,10 +30,10 @@ from omnigraph.log.stream import RecordStream, record_key
 from omnigraph.query.language.statements import Compare, Condition, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.storage.address import open_store
 from omnigraph.storage.metering import MeteredStore
-from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import Store
 from tests.oracle.structure import structure_violations
 from tests.support.faulty_store import FaultPlan, FaultyStore
+from tests.support.pauses import ControlledPauses
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -29,7 +29,6 @@ from omnigraph.log.stream import record_key
 from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import MeteredStore, RequestKind
-from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import ObjectInfo, Store
 from tests.scenarios import workers
 from tests.scenarios.bed import (
@@ -52,6 +51,7 @@ from tests.scenarios.bed import (
 from tests.scenarios.conftest import s3_as_place
 from tests.scenarios.stores import CrashingStore, ListingStore, RepeatingStore, UnconditionalStore
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
+from tests.support.pauses import ControlledPauses
 from tests.support.processes import run_workers
 from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place

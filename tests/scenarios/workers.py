@@ -13,8 +13,8 @@ from omnigraph.api import Graph, make_backend
 from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
 from omnigraph.errors import OmnigraphError
-from omnigraph.storage.pauses import ControlledPauses
 from tests.scenarios.bed import SCHEMA, company, person, wait_until, works_at
+from tests.support.pauses import ControlledPauses
 from tests.support.processes import Link
 from tests.support.throttled_store import ThrottledStore
 

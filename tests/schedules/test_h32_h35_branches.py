@@ -17,12 +17,12 @@ from omnigraph.log.stream import record_key
 from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
-from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.retention import Policy
 from tests.schedules.guarded import guarded_by
 from tests.schedules.world import SCHEMA, WAIT_S, World, aged, person
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
+from tests.support.pauses import ControlledPauses
 
 
 class _Crash(Exception):

@@ -23,9 +23,9 @@ from omnigraph.config import Config
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.statements import Compare, Condition, Delete, InsertEdge, InsertNode, Statement, Update
-from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.storage.store import Store
 from tests.oracle.structure import structure_violations
+from tests.support.pauses import ControlledPauses
 
 A = TypeVar("A")
 

@@ -9,8 +9,8 @@ from omnigraph.commit.graph_runtime import Site
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.spark.session import get_session
 from omnigraph.storage.open_backend import make_backend
-from omnigraph.storage.pauses import ControlledPauses
 from tests.load.spark.loading import ONE_TASK, load
+from tests.support.pauses import ControlledPauses
 from tests.support.processes import Link
 from tests.support.spark_session import SETTINGS
 

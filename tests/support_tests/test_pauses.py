@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from omnigraph.errors import Unavailable
-from omnigraph.storage.pauses import NO_PAUSES, ControlledPauses
+from omnigraph.storage.pauses import NO_PAUSES
+from tests.support.pauses import ControlledPauses
 
 
 def test_nobody_waits_by_default() -> None:
@@ -115,7 +117,7 @@ def test_another_actor_can_run_inside_a_point() -> None:
 
 def test_a_point_can_kill_the_process() -> None:
     code = """
-from omnigraph.storage.pauses import ControlledPauses
+from tests.support.pauses import ControlledPauses
 pauses = ControlledPauses()
 pauses.crash_at("write.after-record", nth=2)
 pauses.reach("write.after-record")
@@ -125,7 +127,8 @@ try:
 finally:
     print("cleaned up", flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=root)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "alive\n")
 
 

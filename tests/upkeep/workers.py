@@ -9,9 +9,9 @@ from omnigraph.api import make_backend
 from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
 from omnigraph.query.language.statements import Compare, Delete, Update
-from omnigraph.storage.pauses import ControlledPauses
 from omnigraph.upkeep.optimize import Optimizer
 from tests.schedules.world import knows, person
+from tests.support.pauses import ControlledPauses
 from tests.support.processes import Link
 
 

@@ -17,11 +17,11 @@ from omnigraph.api import Graph
 from omnigraph.commit.graph_runtime import Site
 from omnigraph.errors import MergeConflict
 from omnigraph.storage.open_backend import make_backend
-from omnigraph.storage.pauses import ControlledPauses
 from tests.history.bed import QUIET, Bed, Content, change, content, knows, people, person, remove, rows
 from tests.history.dying import merge_until_killed
 from tests.history.here import HereSession
 from tests.intents.ground import age, audits
+from tests.support.pauses import ControlledPauses
 from tests.support.processes import Workers
 
 MERGED = {"Alice": 1, "Bob": 2, "Carol": None, "Eve": 5}

@@ -6,8 +6,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from omnigraph.load.records.model import Limits, ParsedBatch, RawBatch, Reject, Split
-from omnigraph.load.records.parser import RecordParser
+from omnigraph.load.records.batches import Limits, ParsedBatch, RawBatch, Reject, Split
+from omnigraph.load.records.parse import RecordParser
 from omnigraph.load.records.read_split import read_split
 from omnigraph.schema.catalog import Catalog
 from tests.schema.helpers import compiled

@@ -11,8 +11,8 @@ from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
 from omnigraph.load.report import LoadReport
 from omnigraph.storage.open_backend import make_backend
-from omnigraph.storage.pauses import ControlledPauses
 from tests.load.spark.loading import ONE_TASK, Line, contents, edge, load, new_graph, node, write_lines
+from tests.support.pauses import ControlledPauses
 
 BASE: tuple[Line, ...] = (
     *(node("Person", name=f"p{number}", age=number, email=f"p{number}@x") for number in range(5)),

@@ -37,7 +37,7 @@ def test_random_input_equals_the_local_engine(tmp_path: Path, mode: str, step: i
 
 def test_portions_of_a_split_are_one_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that cannot be cut is worked through in bounded memory; lines are found again whatever the portion."""
-    from omnigraph.load.records.model import Limits
+    from omnigraph.load.records.batches import Limits
     from omnigraph.load.spark import stage as staging
 
     monkeypatch.setattr(staging, "PORTION_BYTES", 200)

@@ -6,8 +6,8 @@ from omnigraph.api import Graph, make_backend
 from omnigraph.commit.graph_runtime import Site
 from omnigraph.config import Config
 from omnigraph.storage.metering import RequestKind
-from omnigraph.storage.pauses import ControlledPauses
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
+from tests.support.pauses import ControlledPauses
 from tests.support.processes import Link
 
 
