@@ -1,15 +1,14 @@
-"""What a long operation is doing: a bar on a terminal, a plain line now and then elsewhere, nothing when switched off.
+"""Shows the steps of a long operation: a bar on a terminal, a plain line every ten seconds elsewhere, or nothing.
 
-Everything goes to stderr. Lines start only after the operation has run for a while, so short ones stay quiet in a
-pipe. Spark is asked for finished tasks from a thread of its own; Spark Connect has nobody to ask, there only the
-steps are shown.
+Everything goes to stderr. Lines start only after the operation has run for a while, so short operations print nothing
+into a pipe. A thread polls the number of finished tasks while a step runs; the caller says how to count them.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
@@ -18,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Protocol
 from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.progress import TaskID
 
 _POLL_S = 0.5
@@ -26,9 +24,15 @@ _LINE_EVERY_S = 10.0
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
+CountTasks = Callable[[], tuple[int, int, int] | None]
+"""Counts the tasks of a step: (finished, all, stages); None if nobody counts them."""
+WatchTasks = Callable[[IdSource], AbstractContextManager[CountTasks]]
+"""Makes the tasks that are started inside the context countable, as `spark.watch_tasks` does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one step is. `rows` and `size_bytes` are the whole step's, if known beforehand."""
+    """How far one step is. `rows` and `size_bytes` are those of the whole step, if they are known beforehand."""
 
     name: str
     done: int = 0
@@ -51,18 +55,18 @@ class Standing:
         return f"{self.name}: " + ", ".join(self.facts())
 
     def facts(self) -> list[str]:
-        found = []
+        facts = []
         if self.total:
-            found.append(f"{self.done} of {self.total} tasks")
-            found.append(f"{self.stages} stage{'s' if self.stages != 1 else ''}")
+            facts.append(f"{self.done} of {self.total} tasks")
+            facts.append(f"{self.stages} stage{'s' if self.stages != 1 else ''}")
         if self.rows is not None:
-            found.append(_amount(self.share, self.rows, self.elapsed_s, _rows_text))
+            facts.append(_amount(self.share, self.rows, self.elapsed_s, _rows_text))
         if self.size_bytes is not None:
-            found.append(_amount(self.share, self.size_bytes, self.elapsed_s, _size_text))
-        found.append(f"elapsed {_span(self.elapsed_s)}")
+            facts.append(_amount(self.share, self.size_bytes, self.elapsed_s, _size_text))
+        facts.append(f"elapsed {_span(self.elapsed_s)}")
         if self.remaining_s is not None:
-            found.append(f"remaining {_span(self.remaining_s)}")
-        return found
+            facts.append(f"remaining {_span(self.remaining_s)}")
+        return facts
 
 
 class Display(Protocol):
@@ -88,19 +92,21 @@ class Progress:
     def step(
         self,
         name: str,
-        session: SparkSession | None = None,
+        watch: WatchTasks | None = None,
         *,
         rows: int | None = None,
         size_bytes: int | None = None,
     ) -> Iterator[StepCounter]:
-        """One step. Spark jobs that this thread starts inside it are counted; without a session call `advance`."""
+        """One step. `watch` counts its tasks; without it the code inside the step calls `advance`."""
         counter = StepCounter(Standing(name, rows=rows, size_bytes=size_bytes), self._clock)
         if self._display is None:
             yield counter
             return
-        with _watched(session, self._ids) as tasks:
+        with watch(self._ids) if watch is not None else nullcontext(_count_nothing) as count_tasks:
             ended = Event()
-            watcher = Thread(target=self._watch, args=(counter, tasks, ended), name="omnigraph-progress", daemon=True)
+            watcher = Thread(
+                target=self._poll, args=(counter, count_tasks, ended), name="omnigraph-progress", daemon=True
+            )
             watcher.start()
             try:
                 yield counter
@@ -110,18 +116,18 @@ class Progress:
         with self._lock:
             self._display.finish(counter.now())
 
-    def _watch(self, counter: StepCounter, tasks: Callable[[], tuple[int, int, int] | None], ended: Event) -> None:
+    def _poll(self, counter: StepCounter, count_tasks: CountTasks, ended: Event) -> None:
         assert self._display is not None
         while not ended.wait(_POLL_S):
-            found = tasks()
-            if found is not None:
-                counter.set_tasks(*found)
+            counts = count_tasks()
+            if counts is not None:
+                counter.set_tasks(*counts)
             with self._lock:
                 self._display.show(counter.now())
 
 
 class StepCounter:
-    """What the code inside a step may say about it."""
+    """How far one step is, as the code inside the step, or the thread that polls its tasks, says."""
 
     def __init__(self, standing: Standing, clock: Clock) -> None:
         self._standing = standing
@@ -132,24 +138,24 @@ class StepCounter:
         self._standing = replace(self._standing, done=done, total=total, stages=stages)
 
     def advance(self, done: int, total: int) -> None:
-        """For work without Spark: so many parts are done of so many."""
+        """For work that is not done in tasks: `done` of `total` parts are finished."""
         self.set_tasks(done, total, 1)
 
     def now(self) -> Standing:
         return replace(self._standing, elapsed_s=self._clock.monotonic() - self._began)
 
 
-_CHOSEN: ContextVar[Display | None] = ContextVar("omnigraph_progress_display", default=None)
+_DISPLAY: ContextVar[Display | None] = ContextVar("omnigraph_progress_display", default=None)
 
 
 @contextmanager
-def shown_on(display: Display) -> Iterator[None]:
-    """Operations that this thread starts inside show their steps there, whatever they were told."""
-    token = _CHOSEN.set(display)
+def show_on(display: Display) -> Iterator[None]:
+    """Operations that this thread starts inside the block show their steps on `display`, whatever their options say."""
+    token = _DISPLAY.set(display)
     try:
         yield
     finally:
-        _CHOSEN.reset(token)
+        _DISPLAY.reset(token)
 
 
 @contextmanager
@@ -160,9 +166,9 @@ def report_progress(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> Iterator[Progress]:
-    """Show the steps taken inside. `enabled=False` shows nothing; None and True choose by where stderr goes."""
+    """Show the steps taken inside the block. `enabled=False` shows nothing; else the display depends on `stream`."""
     clock = clock or SystemClock()
-    display = _CHOSEN.get() or (None if enabled is False else _display(stream or sys.stderr, clock))
+    display = _DISPLAY.get() or (None if enabled is False else _display(stream or sys.stderr, clock))
     try:
         yield Progress(display, clock, ids or SystemIds(clock))
     finally:
@@ -233,40 +239,13 @@ class _Bar:
         self._rich.stop()
 
 
-@contextmanager
-def _watched(session: SparkSession | None, ids: IdSource) -> Iterator[Callable[[], tuple[int, int, int] | None]]:
-    """Marks the jobs of this thread and counts their tasks: (done, total, stages)."""
-    from omnigraph.spark.session import is_connect
-
-    if session is None or is_connect(session):
-        yield lambda: None
-        return
-    context = session.sparkContext
-    group = f"omnigraph-{ids.token(8)}"
-    before = context.getLocalProperty("spark.jobGroup.id"), context.getLocalProperty("spark.job.description")
-    context.setJobGroup(group, before[1] or "omnigraph")
-    tracker = context.statusTracker()
-
-    def tasks() -> tuple[int, int, int]:
-        stages = {
-            stage
-            for job in tracker.getJobIdsForGroup(group)
-            if (info := tracker.getJobInfo(job)) is not None
-            for stage in info.stageIds
-        }
-        infos = [info for info in map(tracker.getStageInfo, sorted(stages)) if info is not None]
-        return sum(one.numCompletedTasks for one in infos), sum(one.numTasks for one in infos), len(infos)
-
-    try:
-        yield tasks
-    finally:
-        for name, value in zip(("spark.jobGroup.id", "spark.job.description"), before, strict=True):
-            context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
+def _count_nothing() -> None:
+    return None
 
 
-def _amount(share: float, whole: int, elapsed_s: float, text: Callable[[float], str]) -> str:
-    rate = f", {text(share * whole / elapsed_s)}/s" if share and elapsed_s > 0 else ""
-    return f"{text(share * whole)} of {text(whole)}{rate}" if share else text(whole)
+def _amount(share: float, total: int, elapsed_s: float, text: Callable[[float], str]) -> str:
+    rate = f", {text(share * total / elapsed_s)}/s" if share and elapsed_s > 0 else ""
+    return f"{text(share * total)} of {text(total)}{rate}" if share else text(total)
 
 
 def _rows_text(count: float) -> str:
@@ -274,13 +253,13 @@ def _rows_text(count: float) -> str:
 
 
 def _size_text(size: float) -> str:
-    place = 0
-    while size >= 1024 and place < len(_UNITS) - 1:
-        size, place = size / 1024, place + 1
-    return f"{size:.0f} {_UNITS[place]}" if place == 0 or size >= 100 else f"{size:.1f} {_UNITS[place]}"
+    unit = 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 100 else f"{size:.1f} {_UNITS[unit]}"
 
 
 def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, full_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{full_seconds:02}" if hours else f"{minutes}:{full_seconds:02}"

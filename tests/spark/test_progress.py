@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph import progress as progress_module
 from omnigraph.progress import Standing, report_progress
+from omnigraph.spark.watch_tasks import watch_tasks
 
 
 class HandClock:
@@ -125,7 +126,7 @@ def on_terminal(work: Callable[[io.TextIOWrapper], None]) -> str:
 def test_spark_tasks_are_counted(spark: SparkSession) -> None:
     stream, clock = Told(), HandClock()
     before = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
-    with report_progress(stream=stream, clock=clock) as progress, progress.step("job", spark) as counter:
+    with report_progress(stream=stream, clock=clock) as progress, progress.step("job", watch_tasks(spark)) as counter:
         spark.sparkContext.range(0, 100, numSlices=3).count()
         clock.seconds = 11.0
         assert stream.written.wait(60)

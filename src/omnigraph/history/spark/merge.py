@@ -56,6 +56,7 @@ from omnigraph.spark.shuffle_by_id import (
     state_of,
 )
 from omnigraph.spark.tasks import RESULT, results, spark_errors, told
+from omnigraph.spark.watch_tasks import watch_tasks
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import Removal, TablePlace, delete_at, pieces_of, twins_of
 
@@ -163,13 +164,13 @@ class _Attempt:
 
     def plan(self) -> PublishPlan:
         merge, types = self.merge, self.merge.types
-        with self.progress.step("merge", self.session):
+        with self.progress.step("merge", watch_tasks(self.session)):
             decided = self._decided(types).persist()
         try:
-            with self.progress.step("stage", self.session):
+            with self.progress.step("stage", watch_tasks(self.session)):
                 merged = self._merged(types, decided)
             self.backend.pauses.reach("merge.staged")
-            with self.progress.step("check", self.session):
+            with self.progress.step("check", watch_tasks(self.session)):
                 self._refuse(decided, self._checks(merged).conflicts())
         finally:
             decided.unpersist()

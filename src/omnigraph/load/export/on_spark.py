@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from omnigraph.clock import IdSource, SystemIds
 from omnigraph.errors import Unavailable, Unsupported
-from omnigraph.load.export.export import ExportOptions, ExportPlace, ExportReport, part_name, row_count
-from omnigraph.load.export.formats import ExportFormat, compressed, export_schema, row_writer
+from omnigraph.load.export.export import ExportOptions, ExportReport, ExportTarget, count_rows, part_name
+from omnigraph.load.export.formats import ExportFormat, compress_into, export_schema, open_row_writer
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.progress import Progress, report_progress
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.spark.data_source import read_frame
 from omnigraph.spark.session import get_session
+from omnigraph.spark.watch_tasks import watch_tasks
 from omnigraph.storage.output_files import OutputFolder, filling, scratch_beside, taken_error
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class _PartWriter:
         ids = SystemIds()
         name = f"{_UNFINISHED}/{self.type.kind}_{self.type.name}-{part:05}-{ids.token(_TOKEN)}"
         rows = 0
-        with self.folder.writing(name, ids) as stream, row_writer(self.type, self.format, stream) as writer:
+        with self.folder.writing(name, ids) as stream, open_row_writer(self.type, self.format, stream) as writer:
             for batch in chain([first], filled):
                 writer.write(_stored(batch, self.type))
                 rows += batch.num_rows
@@ -77,7 +78,7 @@ class _PartWriter:
 
 def export_on_spark(
     snapshot: Snapshot,
-    place: ExportPlace,
+    place: ExportTarget,
     types: Sequence[TypeDef],
     options: ExportOptions,
     session: SparkSession | None = None,
@@ -126,7 +127,7 @@ class _Run:
         # Spark compares texts by their bytes, as we do, so the ranges follow one another in our order.
         ordered = frame.repartitionByRange(tasks, "id").sortWithinPartitions("id")
         writer = _PartWriter(one, folder, self.options.format)
-        with progress.step(one.table_key, spark, rows=row_count(self.snapshot, [one])):
+        with progress.step(one.table_key, watch_tasks(spark), rows=count_rows(self.snapshot, [one])):
             found = ordered.mapInArrow(writer, _WRITTEN).collect()
         written = sorted((_Written(row["part"], row["name"], row["rows"]) for row in found), key=lambda row: row.part)
         if any(folder.size_bytes(part.name) is None for part in written):
@@ -146,20 +147,20 @@ class _Run:
             names.append(part_name(one, 0, self.options.format))
             with (
                 folder.writing(names[-1], self.snapshot.backend.ids) as stream,
-                row_writer(one, self.options.format, stream),
+                open_row_writer(one, self.options.format, stream),
             ):
                 pass
         return names
 
     def _tasks(self, one: TypeDef) -> int:
         """By rows and by bytes, whichever asks for more; none for an empty type."""
-        rows = row_count(self.snapshot, [one])
+        rows = count_rows(self.snapshot, [one])
         pin = self.snapshot.record.pins.get(one.id)
         size_bytes = pin.size_bytes if pin else 0
         return max(math.ceil(rows / self.options.part_rows), math.ceil(size_bytes / _TASK_BYTES)) if rows else 0
 
 
-def _refuse_file(place: ExportPlace, options: ExportOptions) -> None:
+def _refuse_file(place: ExportTarget, options: ExportOptions) -> None:
     if place.folder.taken(place.name) and not options.overwrite:
         raise taken_error(place.path)
     if not place.folder.is_local:
@@ -174,9 +175,9 @@ def _refuse_file(place: ExportPlace, options: ExportOptions) -> None:
         )
 
 
-def _join(parts: Sequence[_Written], folder: OutputFolder, place: ExportPlace, ids: IdSource) -> None:
+def _join(parts: Sequence[_Written], folder: OutputFolder, place: ExportTarget, ids: IdSource) -> None:
     """The files after one another into one."""
-    with place.folder.writing(place.name, ids) as raw, compressed(raw, place.compression) as stream:
+    with place.folder.writing(place.name, ids) as raw, compress_into(raw, place.compression) as stream:
         for part in parts:
             with folder.reading(part.name) as source:
                 shutil.copyfileobj(source, stream, _COPY_BYTES)

@@ -15,7 +15,7 @@ from omnigraph.api import Graph
 from omnigraph.api.view import GraphView
 from omnigraph.errors import OmnigraphError
 from omnigraph.load.export.export import record_stream
-from omnigraph.progress import shown_on
+from omnigraph.progress import show_on
 from omnigraph.server import documents as d
 from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition
 from omnigraph.server.keys import told_as_given
@@ -139,7 +139,7 @@ def _load(
         given = dict(options)
         if given["on_error"] == "skip":
             given["rejects"] = str(path.parent / "rejects")
-        with shown_on(progress):
+        with show_on(progress):
             report = one.load(str(path), **given)
         document = {"branch": one.branch_name, **report.to_json(), "rejects_path": None}
         return Reply(document, commit_id=report.commit_id)
