@@ -70,7 +70,7 @@ def test_injection_is_only_text() -> None:
     checked = _check(f'query q() {{ match {{ $p: Person {{ name: "{nasty}" }} }} return {{ $p.age }} }}')
     assert isinstance(checked.body, c.CheckedRead)
     (only,) = checked.body.pattern.filters
-    assert isinstance(only, c.Compare)
+    assert isinstance(only, c.CheckedCompare)
     assert only.right == c.Const(nasty, c.STRING)
 
 

@@ -24,9 +24,9 @@ def _error(source: str) -> ParseError:
 
 def test_spans_are_the_text_of_each_node() -> None:
     (query,) = parse_queries(READ)
-    assert isinstance(query.body, t.ReadBody)
+    assert isinstance(query.body, t.ReadSyntax)
     binding = query.body.clauses[0]
-    assert isinstance(binding, t.Binding)
+    assert isinstance(binding, t.BindingSyntax)
     assert READ[binding.span.start : binding.span.end] == "$p: Person { name: $n }"
     assert (binding.span.line, binding.span.column) == (2, 11)
     (projection,) = query.body.projections

@@ -12,7 +12,7 @@ from omnigraph.query.language.check_context import did_you_mean
 from omnigraph.schema.catalog import Property
 from omnigraph.schema.values import ValueRefused, convert
 
-Given = Callable[[c.Value], Any]
+ValueResolver = Callable[[c.Value], Any]
 """The value of a literal, a parameter or now() in this run."""
 
 
@@ -82,7 +82,7 @@ def _misfit(checked: c.CheckedQuery, param: str, reason: str, advice: str | None
     )
 
 
-def values_of(bound: Mapping[str, Any], now: datetime) -> Given:
+def value_resolver(bound: Mapping[str, Any], now: datetime) -> ValueResolver:
     """How the literals, parameters and now() of one run are read."""
     # Moments are stored in milliseconds: storage would cut `now` where the statement does not.
     instant = now.replace(microsecond=now.microsecond // 1000 * 1000)

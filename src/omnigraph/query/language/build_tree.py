@@ -19,16 +19,16 @@ Node = Tree[Token]
 class BadText(Exception):
     """A word that the grammar takes but that says nothing: an unknown escape, a number without bound."""
 
-    def __init__(self, span: t.Span, message: str, advice: str) -> None:
+    def __init__(self, span: t.SourceSpan, message: str, advice: str) -> None:
         super().__init__(message)
         self.span, self.message, self.advice = span, message, advice
 
 
-def build_query(node: Node, source: str, file: str) -> t.Query:
+def build_query(node: Node, source: str, file: str) -> t.QuerySyntax:
     """The typed tree of one `query` node."""
     name, params, *annotations, body = node.children
     params_ = tuple(_param(one) for one in _trees(params))
-    return t.Query(
+    return t.QuerySyntax(
         _name(name),
         params_,
         tuple(_annotation(cast(Node, one)) for one in annotations),
@@ -39,11 +39,11 @@ def build_query(node: Node, source: str, file: str) -> t.Query:
     )
 
 
-def _body(node: Node, params: frozenset[str]) -> t.ReadBody | t.MutationBody:
+def _body(node: Node, params: frozenset[str]) -> t.ReadSyntax | t.MutationSyntax:
     if node.data == "mutation":
-        return t.MutationBody(tuple(_statement(one) for one in _trees(node)), _span(node))
+        return t.MutationSyntax(tuple(_statement(one) for one in _trees(node)), _span(node))
     match, returns, order, limit, offset = node.children
-    return t.ReadBody(
+    return t.ReadSyntax(
         tuple(_settled(_clause(one), params) for one in _trees(match)),
         tuple(_projection(one) for one in _trees(returns)),
         tuple(_order(one) for one in _trees(order)),
@@ -60,22 +60,22 @@ def _trees(node: Any) -> list[Node]:
     return [one for one in node.children if isinstance(one, Tree)] if node is not None else []
 
 
-def _span(node: Node) -> t.Span:
+def _span(node: Node) -> t.SourceSpan:
     meta = node.meta
-    return t.Span(meta.start_pos, meta.end_pos, meta.line, meta.column)
+    return t.SourceSpan(meta.start_pos, meta.end_pos, meta.line, meta.column)
 
 
-def _token_span(token: Token) -> t.Span:
+def _token_span(token: Token) -> t.SourceSpan:
     start, end, line, column = token.start_pos, token.end_pos, token.line, token.column
     assert start is not None
     assert end is not None
     assert line is not None
     assert column is not None
-    return t.Span(start, end, line, column)
+    return t.SourceSpan(start, end, line, column)
 
 
-def _name(token: Any) -> t.Name:
-    return t.Name(str(token).removeprefix("$"), _token_span(token))
+def _name(token: Any) -> t.NameSyntax:
+    return t.NameSyntax(str(token).removeprefix("$"), _token_span(token))
 
 
 def _number(token: Token) -> int | float:
@@ -120,13 +120,15 @@ def _word_value(token: Token) -> str | int | float | bool | None:
 # ---- head ------------------------------------------------------------------------------------------------------------
 
 
-def _param(node: Node) -> t.Param:
+def _param(node: Node) -> t.ParamSyntax:
     variable, kind = node.children
     base, optional = cast(Node, kind).children
     base = cast(Node, base)
     word = cast(Token, base.children[0])
     size = _number(cast(Token, base.children[1])) if base.data == "vector_type" else None
-    return t.Param(_name(variable), _name(word), base.data == "list_type", size, optional is not None, _span(node))
+    return t.ParamSyntax(
+        _name(variable), _name(word), base.data == "list_type", size, optional is not None, _span(node)
+    )
 
 
 def _annotation(node: Any) -> Annotation:
@@ -153,114 +155,120 @@ def _annotation_value(node: Node) -> Any:
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 
-def _expr(node: Any) -> t.Expr:
+def _expr(node: Any) -> t.ExprSyntax:
     span = _span(node)
     children = node.children
     match str(node.data):
         case "variable":
-            return t.Variable(_name(children[0]).text, span)
+            return t.VariableSyntax(_name(children[0]).text, span)
         case "property":
-            return t.PropertyRef(_name(children[0]), _name(children[1]), span)
+            return t.PropertySyntax(_name(children[0]), _name(children[1]), span)
         case "literal":
-            return t.Literal(_word_value(children[0]), span)
+            return t.LiteralSyntax(_word_value(children[0]), span)
         case "list_literal":
-            return t.ListLiteral(tuple(_expr(one) for one in _trees(node)), span)
+            return t.ListSyntax(tuple(_expr(one) for one in _trees(node)), span)
         case "alias":
-            return t.Alias(str(children[0]), span)
+            return t.AliasSyntax(str(children[0]), span)
     return _call(node)
 
 
-def _call(node: Any) -> t.Call | t.Aggregate | t.DateLiteral | t.Now:
+def _call(node: Any) -> t.CallSyntax | t.AggregateSyntax | t.DateLiteralSyntax | t.NowSyntax:
     word, distinct, *_ = node.children
     name, span = _name(word), _span(node)
     arguments = tuple(_argument(one) for one in _trees(node))
     only = arguments[0].value if len(arguments) == 1 and arguments[0].name is None else None
     match name.text:
         case "now" if not arguments and distinct is None:
-            return t.Now(span)
-        case "date" | "datetime" if isinstance(only, t.Literal) and isinstance(only.value, str) and distinct is None:
-            return t.DateLiteral("date" if name.text == "date" else "datetime", only.value, span)
+            return t.NowSyntax(span)
+        case "date" | "datetime" if (
+            isinstance(only, t.LiteralSyntax) and isinstance(only.value, str) and distinct is None
+        ):
+            return t.DateLiteralSyntax("date" if name.text == "date" else "datetime", only.value, span)
         case "count" | "sum" | "avg" | "min" | "max" if only is not None:
-            return t.Aggregate(name.text, only, distinct is not None, span)
-    return t.Call(name, arguments, distinct is not None, span)
+            return t.AggregateSyntax(name.text, only, distinct is not None, span)
+    return t.CallSyntax(name, arguments, distinct is not None, span)
 
 
-def _argument(node: Node) -> t.Argument:
+def _argument(node: Node) -> t.ArgumentSyntax:
     if node.data == "named_argument":
-        return t.Argument(_expr(node.children[1]), _name(node.children[0]))
-    return t.Argument(_expr(node.children[0]))
+        return t.ArgumentSyntax(_expr(node.children[1]), _name(node.children[0]))
+    return t.ArgumentSyntax(_expr(node.children[0]))
 
 
 # ---- clauses ---------------------------------------------------------------------------------------------------------
 
 
-def _clause(node: Node) -> t.Clause:
+def _clause(node: Node) -> t.ClauseSyntax:
     return _CLAUSES[str(node.data)](node)
 
 
-def _pairs(node: Node | None) -> tuple[t.Pair, ...]:
-    return tuple(t.Pair(_name(one.children[0]), _expr(one.children[1])) for one in _trees(node) if one.data == "pair")
+def _pairs(node: Node | None) -> tuple[t.PairSyntax, ...]:
+    return tuple(
+        t.PairSyntax(_name(one.children[0]), _expr(one.children[1])) for one in _trees(node) if one.data == "pair"
+    )
 
 
-def _binding(node: Node) -> t.Binding:
+def _binding(node: Node) -> t.BindingSyntax:
     variable, kind, inline = node.children
-    return t.Binding(_name(variable), _name(kind), _pairs(cast("Node | None", inline)), _span(node))
+    return t.BindingSyntax(_name(variable), _name(kind), _pairs(cast("Node | None", inline)), _span(node))
 
 
-def _traversal(node: Node) -> t.Traversal:
+def _traversal(node: Node) -> t.TraversalSyntax:
     left, *between, edge, bounds, right = node.children
     (word,) = cast(Node, edge).children
     undirected = cast(Token, word).type == "UNDIRECTED"
     name = _name(word)
     if undirected:
-        name = t.Name(name.text.strip("<> \t\r\n"), name.span)
+        name = t.NameSyntax(name.text.strip("<> \t\r\n"), name.span)
     variable = _name(between[0]) if between else None
-    return t.Traversal(_name(left), name, _name(right), variable, _bounds(bounds), undirected, _span(node))
+    return t.TraversalSyntax(_name(left), name, _name(right), variable, _bounds(bounds), undirected, _span(node))
 
 
-def _bounds(node: Any) -> t.Bounds | None:
+def _bounds(node: Any) -> t.BoundsSyntax | None:
     if node is None:
         return None
     low, high = node.children
-    return t.Bounds(_number(low), None if high is None else _number(high), _span(node))
+    return t.BoundsSyntax(_number(low), None if high is None else _number(high), _span(node))
 
 
-def _word_traversal(node: Node) -> t.Traversal:
+def _word_traversal(node: Node) -> t.TraversalSyntax:
     left, word, bounds, right = node.children
     start = _expr(left)
     edge = _name(word)
-    if not isinstance(start, t.Variable):
+    if not isinstance(start, t.VariableSyntax):
         raise BadText(edge.span, f"`{edge.text}` is followed by a hop", "A hop begins with a variable: `$a edge $b`")
-    return t.Traversal(t.Name(start.name, start.span), edge, _name(right), None, _bounds(bounds), False, _span(node))
+    return t.TraversalSyntax(
+        t.NameSyntax(start.name, start.span), edge, _name(right), None, _bounds(bounds), False, _span(node)
+    )
 
 
-def _compare(node: Node) -> t.Filter:
+def _compare(node: Node) -> t.FilterSyntax:
     left, op, right = node.children
-    return t.Filter(_expr(left), cast(t.CompareOp, str(op)), _expr(right), _span(node))
+    return t.FilterSyntax(_expr(left), cast(t.CompareOp, str(op)), _expr(right), _span(node))
 
 
-def _null_test(node: Node) -> t.NullTest:
-    return t.NullTest(_expr(node.children[0]), node.children[2] is not None, _span(node))
+def _null_test(node: Node) -> t.NullTestSyntax:
+    return t.NullTestSyntax(_expr(node.children[0]), node.children[2] is not None, _span(node))
 
 
-def _any_of(node: Node) -> t.AnyOf:
+def _any_of(node: Node) -> t.AnyOfSyntax:
     parts = tuple(_clause(one) for one in _trees(node))
     for part in parts:
-        if isinstance(part, t.Traversal):
+        if isinstance(part, t.TraversalSyntax):
             raise BadText(part.span, "a hop cannot be one of several choices", "Only filters can be joined by `or`")
-    return t.AnyOf(cast("tuple[t.Predicate, ...]", parts), _span(node))
+    return t.AnyOfSyntax(cast("tuple[t.Predicate, ...]", parts), _span(node))
 
 
-def _textcall(node: Node) -> t.TextCall:
-    return t.TextCall(_call(cast(Node, node.children[0])), _span(node))
+def _textcall(node: Node) -> t.TextCallSyntax:
+    return t.TextCallSyntax(_call(cast(Node, node.children[0])), _span(node))
 
 
-def _block(node: Node) -> t.Not | t.Optional:
+def _block(node: Node) -> t.NotSyntax | t.OptionalSyntax:
     clauses = tuple(_clause(one) for one in _trees(node))
-    return t.Not(clauses, _span(node)) if node.data == "not_block" else t.Optional(clauses, _span(node))
+    return t.NotSyntax(clauses, _span(node)) if node.data == "not_block" else t.OptionalSyntax(clauses, _span(node))
 
 
-_CLAUSES: dict[str, Callable[[Node], t.Clause]] = {
+_CLAUSES: dict[str, Callable[[Node], t.ClauseSyntax]] = {
     "binding": _binding,
     "traversal": _traversal,
     "edge_traversal": _traversal,
@@ -274,67 +282,69 @@ _CLAUSES: dict[str, Callable[[Node], t.Clause]] = {
 }
 
 
-def _settled(clause: t.Clause, params: frozenset[str]) -> t.Clause:
+def _settled(clause: t.ClauseSyntax, params: frozenset[str]) -> t.ClauseSyntax:
     """`$a contains $b` is a hop over an edge of that name when neither side is a parameter.
 
     As a comparison it could only be an error: two entities contain nothing.
     """
     match clause:
-        case t.Not(clauses, span):
-            return t.Not(tuple(_settled(one, params) for one in clauses), span)
-        case t.Optional(clauses, span):
-            return t.Optional(tuple(_settled(one, params) for one in clauses), span)
-        case t.Filter(t.Variable() as left, "contains" | "starts_with" | "in" as word, t.Variable() as right, span):
+        case t.NotSyntax(clauses, span):
+            return t.NotSyntax(tuple(_settled(one, params) for one in clauses), span)
+        case t.OptionalSyntax(clauses, span):
+            return t.OptionalSyntax(tuple(_settled(one, params) for one in clauses), span)
+        case t.FilterSyntax(
+            t.VariableSyntax() as left, "contains" | "starts_with" | "in" as word, t.VariableSyntax() as right, span
+        ):
             if left.name in params or right.name in params:
                 return clause
-            ends = t.Name(left.name, left.span), t.Name(right.name, right.span)
+            ends = t.NameSyntax(left.name, left.span), t.NameSyntax(right.name, right.span)
             # The operator's own place is not kept by the comparison; the whole clause stands for it.
-            return t.Traversal(ends[0], t.Name(word, span), ends[1], None, None, False, span)
+            return t.TraversalSyntax(ends[0], t.NameSyntax(word, span), ends[1], None, None, False, span)
     return clause
 
 
 # ---- results and statements ------------------------------------------------------------------------------------------
 
 
-def _projection(node: Node) -> t.Projection:
+def _projection(node: Node) -> t.ProjectionSyntax:
     distinct, value, alias = node.children
-    return t.Projection(_expr(value), None if alias is None else _name(alias), distinct is not None, _span(node))
+    return t.ProjectionSyntax(_expr(value), None if alias is None else _name(alias), distinct is not None, _span(node))
 
 
-def _order(node: Node) -> t.Order:
+def _order(node: Node) -> t.OrderSyntax:
     value, direction = node.children
     word = None if direction is None else cast(t.Sorted, str(direction))
-    return t.Order(_expr(value), word, _span(node))
+    return t.OrderSyntax(_expr(value), word, _span(node))
 
 
-def _count(node: Any) -> t.Literal | t.Variable | None:
+def _count(node: Any) -> t.LiteralSyntax | t.VariableSyntax | None:
     if node is None:
         return None
     (token,) = node.children
     span = _token_span(token)
-    return t.Variable(str(token)[1:], span) if token.type == "VAR" else t.Literal(_number(token), span)
+    return t.VariableSyntax(str(token)[1:], span) if token.type == "VAR" else t.LiteralSyntax(_number(token), span)
 
 
-def _statement(node: Node) -> t.Statement:
+def _statement(node: Node) -> t.StatementSyntax:
     type_name = _name(cast(Node, node.children[0]).children[0])
     match str(node.data):
         case "insert":
-            return t.Insert(type_name, _pairs(node), _span(node))
+            return t.InsertSyntax(type_name, _pairs(node), _span(node))
         case "update":
-            return t.Update(type_name, _pairs(node), _condition(node.children[-1]), _span(node))
-    return t.Delete(type_name, _condition(node.children[-1]), _span(node))
+            return t.UpdateSyntax(type_name, _pairs(node), _condition(node.children[-1]), _span(node))
+    return t.DeleteSyntax(type_name, _condition(node.children[-1]), _span(node))
 
 
-def _condition(node: Any) -> t.Condition:
+def _condition(node: Any) -> t.ConditionSyntax:
     children = node.children
     match str(node.data):
         case "disjunction" | "conjunction" as word:
             parts = tuple(_condition(one) for one in children)
             if len(parts) == 1:
                 return parts[0]
-            return t.Or(parts) if word == "disjunction" else t.And(parts)
+            return t.OrSyntax(parts) if word == "disjunction" else t.AndSyntax(parts)
         case "column_compare":
-            return t.ColumnCompare(
+            return t.ColumnCompareSyntax(
                 _name(children[0]), cast(t.CompareOp, str(children[1])), _expr(children[2]), _span(node)
             )
-    return t.ColumnNull(_name(children[0]), children[2] is not None, _span(node))
+    return t.ColumnNullSyntax(_name(children[0]), children[2] is not None, _span(node))

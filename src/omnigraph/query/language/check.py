@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.errors import TypeCheckError
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import Context, did_you_mean
+from omnigraph.query.language.check_context import CheckContext, did_you_mean
 from omnigraph.query.language.check_mutations import check_mutation
 from omnigraph.query.language.check_reads import check_read
 from omnigraph.query.language.parse import summary
@@ -16,7 +16,7 @@ from omnigraph.schema.diagnostics import Diagnostics
 MAX_VECTOR_SIZE = 65_536
 
 
-def check_query(query: t.Query, catalog: Catalog) -> c.CheckedQuery:
+def check_query(query: t.QuerySyntax, catalog: Catalog) -> c.CheckedQuery:
     """The resolved query. Raises `TypeCheckError` with all findings (`T1` …) in `details["diagnostics"]`."""
     found = Diagnostics(query.source, query.file)
     checked = check_into(query, catalog, found)
@@ -31,14 +31,14 @@ def type_error(found: Diagnostics) -> TypeCheckError:
     return TypeCheckError(text, code=code, **details)
 
 
-def check_into(query: t.Query, catalog: Catalog, found: Diagnostics) -> c.CheckedQuery | None:
+def check_into(query: t.QuerySyntax, catalog: Catalog, found: Diagnostics) -> c.CheckedQuery | None:
     """The resolved query, if it could be resolved; everything wrong goes into `found`."""
-    ctx = Context(catalog, found)
+    ctx = CheckContext(catalog, found)
     before = len(found)
     declare(ctx, query.params)
     body: c.CheckedRead | c.CheckedMutation | None
     written: tuple[str, ...] = ()
-    if isinstance(query.body, t.ReadBody):
+    if isinstance(query.body, t.ReadSyntax):
         body = check_read(ctx, query.body)
     else:
         body, written = check_mutation(ctx, query.body)
@@ -49,7 +49,7 @@ def check_into(query: t.Query, catalog: Catalog, found: Diagnostics) -> c.Checke
     return c.CheckedQuery(query.name.text, params, ctx.slots, body, ctx.reads, written, unused)
 
 
-def declare(ctx: Context, params: tuple[t.Param, ...]) -> None:
+def declare(ctx: CheckContext, params: tuple[t.ParamSyntax, ...]) -> None:
     """Take the parameters of the head; one with a wrong type is known, so that its uses are not reported again."""
     for one in params:
         name = one.name.text
@@ -60,7 +60,7 @@ def declare(ctx: Context, params: tuple[t.Param, ...]) -> None:
         ctx.params[name] = None if type_ is None else c.Parameter(name, type_, one.nullable)
 
 
-def _param_type(ctx: Context, one: t.Param) -> PropType | None:
+def _param_type(ctx: CheckContext, one: t.ParamSyntax) -> PropType | None:
     word = one.type.text
     if one.size is not None:
         if word == "Vector" and isinstance(one.size, int) and 1 <= one.size <= MAX_VECTOR_SIZE:

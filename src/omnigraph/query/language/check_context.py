@@ -15,7 +15,7 @@ from omnigraph.schema.diagnostics import Diagnostics
 SYSTEM_PROPERTIES = {name: Property(name, name, c.STRING) for name in SYSTEM_COLUMNS["edge"]}
 
 
-class Context:
+class CheckContext:
     """Collects findings instead of stopping at the first: a function that fails notes why and returns None."""
 
     def __init__(self, catalog: Catalog, found: Diagnostics) -> None:
@@ -26,7 +26,7 @@ class Context:
         self._slots: dict[tuple[str, PropType, int | None], c.Slot] = {}
         self._reads: dict[str, set[str]] = {}
 
-    def fail(self, code: str, span: t.Span, message: str, advice: str | None = None) -> None:
+    def fail(self, code: str, span: t.SourceSpan, message: str, advice: str | None = None) -> None:
         note(self.found, code, span, message, advice)
 
     # ---- parameters --------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class Context:
     def type_of(self, entity: c.EntityType) -> TypeDef:
         return self.catalog.by_id[entity.type_id]
 
-    def property_of(self, one: TypeDef, name: t.Name, *, also: Iterable[str] = ()) -> Property | None:
+    def property_of(self, one: TypeDef, name: t.NameSyntax, *, also: Iterable[str] = ()) -> Property | None:
         """The property of that name, built-in columns included; a finding if there is none."""
         if name.text in SYSTEM_COLUMNS[one.kind]:
             return SYSTEM_PROPERTIES[name.text]

@@ -7,7 +7,7 @@ from typing import cast
 
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import Context, entity_type
+from omnigraph.query.language.check_context import CheckContext, entity_type
 from omnigraph.query.language.check_functions import RANK_FUNCTIONS, TEXT_FUNCTIONS, aggregate, rank, refuse_unknown
 from omnigraph.query.language.check_operators import Operand
 from omnigraph.query.language.coerce import Loose, is_loose, natural
@@ -17,31 +17,31 @@ from omnigraph.schema.catalog import Scalar
 Place = Lit["match", "return", "order", "aggregate"]
 
 
-def operand(ctx: Context, scope: Scope, node: t.Expr) -> Operand | None:
+def operand(ctx: CheckContext, scope: Scope, node: t.ExprSyntax) -> Operand | None:
     """One side of a filter; literals and parameters wait for the other side's type."""
     return cast(Loose, node) if is_loose(ctx, node) else resolve(ctx, scope, node, "match")
 
 
-def resolve(ctx: Context, scope: Scope, node: t.Expr, place: Place) -> c.Expr | None:
+def resolve(ctx: CheckContext, scope: Scope, node: t.ExprSyntax, place: Place) -> c.Expr | None:
     """The expression with all names resolved; a finding and None if that fails."""
     match node:
-        case t.PropertyRef():
+        case t.PropertySyntax():
             return resolve_property(ctx, scope, node)
-        case t.Variable() if node.name not in ctx.params:
+        case t.VariableSyntax() if node.name not in ctx.params:
             return _entity(ctx, scope, node, place)
-        case t.Now():
+        case t.NowSyntax():
             return c.Now()
-        case t.Aggregate():
+        case t.AggregateSyntax():
             return _aggregate(ctx, scope, node, place)
-        case t.Call():
+        case t.CallSyntax():
             return _call(ctx, scope, node, place)
-        case t.Alias():
+        case t.AliasSyntax():
             _refuse_name(ctx, node, place)
             return None
     return natural(ctx, node)
 
 
-def _refuse_name(ctx: Context, node: t.Alias, place: Place) -> None:
+def _refuse_name(ctx: CheckContext, node: t.AliasSyntax, place: Place) -> None:
     if place == "return":
         advice = "A result column can be named in `order`; here write the expression itself"
     else:
@@ -49,7 +49,7 @@ def _refuse_name(ctx: Context, node: t.Alias, place: Place) -> None:
     ctx.fail("T28", node.span, f"`{node.name}` names nothing here", advice)
 
 
-def resolve_property(ctx: Context, scope: Scope, node: t.PropertyRef) -> c.Prop | None:
+def resolve_property(ctx: CheckContext, scope: Scope, node: t.PropertySyntax) -> c.Prop | None:
     name = node.variable.text
     if name in ctx.params:
         ctx.used.add(name)
@@ -71,7 +71,7 @@ def resolve_property(ctx: Context, scope: Scope, node: t.PropertyRef) -> c.Prop 
     return c.Prop(name, var.type.id, prop.id, prop.name, prop.type, prop.nullable or var.optional)
 
 
-def _entity(ctx: Context, scope: Scope, node: t.Variable, place: Place) -> c.Entity | None:
+def _entity(ctx: CheckContext, scope: Scope, node: t.VariableSyntax, place: Place) -> c.Entity | None:
     var = look_up(ctx, scope, node.name, node.span)
     if var is None or var.type is None:
         return None
@@ -82,7 +82,7 @@ def _entity(ctx: Context, scope: Scope, node: t.Variable, place: Place) -> c.Ent
     return c.Entity(node.name, entity_type(var.type), var.optional)
 
 
-def _aggregate(ctx: Context, scope: Scope, node: t.Aggregate, place: Place) -> c.Aggregate | None:
+def _aggregate(ctx: CheckContext, scope: Scope, node: t.AggregateSyntax, place: Place) -> c.AggregateCall | None:
     if place == "match":
         advice = "Match is about single rows; aggregates belong into return and order"
         ctx.fail("T21", node.span, f"{node.function}() cannot filter", advice)
@@ -94,7 +94,7 @@ def _aggregate(ctx: Context, scope: Scope, node: t.Aggregate, place: Place) -> c
     return None if argument is None else aggregate(ctx, node, argument)
 
 
-def _call(ctx: Context, scope: Scope, node: t.Call, place: Place) -> c.Rank | None:
+def _call(ctx: CheckContext, scope: Scope, node: t.CallSyntax, place: Place) -> c.Rank | None:
     name = node.function.text
     if name in TEXT_FUNCTIONS:
         ctx.fail("T21", node.span, f"{name}() is a clause of its own", "Write it in match, without a comparison")

@@ -7,7 +7,7 @@ from typing import cast
 
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import Context, did_you_mean, listed
+from omnigraph.query.language.check_context import CheckContext, did_you_mean, listed
 from omnigraph.query.language.coerce import assignable, family, is_integer, use
 from omnigraph.schema.catalog import Property, PropType, TypeDef
 from omnigraph.schema.values import FLOATS, ValueRefused, convert
@@ -38,10 +38,10 @@ DEFAULT_EDITS = 1
 DEFAULT_K = 60
 
 #: How a function resolves `$v.p`: the caller knows the scope.
-Resolve = Callable[[t.PropertyRef], "c.Prop | None"]
+Resolve = Callable[[t.PropertySyntax], "c.Prop | None"]
 
 
-def refuse_unknown(ctx: Context, call: t.Call) -> None:
+def refuse_unknown(ctx: CheckContext, call: t.CallSyntax) -> None:
     """A function that does not exist, or one whose arguments made the tree builder give up on it."""
     name = call.function.text
     if name in FUNCTIONS:
@@ -51,12 +51,14 @@ def refuse_unknown(ctx: Context, call: t.Call) -> None:
     ctx.fail("T19", call.function.span, f"there is no function `{name}`", advice)
 
 
-def _arguments(ctx: Context, call: t.Call, names: tuple[str, ...], required: int) -> dict[str, t.Expr] | None:
+def _arguments(
+    ctx: CheckContext, call: t.CallSyntax, names: tuple[str, ...], required: int
+) -> dict[str, t.ExprSyntax] | None:
     """Arguments by name, places first; a finding if there are too few, too many or unknown ones."""
     if call.distinct:
         ctx.fail("T23", call.span, f"`distinct` has no meaning in {call.function.text}()", "Leave it out")
         return None
-    given: dict[str, t.Expr] = {}
+    given: dict[str, t.ExprSyntax] = {}
     for place, argument in enumerate(call.arguments):
         key = argument.name.text if argument.name is not None else (names[place] if place < len(names) else None)
         if key not in names or key in given:
@@ -68,14 +70,14 @@ def _arguments(ctx: Context, call: t.Call, names: tuple[str, ...], required: int
     return None
 
 
-def _wrong(ctx: Context, call: t.Call, span: t.Span, message: str) -> None:
+def _wrong(ctx: CheckContext, call: t.CallSyntax, span: t.SourceSpan, message: str) -> None:
     ctx.fail("T20", span, message, f"Write `{_USAGE[call.function.text]}`")
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-def text_filter(ctx: Context, call: t.Call, resolve: Resolve) -> c.TextFilter | None:
+def text_filter(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.TextFilter | None:
     """`search`, `match_text` or `fuzzy` as a clause."""
     name = cast(c.TextFn, call.function.text)
     names = ("field", "query", "edits") if name == "fuzzy" else ("field", "query")
@@ -94,8 +96,8 @@ def text_filter(ctx: Context, call: t.Call, resolve: Resolve) -> c.TextFilter | 
     return None if prop is None or query is None else c.TextFilter(name, prop, query, edits)
 
 
-def _text_field(ctx: Context, call: t.Call, node: t.Expr, resolve: Resolve) -> c.Prop | None:
-    if not isinstance(node, t.PropertyRef):
+def _text_field(ctx: CheckContext, call: t.CallSyntax, node: t.ExprSyntax, resolve: Resolve) -> c.Prop | None:
+    if not isinstance(node, t.PropertySyntax):
         _wrong(ctx, call, node.span, "the first argument is a property: `$v.property`")
         return None
     prop = resolve(node)
@@ -106,10 +108,10 @@ def _text_field(ctx: Context, call: t.Call, node: t.Expr, resolve: Resolve) -> c
     return prop
 
 
-def _text_query(ctx: Context, call: t.Call, node: t.Expr) -> c.Const | c.Param | None:
-    if isinstance(node, t.Literal) and isinstance(node.value, str):
+def _text_query(ctx: CheckContext, call: t.CallSyntax, node: t.ExprSyntax) -> c.Const | c.Param | None:
+    if isinstance(node, t.LiteralSyntax) and isinstance(node.value, str):
         return c.Const(node.value, c.STRING)
-    if isinstance(node, t.Variable) and node.name in ctx.params:
+    if isinstance(node, t.VariableSyntax) and node.name in ctx.params:
         param = use(ctx, node)
         if param is None:
             return None
@@ -119,9 +121,11 @@ def _text_query(ctx: Context, call: t.Call, node: t.Expr) -> c.Const | c.Param |
     return None
 
 
-def whole_number(ctx: Context, node: t.Expr, at_least: int, code: str, what: str) -> c.Const | c.Param | None:
+def whole_number(
+    ctx: CheckContext, node: t.ExprSyntax, at_least: int, code: str, what: str
+) -> c.Const | c.Param | None:
     """A literal or parameter that counts something."""
-    if isinstance(node, t.Variable) and node.name in ctx.params:
+    if isinstance(node, t.VariableSyntax) and node.name in ctx.params:
         param = use(ctx, node)
         if param is None:
             return None
@@ -131,9 +135,9 @@ def whole_number(ctx: Context, node: t.Expr, at_least: int, code: str, what: str
             code, node.span, f"{what} is a whole number, `${param.name}` is {param.type_text}", "Declare it as I64"
         )
         return None
-    value = node.value if isinstance(node, t.Literal) else None
+    value = node.value if isinstance(node, t.LiteralSyntax) else None
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
-        advice = None if isinstance(node, t.Literal) else "Write a number or a parameter"
+        advice = None if isinstance(node, t.LiteralSyntax) else "Write a number or a parameter"
         ctx.fail(code, node.span, f"{what} is a whole number, {at_least} or more", advice)
         return None
     return c.Const(value, c.I64)
@@ -142,7 +146,7 @@ def whole_number(ctx: Context, node: t.Expr, at_least: int, code: str, what: str
 # ---- ranks -----------------------------------------------------------------------------------------------------------
 
 
-def rank(ctx: Context, call: t.Call, resolve: Resolve) -> c.Rank | None:
+def rank(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Rank | None:
     """`bm25`, `nearest` or `rrf`."""
     match call.function.text:
         case "bm25":
@@ -152,7 +156,7 @@ def rank(ctx: Context, call: t.Call, resolve: Resolve) -> c.Rank | None:
     return _rrf(ctx, call, resolve)
 
 
-def _bm25(ctx: Context, call: t.Call, resolve: Resolve) -> c.Bm25 | None:
+def _bm25(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Bm25 | None:
     given = _arguments(ctx, call, ("field", "query"), 2)
     if given is None:
         return None
@@ -161,12 +165,12 @@ def _bm25(ctx: Context, call: t.Call, resolve: Resolve) -> c.Bm25 | None:
     return None if prop is None or query is None else c.Bm25(prop, query)
 
 
-def _nearest(ctx: Context, call: t.Call, resolve: Resolve) -> c.Nearest | None:
+def _nearest(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Nearest | None:
     given = _arguments(ctx, call, ("field", "query"), 2)
     if given is None:
         return None
     node = given["field"]
-    if not isinstance(node, t.PropertyRef):
+    if not isinstance(node, t.PropertySyntax):
         _wrong(ctx, call, node.span, "the first argument is a vector: `$v.property`")
         return None
     prop = resolve(node)
@@ -182,17 +186,19 @@ def _nearest(ctx: Context, call: t.Call, resolve: Resolve) -> c.Nearest | None:
     return c.Nearest(prop, query, _metric(owner, prop.column), _model(owner.by_id[prop.column]))
 
 
-def _vector_query(ctx: Context, call: t.Call, node: t.Expr, type_: PropType) -> c.Const | c.Param | None:
-    if isinstance(node, t.Literal) and isinstance(node.value, str):
+def _vector_query(
+    ctx: CheckContext, call: t.CallSyntax, node: t.ExprSyntax, type_: PropType
+) -> c.Const | c.Param | None:
+    if isinstance(node, t.LiteralSyntax) and isinstance(node.value, str):
         return c.Const(node.value, c.STRING)
-    if isinstance(node, t.ListLiteral):
-        numbers = [item.value if isinstance(item, t.Literal) else None for item in node.items]
+    if isinstance(node, t.ListSyntax):
+        numbers = [item.value if isinstance(item, t.LiteralSyntax) else None for item in node.items]
         try:
             return c.Const(tuple(convert(Property("", "", type_), numbers)), type_)
         except ValueRefused as refused:
             _wrong(ctx, call, node.span, refused.reason)
             return None
-    if isinstance(node, t.Variable) and node.name in ctx.params:
+    if isinstance(node, t.VariableSyntax) and node.name in ctx.params:
         param = use(ctx, node)
         if param is None:
             return None
@@ -217,13 +223,13 @@ def _model(prop: Property) -> str | None:
     return None
 
 
-def _rrf(ctx: Context, call: t.Call, resolve: Resolve) -> c.Rrf | None:
+def _rrf(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Rrf | None:
     given = _arguments(ctx, call, ("first", "second", "k"), 2)
     if given is None:
         return None
     ranks: list[c.Bm25 | c.Nearest] = []
     for node in (given["first"], given["second"]):
-        if not isinstance(node, t.Call) or node.function.text not in {"bm25", "nearest"}:
+        if not isinstance(node, t.CallSyntax) or node.function.text not in {"bm25", "nearest"}:
             _wrong(ctx, call, node.span, "rrf fuses two ranks, each bm25(…) or nearest(…)")
             return None
         inner = rank(ctx, node, resolve)
@@ -243,7 +249,7 @@ def uses_nearest(value: c.Expr) -> bool:
 # ---- aggregates ------------------------------------------------------------------------------------------------------
 
 
-def aggregate(ctx: Context, node: t.Aggregate, argument: c.Expr) -> c.Aggregate | None:
+def aggregate(ctx: CheckContext, node: t.AggregateSyntax, argument: c.Expr) -> c.AggregateCall | None:
     """The aggregate over a resolved argument."""
     name = node.function
     if not isinstance(argument, (c.Prop, c.Entity)):
@@ -257,7 +263,7 @@ def aggregate(ctx: Context, node: t.Aggregate, argument: c.Expr) -> c.Aggregate 
     if type_ is None:
         ctx.fail("T22", node.argument.span, f"{name}() does not take {argument.type}", _aggregate_advice(name))
         return None
-    return c.Aggregate(name, argument, node.distinct, type_, name != "count" and argument.nullable)
+    return c.AggregateCall(name, argument, node.distinct, type_, name != "count" and argument.nullable)
 
 
 def _aggregate_type(name: t.AggregateFn, argument: c.Prop | c.Entity, distinct: bool) -> PropType | None:

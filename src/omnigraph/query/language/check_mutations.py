@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import SYSTEM_PROPERTIES, Context, did_you_mean, entity_type, listed
+from omnigraph.query.language.check_context import SYSTEM_PROPERTIES, CheckContext, did_you_mean, entity_type, listed
 from omnigraph.query.language.check_operators import Operand, compare
 from omnigraph.query.language.coerce import Loose, for_assignment, is_loose, refuse_value
 from omnigraph.schema.catalog import Property, Scalar, TypeDef
@@ -13,7 +13,7 @@ from omnigraph.schema.catalog import Property, Scalar, TypeDef
 ENDS = {"from": "src", "to": "dst", "src": "src", "dst": "dst"}
 
 
-def check_mutation(ctx: Context, body: t.MutationBody) -> tuple[c.CheckedMutation, tuple[str, ...]]:
+def check_mutation(ctx: CheckContext, body: t.MutationSyntax) -> tuple[c.CheckedMutation, tuple[str, ...]]:
     """The statements that could be checked, and the type ids they write."""
     statements: list[c.CheckedStatement] = []
     written: dict[str, None] = {}
@@ -29,17 +29,17 @@ def check_mutation(ctx: Context, body: t.MutationBody) -> tuple[c.CheckedMutatio
     return c.CheckedMutation(tuple(statements)), tuple(sorted(written))
 
 
-def _statement(ctx: Context, one: t.Statement, type_: TypeDef) -> c.CheckedStatement | None:
+def _statement(ctx: CheckContext, one: t.StatementSyntax, type_: TypeDef) -> c.CheckedStatement | None:
     match one:
-        case t.Insert():
+        case t.InsertSyntax():
             return _insert(ctx, one, type_)
-        case t.Update():
+        case t.UpdateSyntax():
             return _update(ctx, one, type_)
     where = _condition(ctx, one.where, type_)
     return None if where is None else c.CheckedDelete(entity_type(type_), where)
 
 
-def _target(ctx: Context, name: t.Name) -> TypeDef | None:
+def _target(ctx: CheckContext, name: t.NameSyntax) -> TypeDef | None:
     """A capital letter means the node type, or the edge type if there is no such node; a small letter the edge type."""
     found = ctx.catalog.node(name.text) or ctx.catalog.edge(name.text)
     if found is None:
@@ -51,27 +51,27 @@ def _target(ctx: Context, name: t.Name) -> TypeDef | None:
     return found
 
 
-def _check_names_only(ctx: Context, one: t.Statement) -> None:
+def _check_names_only(ctx: CheckContext, one: t.StatementSyntax) -> None:
     """The type is unknown; parameters still count as used, so that lint does not complain about them as well."""
-    if isinstance(one, (t.Insert, t.Update)):
+    if isinstance(one, (t.InsertSyntax, t.UpdateSyntax)):
         for pair in one.values:
-            if isinstance(pair.value, t.Variable):
+            if isinstance(pair.value, t.VariableSyntax):
                 ctx.used.add(pair.value.name)
-    if isinstance(one, (t.Update, t.Delete)):
+    if isinstance(one, (t.UpdateSyntax, t.DeleteSyntax)):
         _use_all(ctx, one.where)
 
 
-def _use_all(ctx: Context, where: t.Condition) -> None:
-    if isinstance(where, (t.And, t.Or)):
+def _use_all(ctx: CheckContext, where: t.ConditionSyntax) -> None:
+    if isinstance(where, (t.AndSyntax, t.OrSyntax)):
         for part in where.parts:
             _use_all(ctx, part)
-    elif isinstance(where, t.ColumnCompare) and isinstance(where.value, t.Variable):
+    elif isinstance(where, t.ColumnCompareSyntax) and isinstance(where.value, t.VariableSyntax):
         ctx.used.add(where.value.name)
 
 
-def _written(ctx: Context, one: t.Statement, type_: TypeDef) -> list[str]:
+def _written(ctx: CheckContext, one: t.StatementSyntax, type_: TypeDef) -> list[str]:
     """A deleted node takes its edges along, of every type."""
-    if isinstance(one, t.Delete) and type_.kind == "node":
+    if isinstance(one, t.DeleteSyntax) and type_.kind == "node":
         incident = [edge.id for edge in ctx.catalog.edges_at(type_.id)]
         for edge in incident:
             ctx.read(edge, ("src", "dst"))
@@ -82,7 +82,7 @@ def _written(ctx: Context, one: t.Statement, type_: TypeDef) -> list[str]:
 # ---- insert ----------------------------------------------------------------------------------------------------------
 
 
-def _insert(ctx: Context, one: t.Insert, type_: TypeDef) -> c.CheckedInsert | None:
+def _insert(ctx: CheckContext, one: t.InsertSyntax, type_: TypeDef) -> c.CheckedInsert | None:
     values: list[c.Assignment] = []
     ends: dict[str, c.Value | None] = {}
     given: set[str] = set()
@@ -107,7 +107,7 @@ def _insert(ctx: Context, one: t.Insert, type_: TypeDef) -> c.CheckedInsert | No
     return c.CheckedInsert(entity_type(type_), tuple(values), ends.get("src"), ends.get("dst"))
 
 
-def _insert_column(ctx: Context, name: t.Name, type_: TypeDef) -> Property | None:
+def _insert_column(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> Property | None:
     if type_.kind == "edge" and name.text in ENDS:
         return SYSTEM_PROPERTIES[ENDS[name.text]]
     if name.text == "id" and type_.key:
@@ -117,7 +117,7 @@ def _insert_column(ctx: Context, name: t.Name, type_: TypeDef) -> Property | Non
     return ctx.property_of(type_, name, also=("from", "to") if type_.kind == "edge" else ())
 
 
-def _check_complete(ctx: Context, one: t.Insert, type_: TypeDef, given: set[str]) -> None:
+def _check_complete(ctx: CheckContext, one: t.InsertSyntax, type_: TypeDef, given: set[str]) -> None:
     if type_.kind == "edge":
         missing = [word for word in ("from", "to") if ENDS[word] not in given]
         if missing:
@@ -140,7 +140,7 @@ def _may_lack(type_: TypeDef, prop: Property) -> bool:
 # ---- update ----------------------------------------------------------------------------------------------------------
 
 
-def _update(ctx: Context, one: t.Update, type_: TypeDef) -> c.CheckedUpdate | None:
+def _update(ctx: CheckContext, one: t.UpdateSyntax, type_: TypeDef) -> c.CheckedUpdate | None:
     values: list[c.Assignment] = []
     given: set[str] = set()
     for pair in one.values:
@@ -160,7 +160,7 @@ def _update(ctx: Context, one: t.Update, type_: TypeDef) -> c.CheckedUpdate | No
     return None if where is None else c.CheckedUpdate(entity_type(type_), tuple(values), where)
 
 
-def _is_fixed(ctx: Context, name: t.Name, type_: TypeDef) -> bool:
+def _is_fixed(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> bool:
     """Whether the column never changes, with a finding."""
     prop = type_.by_name.get(name.text)
     if prop is None and (name.text == "id" or (type_.kind == "edge" and name.text in ENDS)):
@@ -178,24 +178,24 @@ def _is_fixed(ctx: Context, name: t.Name, type_: TypeDef) -> bool:
 # ---- where -----------------------------------------------------------------------------------------------------------
 
 
-def _condition(ctx: Context, node: t.Condition, type_: TypeDef) -> c.Predicate | None:
+def _condition(ctx: CheckContext, node: t.ConditionSyntax, type_: TypeDef) -> c.Predicate | None:
     ctx.read(type_.id, ("id",))
     match node:
-        case t.And(parts) | t.Or(parts):
+        case t.AndSyntax(parts) | t.OrSyntax(parts):
             found = [_condition(ctx, part, type_) for part in parts]
             whole = tuple(part for part in found if part is not None)
             if len(whole) < len(parts):
                 return None
-            return c.AllOf(whole) if isinstance(node, t.And) else c.AnyOf(whole)
-        case t.ColumnNull(name, negated):
+            return c.AllOf(whole) if isinstance(node, t.AndSyntax) else c.AnyOf(whole)
+        case t.ColumnNullSyntax(name, negated):
             prop = _column(ctx, name, type_)
-            return None if prop is None else c.NullTest(prop, negated)
+            return None if prop is None else c.CheckedNullTest(prop, negated)
     prop = _column(ctx, node.name, type_)
     value = _value(ctx, node.value)
     return None if prop is None or value is None else compare(ctx, prop, node.op, value, node.span)
 
 
-def _column(ctx: Context, name: t.Name, type_: TypeDef) -> c.Prop | None:
+def _column(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> c.Prop | None:
     if type_.kind == "edge" and name.text in ENDS and name.text not in type_.by_name:
         prop: Property | None = SYSTEM_PROPERTIES[ENDS[name.text]]
     else:
@@ -211,8 +211,8 @@ def _column(ctx: Context, name: t.Name, type_: TypeDef) -> c.Prop | None:
     return c.Prop("", type_.id, prop.id, prop.name, prop.type, prop.nullable)
 
 
-def _value(ctx: Context, node: t.Expr) -> Operand | None:
-    if isinstance(node, t.Now):
+def _value(ctx: CheckContext, node: t.ExprSyntax) -> Operand | None:
+    if isinstance(node, t.NowSyntax):
         return c.Now()
     if is_loose(ctx, node):
         loose: Loose = node  # type: ignore[assignment]

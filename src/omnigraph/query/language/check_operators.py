@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import Context
+from omnigraph.query.language.check_context import CheckContext
 from omnigraph.query.language.coerce import Loose, comparable, element, family, for_comparison, natural
 from omnigraph.schema.catalog import PropType
 
@@ -16,7 +16,9 @@ Operand = c.Expr | Loose
 _ORDERED = {"number", "text", "date", "datetime"}
 
 
-def compare(ctx: Context, left: Operand, op: t.CompareOp, right: Operand, span: t.Span) -> c.Compare | None:
+def compare(
+    ctx: CheckContext, left: Operand, op: t.CompareOp, right: Operand, span: t.SourceSpan
+) -> c.CheckedCompare | None:
     """The comparison with both sides typed; a finding and None if it has no meaning."""
     if isinstance(left, c.Entity) or isinstance(right, c.Entity):
         return _entities(ctx, left, op, right, span)
@@ -37,7 +39,7 @@ def compare(ctx: Context, left: Operand, op: t.CompareOp, right: Operand, span: 
     if op not in {"=", "!="} and (family(one) not in _ORDERED or one.enum_values or two.enum_values):
         ctx.fail("T7", span, f"`{op}` needs values with an order, not {one}", "Use `=` or `!=`")
         return None
-    return c.Compare(sides[0], op, sides[1])
+    return c.CheckedCompare(sides[0], op, sides[1])
 
 
 def _advice(left: PropType, right: PropType) -> str | None:
@@ -55,24 +57,24 @@ def _plain_type(value: c.Expr) -> PropType:
 
 
 def _is_loose(side: Operand) -> bool:
-    return isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable))
+    return isinstance(side, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax, t.VariableSyntax))
 
 
-def _fixed(ctx: Context, side: Operand) -> c.Expr | None:
+def _fixed(ctx: CheckContext, side: Operand) -> c.Expr | None:
     """The side by its own type."""
-    if isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable)):
+    if isinstance(side, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax, t.VariableSyntax)):
         return natural(ctx, side)
     return side
 
 
-def _towards(ctx: Context, side: Operand, other: PropType) -> c.Expr | None:
+def _towards(ctx: CheckContext, side: Operand, other: PropType) -> c.Expr | None:
     """The side as something to compare with `other`."""
-    if isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable)):
+    if isinstance(side, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax, t.VariableSyntax)):
         return for_comparison(ctx, side, other)
     return side
 
 
-def _meet(ctx: Context, left: Operand, right: Operand) -> tuple[c.Expr, c.Expr] | None:
+def _meet(ctx: CheckContext, left: Operand, right: Operand) -> tuple[c.Expr, c.Expr] | None:
     """Both sides typed: what is fixed decides, then parameters, then the left literal."""
     if _leads(right, left):
         two = _fixed(ctx, right)
@@ -85,15 +87,17 @@ def _meet(ctx: Context, left: Operand, right: Operand) -> tuple[c.Expr, c.Expr] 
 
 def _leads(right: Operand, left: Operand) -> bool:
     """Whether the right side decides the type."""
-    if isinstance(left, (t.Literal, t.DateLiteral, t.ListLiteral)):
-        return not isinstance(right, (t.Literal, t.DateLiteral, t.ListLiteral))
-    return isinstance(left, t.Variable) and not _is_loose(right)
+    if isinstance(left, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax)):
+        return not isinstance(right, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax))
+    return isinstance(left, t.VariableSyntax) and not _is_loose(right)
 
 
-def _entities(ctx: Context, left: Operand, op: t.CompareOp, right: Operand, span: t.Span) -> c.Compare | None:
+def _entities(
+    ctx: CheckContext, left: Operand, op: t.CompareOp, right: Operand, span: t.SourceSpan
+) -> c.CheckedCompare | None:
     if isinstance(left, c.Entity) and isinstance(right, c.Entity):
         if op in {"=", "!="} and left.type == right.type:
-            return c.Compare(left, op, right)
+            return c.CheckedCompare(left, op, right)
         message = f"`{op}` cannot compare {left.type} with {right.type}"
         ctx.fail("T7", span, message, "Two variables of one type can be compared by `=` and `!=`")
         return None
@@ -107,11 +111,11 @@ def _entities(ctx: Context, left: Operand, op: t.CompareOp, right: Operand, span
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
-def _contains(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare | None:
+def _contains(ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan) -> c.CheckedCompare | None:
     """A list contains an element, a text contains a text."""
     if not _is_loose(left):
         whole: c.Expr | None = _fixed(ctx, left)
-    elif _is_loose(right) or isinstance(left, (t.Literal, t.DateLiteral)):
+    elif _is_loose(right) or isinstance(left, (t.LiteralSyntax, t.DateLiteralSyntax)):
         whole = _fixed(ctx, left)
     else:
         return _loose_list_contains(ctx, left, right, span)
@@ -125,33 +129,35 @@ def _contains(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Co
     part = _towards(ctx, right, inner)
     if part is None or not _holds(ctx, whole, part, inner, "contains", span):
         return None
-    return c.Compare(whole, "contains", part)
+    return c.CheckedCompare(whole, "contains", part)
 
 
-def _loose_list_contains(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare | None:
+def _loose_list_contains(
+    ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan
+) -> c.CheckedCompare | None:
     """`$names contains $p.name`: the element decides the type of the list."""
     part = _fixed(ctx, right)
     if part is None:
         return None
-    if isinstance(left, t.Variable):
+    if isinstance(left, t.VariableSyntax):
         param = ctx.params[left.name]
         if param is not None and family(param.type) == "text":
             text = natural(ctx, left)
             if text is None or not _holds(ctx, text, part, c.STRING, "contains", span):
                 return None
-            return c.Compare(text, "contains", part)
+            return c.CheckedCompare(text, "contains", part)
     whole = _list_of(ctx, left, part, span)
-    return None if whole is None else c.Compare(whole, "contains", part)
+    return None if whole is None else c.CheckedCompare(whole, "contains", part)
 
 
-def _list_of(ctx: Context, side: Operand, part: c.Expr, span: t.Span) -> c.Value | None:
+def _list_of(ctx: CheckContext, side: Operand, part: c.Expr, span: t.SourceSpan) -> c.Value | None:
     type_ = _plain_type(part)
     if family(type_) in {"list", "vector", "blob"}:
         ctx.fail("T7", span, f"a list holds single values, not {type_}")
         return None
-    assert isinstance(side, (t.Literal, t.DateLiteral, t.ListLiteral, t.Variable))
-    param = ctx.params.get(side.name) if isinstance(side, t.Variable) else None
-    if isinstance(side, t.DateLiteral) or (isinstance(side, t.Literal) and side.value is not None):
+    assert isinstance(side, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax, t.VariableSyntax))
+    param = ctx.params.get(side.name) if isinstance(side, t.VariableSyntax) else None
+    if isinstance(side, t.DateLiteralSyntax) or (isinstance(side, t.LiteralSyntax) and side.value is not None):
         ctx.fail("T7", side.span, "`in` and `contains` look into a list or a text", "Write a list: `[…]`")
         return None
     if param is not None and family(param.type) != "list":
@@ -161,7 +167,9 @@ def _list_of(ctx: Context, side: Operand, part: c.Expr, span: t.Span) -> c.Value
     return for_comparison(ctx, side, replace(type_, is_list=True))
 
 
-def _holds(ctx: Context, whole: c.Expr, part: c.Expr, inner: PropType, op: t.CompareOp, span: t.Span) -> bool:
+def _holds(
+    ctx: CheckContext, whole: c.Expr, part: c.Expr, inner: PropType, op: t.CompareOp, span: t.SourceSpan
+) -> bool:
     """Whether `part` can be looked for in `whole`, whose parts are `inner`."""
     if comparable(_plain_type(part), inner):
         return True
@@ -169,7 +177,7 @@ def _holds(ctx: Context, whole: c.Expr, part: c.Expr, inner: PropType, op: t.Com
     return False
 
 
-def _in(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare | None:
+def _in(ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan) -> c.CheckedCompare | None:
     """An element is in a list."""
     if not _is_loose(right) or _is_loose(left):
         whole = _fixed(ctx, right)
@@ -183,13 +191,13 @@ def _in(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare 
         part = _towards(ctx, left, element(type_))
         if part is None or not _holds(ctx, whole, part, element(type_), "in", span):
             return None
-        return c.Compare(part, "in", whole)
+        return c.CheckedCompare(part, "in", whole)
     part = _fixed(ctx, left)
     listed = None if part is None else _list_of(ctx, right, part, span)
-    return None if part is None or listed is None else c.Compare(part, "in", listed)
+    return None if part is None or listed is None else c.CheckedCompare(part, "in", listed)
 
 
-def _starts_with(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c.Compare | None:
+def _starts_with(ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan) -> c.CheckedCompare | None:
     one, two = _towards(ctx, left, c.STRING), _towards(ctx, right, c.STRING)
     if one is None or two is None:
         return None
@@ -197,4 +205,4 @@ def _starts_with(ctx: Context, left: Operand, right: Operand, span: t.Span) -> c
         if family(_plain_type(side)) != "text":
             ctx.fail("T7", span, f"`starts_with` takes texts, not {side.type}")
             return None
-    return c.Compare(one, "starts_with", two)
+    return c.CheckedCompare(one, "starts_with", two)

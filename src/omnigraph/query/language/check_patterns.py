@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import Context, edge_word
+from omnigraph.query.language.check_context import CheckContext, edge_word
 from omnigraph.query.language.check_expressions import operand, resolve, resolve_property
 from omnigraph.query.language.check_functions import TEXT_FUNCTIONS, text_filter
 from omnigraph.query.language.check_operators import compare
@@ -14,20 +14,20 @@ from omnigraph.query.language.scope import Scope, Var, bound, look_up
 from omnigraph.schema.catalog import TypeDef
 
 
-def check_pattern(ctx: Context, scope: Scope) -> c.Pattern:
+def check_pattern(ctx: CheckContext, scope: Scope) -> c.Pattern:
     """The block without names. Clauses that failed are left out; their findings stop the query anyway."""
     hops: list[c.Hop] = []
     filters: list[c.Predicate] = []
     texts: list[c.TextFilter] = []
     for clause in scope.clauses:
         match clause:
-            case t.Binding():
+            case t.BindingSyntax():
                 filters.extend(_inline(ctx, scope, clause))
-            case t.Traversal():
+            case t.TraversalSyntax():
                 hops.extend(_hop(ctx, scope, clause))
-            case t.Filter() | t.NullTest() | t.AnyOf():
+            case t.FilterSyntax() | t.NullTestSyntax() | t.AnyOfSyntax():
                 filters.extend(_some(_predicate(ctx, scope, clause)))
-            case t.TextCall():
+            case t.TextCallSyntax():
                 texts.extend(_some_text(_text(ctx, scope, clause)))
     _read_ids(ctx, scope)
     optionals = tuple(check_pattern(ctx, inner) for inner in scope.optionals)
@@ -46,7 +46,7 @@ def _some_text(found: c.TextFilter | None) -> Iterator[c.TextFilter]:
         yield found
 
 
-def _read_ids(ctx: Context, scope: Scope) -> None:
+def _read_ids(ctx: CheckContext, scope: Scope) -> None:
     for var in scope.own.values():
         if var.type is not None:
             ctx.read(var.type.id, ("id",) if var.type.kind == "node" else ("id", "src", "dst"))
@@ -55,15 +55,15 @@ def _read_ids(ctx: Context, scope: Scope) -> None:
 # ---- bindings --------------------------------------------------------------------------------------------------------
 
 
-def _inline(ctx: Context, scope: Scope, clause: t.Binding) -> Iterator[c.Predicate]:
+def _inline(ctx: CheckContext, scope: Scope, clause: t.BindingSyntax) -> Iterator[c.Predicate]:
     """`{p: v}` is equality, and membership when `p` is a list."""
     seen: set[str] = set()
     for pair in clause.inline:
         if pair.name.text in seen:
             ctx.fail("T34", pair.name.span, f"`{pair.name.text}` is given twice", "Write one of them as a filter")
         seen.add(pair.name.text)
-        span = t.Span(pair.name.span.start, pair.value.span.end, pair.name.span.line, pair.name.span.column)
-        prop = resolve_property(ctx, scope, t.PropertyRef(clause.variable, pair.name, span))
+        span = t.SourceSpan(pair.name.span.start, pair.value.span.end, pair.name.span.line, pair.name.span.column)
+        prop = resolve_property(ctx, scope, t.PropertySyntax(clause.variable, pair.name, span))
         value = operand(ctx, scope, pair.value)
         if prop is None or value is None:
             continue
@@ -74,7 +74,7 @@ def _inline(ctx: Context, scope: Scope, clause: t.Binding) -> Iterator[c.Predica
 # ---- hops ------------------------------------------------------------------------------------------------------------
 
 
-def _hop(ctx: Context, scope: Scope, clause: t.Traversal) -> Iterator[c.Hop]:
+def _hop(ctx: CheckContext, scope: Scope, clause: t.TraversalSyntax) -> Iterator[c.Hop]:
     edge = ctx.catalog.edge(clause.edge.text)
     if edge is None:
         return  # reported when the scopes were built
@@ -96,11 +96,11 @@ def _hop(ctx: Context, scope: Scope, clause: t.Traversal) -> Iterator[c.Hop]:
     yield c.Hop(left.name, right.name, edge.id, direction, var, *limits)
 
 
-def _end(ctx: Context, scope: Scope, name: t.Name) -> Var | None:
+def _end(ctx: CheckContext, scope: Scope, name: t.NameSyntax) -> Var | None:
     return look_up(ctx, scope, name.text, name.span)
 
 
-def _bounds(ctx: Context, clause: t.Traversal, edge: TypeDef) -> tuple[int, int | None] | None:
+def _bounds(ctx: CheckContext, clause: t.TraversalSyntax, edge: TypeDef) -> tuple[int, int | None] | None:
     bounds = clause.bounds
     if bounds is None:
         return 1, 1
@@ -126,23 +126,23 @@ def _bounds(ctx: Context, clause: t.Traversal, edge: TypeDef) -> tuple[int, int 
 # ---- filters ---------------------------------------------------------------------------------------------------------
 
 
-def _predicate(ctx: Context, scope: Scope, clause: t.Predicate) -> c.Predicate | None:
+def _predicate(ctx: CheckContext, scope: Scope, clause: t.PredicateSyntax) -> c.Predicate | None:
     match clause:
-        case t.AnyOf(parts):
+        case t.AnyOfSyntax(parts):
             found = [_predicate(ctx, scope, part) for part in parts]
             whole = tuple(part for part in found if part is not None)
             return whole[0] if len(parts) == 1 and whole else c.AnyOf(whole)
-        case t.NullTest(node, negated):
+        case t.NullTestSyntax(node, negated):
             value = resolve(ctx, scope, node, "match")
-            return None if value is None else c.NullTest(value, negated)
-        case t.Filter(left, op, right, span):
+            return None if value is None else c.CheckedNullTest(value, negated)
+        case t.FilterSyntax(left, op, right, span):
             one, two = operand(ctx, scope, left), operand(ctx, scope, right)
             return None if one is None or two is None else compare(ctx, one, op, two, span)
 
 
-def _text(ctx: Context, scope: Scope, clause: t.TextCall) -> c.TextFilter | None:
+def _text(ctx: CheckContext, scope: Scope, clause: t.TextCallSyntax) -> c.TextFilter | None:
     call = clause.call
-    if isinstance(call, t.Call) and call.function.text in TEXT_FUNCTIONS:
+    if isinstance(call, t.CallSyntax) and call.function.text in TEXT_FUNCTIONS:
         return text_filter(ctx, call, lambda prop: resolve_property(ctx, scope, prop))
     if resolve(ctx, scope, call, "match") is not None:
         ctx.fail("T21", clause.span, "this value says nothing about a row", "Compare it with something")
@@ -152,7 +152,7 @@ def _text(ctx: Context, scope: Scope, clause: t.TextCall) -> c.TextFilter | None
 # ---- blocks ----------------------------------------------------------------------------------------------------------
 
 
-def _not(ctx: Context, scope: Scope) -> c.Pattern:
+def _not(ctx: CheckContext, scope: Scope) -> c.Pattern:
     used = set(_names(scope.clauses))
     if not any(scope.find_outside(name) for name in used):
         advice = "Use one of the variables of the match in it; otherwise it removes all rows or none"
@@ -160,40 +160,40 @@ def _not(ctx: Context, scope: Scope) -> c.Pattern:
     return check_pattern(ctx, scope)
 
 
-def _names(clauses: tuple[t.Clause, ...]) -> Iterator[str]:
+def _names(clauses: tuple[t.ClauseSyntax, ...]) -> Iterator[str]:
     """Every `$name` that the clauses mention, inner blocks included."""
     for clause in clauses:
         match clause:
-            case t.Binding():
+            case t.BindingSyntax():
                 yield clause.variable.text
                 for pair in clause.inline:
                     yield from _names_in(pair.value)
-            case t.Traversal():
+            case t.TraversalSyntax():
                 yield from (clause.left.text, clause.right.text)
-            case t.Filter():
+            case t.FilterSyntax():
                 yield from _names_in(clause.left)
                 yield from _names_in(clause.right)
-            case t.NullTest():
+            case t.NullTestSyntax():
                 yield from _names_in(clause.operand)
-            case t.AnyOf():
+            case t.AnyOfSyntax():
                 yield from _names(clause.parts)
-            case t.TextCall():
+            case t.TextCallSyntax():
                 yield from _names_in(clause.call)
-            case t.Not() | t.Optional():
+            case t.NotSyntax() | t.OptionalSyntax():
                 yield from _names(clause.clauses)
 
 
-def _names_in(node: t.Expr) -> Iterator[str]:
+def _names_in(node: t.ExprSyntax) -> Iterator[str]:
     match node:
-        case t.Variable():
+        case t.VariableSyntax():
             yield node.name
-        case t.PropertyRef():
+        case t.PropertySyntax():
             yield node.variable.text
-        case t.ListLiteral(items):
+        case t.ListSyntax(items):
             for item in items:
                 yield from _names_in(item)
-        case t.Aggregate():
+        case t.AggregateSyntax():
             yield from _names_in(node.argument)
-        case t.Call():
+        case t.CallSyntax():
             for argument in node.arguments:
                 yield from _names_in(argument.value)

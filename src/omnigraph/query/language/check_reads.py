@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import Context, did_you_mean, listed
+from omnigraph.query.language.check_context import CheckContext, did_you_mean, listed
 from omnigraph.query.language.check_expressions import resolve
 from omnigraph.query.language.check_functions import uses_nearest, whole_number
 from omnigraph.query.language.check_patterns import check_pattern
@@ -14,7 +14,7 @@ from omnigraph.query.language.coerce import family
 from omnigraph.query.language.scope import Scope, build_scopes
 
 
-def check_read(ctx: Context, body: t.ReadBody) -> c.CheckedRead | None:
+def check_read(ctx: CheckContext, body: t.ReadSyntax) -> c.CheckedRead | None:
     """The whole reading query, or None after findings that leave no result to speak of."""
     scope = build_scopes(ctx, body)
     pattern = check_pattern(ctx, scope)
@@ -25,7 +25,7 @@ def check_read(ctx: Context, body: t.ReadBody) -> c.CheckedRead | None:
     if columns is None or order is None:
         return None
     values = [*(one.value for one in columns), *(one.value for one in order)]
-    grouped = any(isinstance(one, c.Aggregate) for one in values)
+    grouped = any(isinstance(one, c.AggregateCall) for one in values)
     distinct = any(one.distinct for one in body.projections)
     if grouped or distinct:
         _check_decided(ctx, body, columns, order, grouped)
@@ -37,7 +37,7 @@ def check_read(ctx: Context, body: t.ReadBody) -> c.CheckedRead | None:
     return c.CheckedRead(pattern, columns, distinct and not grouped, grouping, order, limit, offset)
 
 
-def _grouping(columns: tuple[c.Column, ...]) -> tuple[int, ...]:
+def _grouping(columns: tuple[c.ReturnColumn, ...]) -> tuple[int, ...]:
     """Constants do not make groups."""
     kinds = (c.Prop, c.Entity, c.Bm25, c.Nearest, c.Rrf)
     return tuple(place for place, one in enumerate(columns) if isinstance(one.value, kinds))
@@ -45,7 +45,7 @@ def _grouping(columns: tuple[c.Column, ...]) -> tuple[int, ...]:
 
 def _of_all(value: c.Expr) -> c.Expr:
     """The aggregate of all rows is null when there are none."""
-    if isinstance(value, c.Aggregate) and value.function != "count":
+    if isinstance(value, c.AggregateCall) and value.function != "count":
         return replace(value, nullable=True)
     return value
 
@@ -53,8 +53,8 @@ def _of_all(value: c.Expr) -> c.Expr:
 # ---- columns ---------------------------------------------------------------------------------------------------------
 
 
-def _columns(ctx: Context, scope: Scope, body: t.ReadBody) -> tuple[c.Column, ...] | None:
-    columns: list[c.Column] = []
+def _columns(ctx: CheckContext, scope: Scope, body: t.ReadSyntax) -> tuple[c.ReturnColumn, ...] | None:
+    columns: list[c.ReturnColumn] = []
     names: set[str] = set()
     complete = True
     for one in body.projections:
@@ -63,7 +63,7 @@ def _columns(ctx: Context, scope: Scope, body: t.ReadBody) -> tuple[c.Column, ..
         if name is not None and name in names:
             advice = "Give one of them another name: `… as name`"
             ctx.fail("T26", one.span, f"two result columns are named `{name}`", advice)
-        if one.distinct and isinstance(one.value, t.Aggregate):
+        if one.distinct and isinstance(one.value, t.AggregateSyntax):
             advice = f"Write `{one.value.function}(distinct …)`" if one.value.function == "count" else "Leave it out"
             ctx.fail("T23", one.span, "`distinct` has no meaning before an aggregate", advice)
         if value is not None and uses_nearest(value) and body.limit is None:
@@ -72,30 +72,30 @@ def _columns(ctx: Context, scope: Scope, body: t.ReadBody) -> tuple[c.Column, ..
             complete = False
             continue
         names.add(name)
-        columns.append(c.Column(name, value))
+        columns.append(c.ReturnColumn(name, value))
     return tuple(columns) if complete else None
 
 
-def _refuse_unlimited(ctx: Context, span: t.Span) -> None:
+def _refuse_unlimited(ctx: CheckContext, span: t.SourceSpan) -> None:
     ctx.fail("T24", span, "nearest() without a limit ranks everything", "Add `limit 10`")
 
 
-def _column_name(ctx: Context, one: t.Projection) -> str | None:
+def _column_name(ctx: CheckContext, one: t.ProjectionSyntax) -> str | None:
     """Alias, else `var.prop`, else `var`, else the function's name."""
     if one.alias is not None:
         return one.alias.text
     match one.value:
-        case t.PropertyRef(variable, prop):
+        case t.PropertySyntax(variable, prop):
             return f"{variable.text}.{prop.text}"
-        case t.Variable(name):
+        case t.VariableSyntax(name):
             return name
-        case t.Aggregate():
+        case t.AggregateSyntax():
             return one.value.function
-        case t.Call():
+        case t.CallSyntax():
             return one.value.function.text
-        case t.Now():
+        case t.NowSyntax():
             return "now"
-        case t.Alias():
+        case t.AliasSyntax():
             return None  # reported as no value
     ctx.fail("T27", one.value.span, "the result column has no name", "Give it one: `… as name`")
     return None
@@ -105,12 +105,12 @@ def _column_name(ctx: Context, one: t.Projection) -> str | None:
 
 
 def _order(
-    ctx: Context, scope: Scope, body: t.ReadBody, columns: tuple[c.Column, ...] | None
+    ctx: CheckContext, scope: Scope, body: t.ReadSyntax, columns: tuple[c.ReturnColumn, ...] | None
 ) -> tuple[c.OrderBy, ...] | None:
     keys: list[c.OrderBy] = []
     complete = True
     for one in body.order:
-        if isinstance(one.value, t.Alias):
+        if isinstance(one.value, t.AliasSyntax):
             if columns is None:
                 complete = False
                 continue
@@ -127,7 +127,7 @@ def _order(
     return tuple(keys) if complete else None
 
 
-def _named(ctx: Context, node: t.Alias, columns: tuple[c.Column, ...]) -> c.Expr | None:
+def _named(ctx: CheckContext, node: t.AliasSyntax, columns: tuple[c.ReturnColumn, ...]) -> c.Expr | None:
     for one in columns:
         if one.name == node.name:
             return one.value
@@ -137,11 +137,11 @@ def _named(ctx: Context, node: t.Alias, columns: tuple[c.Column, ...]) -> c.Expr
     return None
 
 
-def _place(columns: tuple[c.Column, ...], value: c.Expr) -> int | None:
+def _place(columns: tuple[c.ReturnColumn, ...], value: c.Expr) -> int | None:
     return next((place for place, one in enumerate(columns) if one.value == value), None)
 
 
-def _descending(ctx: Context, one: t.Order, value: c.Expr) -> bool | None:
+def _descending(ctx: CheckContext, one: t.OrderSyntax, value: c.Expr) -> bool | None:
     """The direction; a rank has only one, and some values have none."""
     if isinstance(value, (c.Bm25, c.Nearest, c.Rrf)):
         best: t.Sorted = "asc" if isinstance(value, c.Nearest) else "desc"
@@ -163,12 +163,16 @@ def _descending(ctx: Context, one: t.Order, value: c.Expr) -> bool | None:
 
 
 def _check_decided(
-    ctx: Context, body: t.ReadBody, columns: tuple[c.Column, ...], order: tuple[c.OrderBy, ...], grouped: bool
+    ctx: CheckContext,
+    body: t.ReadSyntax,
+    columns: tuple[c.ReturnColumn, ...],
+    order: tuple[c.OrderBy, ...],
+    grouped: bool,
 ) -> None:
     """Each key must have one value per returned row."""
     whole = {one.value.var for one in columns if isinstance(one.value, c.Entity)}
     for node, key in zip(body.order, order, strict=True):
-        if key.column is not None or (grouped and isinstance(key.value, c.Aggregate)):
+        if key.column is not None or (grouped and isinstance(key.value, c.AggregateCall)):
             continue
         if isinstance(key.value, c.Prop) and key.value.var in whole:
             continue
@@ -177,10 +181,10 @@ def _check_decided(
         ctx.fail("T29", node.span, f"{what} may hold several values of it", advice)
 
 
-def _number(ctx: Context, node: t.Literal | t.Variable | None, what: str) -> c.Const | c.Param | None:
+def _number(ctx: CheckContext, node: t.LiteralSyntax | t.VariableSyntax | None, what: str) -> c.Const | c.Param | None:
     if node is None:
         return None
-    if isinstance(node, t.Variable) and node.name not in ctx.params:
+    if isinstance(node, t.VariableSyntax) and node.name not in ctx.params:
         ctx.fail("T4", node.span, f"there is no parameter `${node.name}`", f"Declare it: `${node.name}: I64`")
         return None
     return whole_number(ctx, node, 0, "T31", what)

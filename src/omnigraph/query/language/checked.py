@@ -108,7 +108,7 @@ Value = Const | Param | Now | ListOf
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AggregateCall:
     """`function(distinct? argument)`; nulls are skipped, as are rows where an optional entity is missing."""
 
     function: AggregateFn
@@ -156,14 +156,14 @@ class Rrf:
 
 
 Rank = Bm25 | Nearest | Rrf
-Expr = Prop | Entity | Const | Param | Now | ListOf | Aggregate | Bm25 | Nearest | Rrf
+Expr = Prop | Entity | Const | Param | Now | ListOf | AggregateCall | Bm25 | Nearest | Rrf
 
 
 # ---- patterns --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundVariable:
     """A variable and the type of what it stands for. `optional`: an enclosing optional block may leave it empty."""
 
     name: str
@@ -193,7 +193,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class CheckedCompare:
     """`left op right`; a null operand never matches. Entities are compared by id."""
 
     left: Expr
@@ -202,7 +202,7 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class NullTest:
+class CheckedNullTest:
     """True or false for every operand, never unknown."""
 
     operand: Expr
@@ -223,7 +223,7 @@ class AnyOf:
     parts: tuple[Predicate, ...]
 
 
-Predicate = Compare | NullTest | AllOf | AnyOf
+Predicate = CheckedCompare | CheckedNullTest | AllOf | AnyOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class Pattern:
     Rows: the hops and nodes joined, then each optional block joined on the left, then filters, texts and `nots`.
     """
 
-    variables: tuple[Bound, ...]
+    variables: tuple[BoundVariable, ...]
     hops: tuple[Hop, ...] = ()
     filters: tuple[Predicate, ...] = ()
     texts: tuple[TextFilter, ...] = ()
@@ -255,7 +255,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ReturnColumn:
     """One column of the result."""
 
     name: str
@@ -291,7 +291,7 @@ class CheckedRead:
     """
 
     pattern: Pattern
-    columns: tuple[Column, ...]
+    columns: tuple[ReturnColumn, ...]
     distinct: bool
     grouping: tuple[int, ...] | None
     order: tuple[OrderBy, ...]
@@ -394,5 +394,5 @@ class CheckedQuery:
         return isinstance(self.body, CheckedMutation)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[ReturnColumn, ...]:
         return self.body.columns if isinstance(self.body, CheckedRead) else ()

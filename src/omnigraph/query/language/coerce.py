@@ -13,12 +13,12 @@ from typing import Any, cast
 
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import Context, did_you_mean
+from omnigraph.query.language.check_context import CheckContext, did_you_mean
 from omnigraph.schema.catalog import Property, PropType, Scalar
 from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, ValueRefused, as_single, convert, shown
 
 #: Expressions that take their type from where they stand.
-Loose = t.Literal | t.DateLiteral | t.ListLiteral | t.Variable
+Loose = t.LiteralSyntax | t.DateLiteralSyntax | t.ListSyntax | t.VariableSyntax
 
 _FAMILIES = {
     Scalar.STRING: "text",
@@ -54,32 +54,32 @@ def comparable(left: PropType, right: PropType) -> bool:
     return kind != "list" or comparable(element(left), element(right))
 
 
-def is_loose(ctx: Context, node: t.Expr) -> bool:
-    return isinstance(node, (t.Literal, t.DateLiteral, t.ListLiteral)) or (
-        isinstance(node, t.Variable) and node.name in ctx.params
+def is_loose(ctx: CheckContext, node: t.ExprSyntax) -> bool:
+    return isinstance(node, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax)) or (
+        isinstance(node, t.VariableSyntax) and node.name in ctx.params
     )
 
 
 # ---- as it stands ----------------------------------------------------------------------------------------------------
 
 
-def natural(ctx: Context, node: Loose) -> c.Value | None:
+def natural(ctx: CheckContext, node: Loose) -> c.Value | None:
     """The value by its own type, where nothing around tells another."""
     match node:
-        case t.Variable():
+        case t.VariableSyntax():
             return _natural_param(ctx, node)
-        case t.ListLiteral(items, span):
+        case t.ListSyntax(items, span):
             return _natural_list(ctx, items, span)
-        case t.DateLiteral(kind, text, span):
+        case t.DateLiteralSyntax(kind, text, span):
             return _constant(ctx, text, c.DATE if kind == "date" else c.DATETIME, span)
-        case t.Literal(None, span):
+        case t.LiteralSyntax(None, span):
             ctx.fail("T10", span, "null has no type here", "Test for null with `is null`")
             return None
     type_ = _literal_type(node.value)
     return _constant(ctx, node.value, type_, node.span)
 
 
-def _natural_param(ctx: Context, node: t.Variable) -> c.Param | None:
+def _natural_param(ctx: CheckContext, node: t.VariableSyntax) -> c.Param | None:
     param = use(ctx, node)
     if param is None:
         return None
@@ -89,7 +89,7 @@ def _natural_param(ctx: Context, node: t.Variable) -> c.Param | None:
     return ctx.slot(param, param.type)
 
 
-def use(ctx: Context, node: t.Variable) -> c.Parameter | None:
+def use(ctx: CheckContext, node: t.VariableSyntax) -> c.Parameter | None:
     """The parameter that the node names; it counts as used."""
     ctx.used.add(node.name)
     return ctx.params[node.name]
@@ -103,12 +103,12 @@ def _literal_type(value: Any) -> PropType:
     return c.F64 if isinstance(value, float) else c.STRING
 
 
-def _natural_list(ctx: Context, items: tuple[t.Expr, ...], span: t.Span) -> c.Value | None:
+def _natural_list(ctx: CheckContext, items: tuple[t.ExprSyntax, ...], span: t.SourceSpan) -> c.Value | None:
     if not items:
         ctx.fail("T7", span, "the type of an empty list cannot be told here")
         return None
     first = items[0]
-    if isinstance(first, t.Now):
+    if isinstance(first, t.NowSyntax):
         return _list(ctx, items, c.DATETIME, span, compared=True)
     known = natural(ctx, cast(Loose, first)) if is_loose(ctx, first) else None
     if is_loose(ctx, first) and known is None:
@@ -119,11 +119,11 @@ def _natural_list(ctx: Context, items: tuple[t.Expr, ...], span: t.Span) -> c.Va
     return _list(ctx, items, known.type, span, compared=True)
 
 
-def _refuse_item(ctx: Context, item: t.Expr) -> None:
+def _refuse_item(ctx: CheckContext, item: t.ExprSyntax) -> None:
     ctx.fail("T7", item.span, "a list holds literals, parameters and now()")
 
 
-def _constant(ctx: Context, value: Any, type_: PropType, span: t.Span) -> c.Const | None:
+def _constant(ctx: CheckContext, value: Any, type_: PropType, span: t.SourceSpan) -> c.Const | None:
     """Convert a literal, with a finding if it does not fit."""
     try:
         stored = convert(Property("", "value", type_), value)
@@ -140,38 +140,38 @@ def _constant(ctx: Context, value: Any, type_: PropType, span: t.Span) -> c.Cons
 # ---- in a comparison -------------------------------------------------------------------------------------------------
 
 
-def for_comparison(ctx: Context, node: t.Expr, other: PropType) -> c.Value | None:
+def for_comparison(ctx: CheckContext, node: t.ExprSyntax, other: PropType) -> c.Value | None:
     """A literal or parameter to be compared with a value of type `other`."""
     match node:
-        case t.Literal(None, span):
+        case t.LiteralSyntax(None, span):
             ctx.fail("T10", span, "a comparison with null never matches", "Write `is null` or `is not null`")
             return None
-        case t.ListLiteral(items, span) if family(other) == "list":
+        case t.ListSyntax(items, span) if family(other) == "list":
             return _list(ctx, items, element(other), span, compared=True)
-        case t.Literal(value, span):
+        case t.LiteralSyntax(value, span):
             return _compared_literal(ctx, value, other, span)
-        case t.DateLiteral(kind, text, span):
+        case t.DateLiteralSyntax(kind, text, span):
             return _compared_date(ctx, kind, text, other, span)
-        case t.Variable():
+        case t.VariableSyntax():
             param = use(ctx, node)
             return None if param is None else _compared_param(ctx, param, other, node.span)
-        case t.Now(span):
+        case t.NowSyntax(span):
             if family(other) == "datetime":
                 return c.Now()
             _misfit(ctx, "DateTime", other, span)
             return None
-        case t.ListLiteral(_, span):
+        case t.ListSyntax(_, span):
             _misfit(ctx, "a list", other, span, "One of several values is `in`; a list holds a value: `contains`")
             return None
     ctx.fail("T7", node.span, "expected a literal, a parameter or now()")
     return None
 
 
-def _misfit(ctx: Context, given: object, other: PropType, span: t.Span, advice: str | None = None) -> None:
+def _misfit(ctx: CheckContext, given: object, other: PropType, span: t.SourceSpan, advice: str | None = None) -> None:
     ctx.fail("T7", span, f"cannot compare {given} with {other}", advice)
 
 
-def _compared_literal(ctx: Context, value: Any, other: PropType, span: t.Span) -> c.Const | None:
+def _compared_literal(ctx: CheckContext, value: Any, other: PropType, span: t.SourceSpan) -> c.Const | None:
     own = _literal_type(value)
     kind = family(other)
     if kind == "number" and family(own) == "number":
@@ -184,7 +184,9 @@ def _compared_literal(ctx: Context, value: Any, other: PropType, span: t.Span) -
     return _constant(ctx, value, other, span)
 
 
-def _compared_number(ctx: Context, value: Any, other: PropType, own: PropType, span: t.Span) -> c.Const | None:
+def _compared_number(
+    ctx: CheckContext, value: Any, other: PropType, own: PropType, span: t.SourceSpan
+) -> c.Const | None:
     if other.scalar is Scalar.F32 and isinstance(value, float):
         # 0.1 as F64 equals no F32; the user means the stored number.
         try:
@@ -194,7 +196,7 @@ def _compared_number(ctx: Context, value: Any, other: PropType, own: PropType, s
     return _constant(ctx, value, own, span)
 
 
-def _compared_date(ctx: Context, kind: str, text: str, other: PropType, span: t.Span) -> c.Const | None:
+def _compared_date(ctx: CheckContext, kind: str, text: str, other: PropType, span: t.SourceSpan) -> c.Const | None:
     own = c.DATE if kind == "date" else c.DATETIME
     value = _constant(ctx, text, own, span)
     if value is None or family(other) == kind:
@@ -205,7 +207,7 @@ def _compared_date(ctx: Context, kind: str, text: str, other: PropType, span: t.
     return None
 
 
-def _compared_param(ctx: Context, param: c.Parameter, other: PropType, span: t.Span) -> c.Param | None:
+def _compared_param(ctx: CheckContext, param: c.Parameter, other: PropType, span: t.SourceSpan) -> c.Param | None:
     target = _comparison_target(param.type, other)
     if target is None:
         _misfit(ctx, f"`${param.name}` ({param.type})", other, span)
@@ -228,15 +230,15 @@ def _comparison_target(own: PropType, other: PropType) -> PropType | None:
 
 
 def _list(
-    ctx: Context, items: tuple[t.Expr, ...], inner: PropType, span: t.Span, *, compared: bool
+    ctx: CheckContext, items: tuple[t.ExprSyntax, ...], inner: PropType, span: t.SourceSpan, *, compared: bool
 ) -> c.Const | c.ListOf | None:
     """A list literal whose elements are wanted as `inner`."""
     values: list[c.Const | c.Param | c.Now] = []
     for item in items:
-        if isinstance(item, t.Variable) and ctx.params.get(item.name) is None and item.name not in ctx.params:
+        if isinstance(item, t.VariableSyntax) and ctx.params.get(item.name) is None and item.name not in ctx.params:
             _refuse_item(ctx, item)
             return None
-        if isinstance(item, t.Literal) and item.value is None:
+        if isinstance(item, t.LiteralSyntax) and item.value is None:
             ctx.fail("T8", item.span, "a list holds no null items")
             return None
         one = for_comparison(ctx, item, inner) if compared else for_assignment(ctx, item, inner, False)
@@ -254,7 +256,7 @@ def _list(
     return c.Const(tuple(one.value for one in constants), replace(inner, is_list=True))
 
 
-def _numbers(ctx: Context, items: list[c.Const], inner: PropType, span: t.Span) -> c.Const | None:
+def _numbers(ctx: CheckContext, items: list[c.Const], inner: PropType, span: t.SourceSpan) -> c.Const | None:
     """Numbers to compare with `inner`, in the one type that holds them all: it may be wider than `inner`."""
     values = [one.value for one in items]
     if any(isinstance(one, float) for one in values):
@@ -267,24 +269,24 @@ def _numbers(ctx: Context, items: list[c.Const], inner: PropType, span: t.Span) 
 # ---- in an assignment ------------------------------------------------------------------------------------------------
 
 
-def for_assignment(ctx: Context, node: t.Expr, type_: PropType, nullable: bool) -> c.Value | None:
+def for_assignment(ctx: CheckContext, node: t.ExprSyntax, type_: PropType, nullable: bool) -> c.Value | None:
     """A literal, parameter or now() to be stored as `type_`."""
     match node:
-        case t.Literal(None, span):
+        case t.LiteralSyntax(None, span):
             if nullable:
                 return c.Const(None, type_, nullable=True)
             ctx.fail("T38", span, f"null for a required {type_}", "Give a value, or make the property optional: `T?`")
             return None
-        case t.Literal(value, span):
+        case t.LiteralSyntax(value, span):
             return _constant(ctx, value, type_, span) if _takes(ctx, value, type_, span) else None
-        case t.DateLiteral(kind, text, span):
+        case t.DateLiteralSyntax(kind, text, span):
             return _assigned_date(ctx, kind, text, type_, span)
-        case t.ListLiteral(items, span):
+        case t.ListSyntax(items, span):
             return _assigned_list(ctx, items, type_, span)
-        case t.Variable() if node.name in ctx.params:
+        case t.VariableSyntax() if node.name in ctx.params:
             param = use(ctx, node)
             return None if param is None else _assigned_param(ctx, param, type_, nullable, node.span)
-        case t.Now(span):
+        case t.NowSyntax(span):
             if family(type_) == "datetime":
                 return c.Now()
             _unfit(ctx, "now() (DateTime)", type_, span)
@@ -293,18 +295,18 @@ def for_assignment(ctx: Context, node: t.Expr, type_: PropType, nullable: bool) 
     return None
 
 
-def refuse_value(ctx: Context, node: t.Expr) -> None:
+def refuse_value(ctx: CheckContext, node: t.ExprSyntax) -> None:
     """Something that no mutation can know: it has no rows to read from."""
-    if isinstance(node, t.Variable):
+    if isinstance(node, t.VariableSyntax):
         ctx.fail("T4", node.span, f"there is no parameter `${node.name}`", f"Declare it: `${node.name}: Type`")
         return
     advice = "Read it with a query first, or pass it as a parameter"
-    if isinstance(node, t.Alias):
+    if isinstance(node, t.AliasSyntax):
         advice = f'Text is written "{node.name}", a parameter `${node.name}`'
     ctx.fail("T39", node.span, "a mutation takes literals, parameters and now()", advice)
 
 
-def _takes(ctx: Context, value: Any, type_: PropType, span: t.Span) -> bool:
+def _takes(ctx: CheckContext, value: Any, type_: PropType, span: t.SourceSpan) -> bool:
     """Refuse text for a number: `convert` reads "NaN" from records, a literal is what it looks like."""
     if isinstance(value, str) and family(type_) == "number":
         _unfit(ctx, f"String {shown(value)}", type_, span)
@@ -312,11 +314,11 @@ def _takes(ctx: Context, value: Any, type_: PropType, span: t.Span) -> bool:
     return True
 
 
-def _unfit(ctx: Context, given: object, type_: PropType, span: t.Span, advice: str | None = None) -> None:
+def _unfit(ctx: CheckContext, given: object, type_: PropType, span: t.SourceSpan, advice: str | None = None) -> None:
     ctx.fail("T8", span, f"{given} is no {type_}", advice)
 
 
-def _assigned_date(ctx: Context, kind: str, text: str, type_: PropType, span: t.Span) -> c.Const | None:
+def _assigned_date(ctx: CheckContext, kind: str, text: str, type_: PropType, span: t.SourceSpan) -> c.Const | None:
     own = c.DATE if kind == "date" else c.DATETIME
     value = _constant(ctx, text, own, span)
     if value is None:
@@ -327,21 +329,25 @@ def _assigned_date(ctx: Context, kind: str, text: str, type_: PropType, span: t.
     return _constant(ctx, value.value, type_, span)
 
 
-def _assigned_list(ctx: Context, items: tuple[t.Expr, ...], type_: PropType, span: t.Span) -> c.Value | None:
+def _assigned_list(
+    ctx: CheckContext, items: tuple[t.ExprSyntax, ...], type_: PropType, span: t.SourceSpan
+) -> c.Value | None:
     kind = family(type_)
     if kind == "list":
         return _list(ctx, items, element(type_), span, compared=False)
     if kind != "vector":
         _unfit(ctx, "a list", type_, span)
         return None
-    numbers = [item.value for item in items if isinstance(item, t.Literal)]
+    numbers = [item.value for item in items if isinstance(item, t.LiteralSyntax)]
     if len(numbers) < len(items):
         _unfit(ctx, "a list that holds more than numbers", type_, span, "Pass the whole vector as a parameter")
         return None
     return _constant(ctx, numbers, type_, span)
 
 
-def _assigned_param(ctx: Context, param: c.Parameter, type_: PropType, nullable: bool, span: t.Span) -> c.Param | None:
+def _assigned_param(
+    ctx: CheckContext, param: c.Parameter, type_: PropType, nullable: bool, span: t.SourceSpan
+) -> c.Param | None:
     if not assignable(param.type, type_):
         _unfit(ctx, f"`${param.name}` ({param.type})", type_, span)
         return None

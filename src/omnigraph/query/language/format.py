@@ -17,7 +17,7 @@ def format_queries(source: str, file: str = "<query>") -> str:
     """The text in its one layout; formatting twice changes nothing. Raises `ParseError` for a text that has errors."""
     parse_queries(source, file)
     text = source.removeprefix("\ufeff")
-    out = _Writer(text)
+    out = _QueryFormatter(text)
     queries: list[Any] = list(parser().parse(text).children)
     for place, query in enumerate(queries):
         if place:
@@ -27,7 +27,7 @@ def format_queries(source: str, file: str = "<query>") -> str:
     return out.text()
 
 
-class _Writer:
+class _QueryFormatter:
     """Lines so far. Every line says where in the source its content ends, so that comments find their place."""
 
     def __init__(self, source: str) -> None:
@@ -115,7 +115,7 @@ class _Writer:
 # ---- blocks ----------------------------------------------------------------------------------------------------------
 
 
-def _query(out: _Writer, node: Any) -> None:
+def _query(out: _QueryFormatter, node: Any) -> None:
     name, params, *annotations, body = node.children
     head = f"query {name}({_list(params)})"
     if annotations:
@@ -130,7 +130,7 @@ def _query(out: _Writer, node: Any) -> None:
     out.close(node.meta.end_pos - 1)
 
 
-def _read(out: _Writer, node: Any) -> None:
+def _read(out: _QueryFormatter, node: Any) -> None:
     match, returns, order, limit, offset = node.children
     _block(out, match, "match")
     _row(out, returns, "return", returns.children)
@@ -141,7 +141,7 @@ def _read(out: _Writer, node: Any) -> None:
             out.line(part.meta.start_pos, part.meta.end_pos, f"{word} {part.children[0]}")
 
 
-def _block(out: _Writer, node: Any, word: str) -> None:
+def _block(out: _QueryFormatter, node: Any, word: str) -> None:
     out.open(node.meta.start_pos, out.brace_after(node.meta.start_pos), word + " {")
     for clause in (one for one in node.children if hasattr(one, "data")):
         if clause.data in {"not_block", "optional_block"}:
@@ -151,7 +151,9 @@ def _block(out: _Writer, node: Any, word: str) -> None:
     out.close(node.meta.end_pos - 1)
 
 
-def _row(out: _Writer, node: Any, head: str, items: list[Any], tail: str = "", inner_end: int | None = None) -> None:
+def _row(
+    out: _QueryFormatter, node: Any, head: str, items: list[Any], tail: str = "", inner_end: int | None = None
+) -> None:
     """`head { a, b }` on one line if it fits and holds no comment, else one item per line."""
     start, end = node.meta.start_pos, inner_end or node.meta.end_pos
     texts = [_text(one) for one in items]
@@ -165,7 +167,7 @@ def _row(out: _Writer, node: Any, head: str, items: list[Any], tail: str = "", i
     out.close(end - 1, node.meta.end_pos, tail)
 
 
-def _statement(out: _Writer, node: Any) -> None:
+def _statement(out: _QueryFormatter, node: Any) -> None:
     name, *parts = node.children
     if node.data == "delete":
         out.line(node.meta.start_pos, node.meta.end_pos, f"delete {_text(name)} where {_text(parts[-1])}")

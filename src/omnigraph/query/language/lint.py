@@ -78,7 +78,7 @@ def lint(source: str, catalog: Catalog, file: str = "<query>") -> Report:
     return Report(file, tuple(reports), tuple(errors), tuple(warnings))
 
 
-def _report(query: t.Query, checked: c.CheckedQuery, catalog: Catalog) -> QueryReport:
+def _report(query: t.QuerySyntax, checked: c.CheckedQuery, catalog: Catalog) -> QueryReport:
     types = catalog.by_id
     reads = (
         (types[type_id].table_key, tuple(types[type_id].column_name(column) for column in columns))
@@ -99,7 +99,7 @@ def _report(query: t.Query, checked: c.CheckedQuery, catalog: Catalog) -> QueryR
 # ---- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _warn(query: t.Query, checked: c.CheckedQuery, warnings: Diagnostics) -> None:
+def _warn(query: t.QuerySyntax, checked: c.CheckedQuery, warnings: Diagnostics) -> None:
     for param in query.params:
         if param.name.text in checked.unused_params:
             note(warnings, "L1", param.span, f"the parameter `${param.name.text}` is not used", "Remove it")
@@ -138,5 +138,5 @@ def _variables(predicate: c.Predicate) -> Iterator[str]:
         case c.AnyOf(parts) | c.AllOf(parts):
             for part in parts:
                 yield from _variables(part)
-        case c.Compare(left, _, right):
+        case c.CheckedCompare(left, _, right):
             yield from (side.var for side in (left, right) if isinstance(side, (c.Prop, c.Entity)))

@@ -68,8 +68,8 @@ class _Run:
                 return s.And(tuple(self._condition(one) for one in parts))
             case c.AnyOf(parts):
                 return s.Or(tuple(self._condition(one) for one in parts))
-            case c.NullTest(c.Prop() as column, negated):
+            case c.CheckedNullTest(c.Prop() as column, negated):
                 return s.NullTest(column.name, negated)
-            case c.Compare(c.Prop() as column, op, right):
+            case c.CheckedCompare(c.Prop() as column, op, right):
                 return s.Compare(column.name, op, self._value(right))
         raise AssertionError(f"{where} is no condition of a mutation")

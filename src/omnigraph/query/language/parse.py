@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import ParseError
 from omnigraph.query.language.codes import CODES
-from omnigraph.query.language.syntax import Delete, MutationBody, Query, Span
+from omnigraph.query.language.syntax import DeleteSyntax, MutationSyntax, QuerySyntax, SourceSpan
 from omnigraph.schema.diagnostics import Diagnostic, Diagnostics, render
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MAX_NESTING = 64
 _REMEMBERED_TEXTS = 256
 
 
-def parse_queries(source: str, file: str = "<query>") -> list[Query]:
+def parse_queries(source: str, file: str = "<query>") -> list[QuerySyntax]:
     """Every query of the text, in order; an empty text has none.
 
     Raises `ParseError` with all findings (`Q000`, `Q001`, `D2`) in `details["diagnostics"]`.
@@ -32,7 +32,7 @@ def parse_queries(source: str, file: str = "<query>") -> list[Query]:
 
 
 @lru_cache(maxsize=_REMEMBERED_TEXTS)
-def _parsed(source: str, file: str) -> tuple[Query, ...]:
+def _parsed(source: str, file: str) -> tuple[QuerySyntax, ...]:
     found = Diagnostics(source, file)
     queries = parse_into(source, file, found)
     if found:
@@ -40,7 +40,7 @@ def _parsed(source: str, file: str) -> tuple[Query, ...]:
     return queries
 
 
-def parse_into(source: str, file: str, found: Diagnostics) -> tuple[Query, ...]:
+def parse_into(source: str, file: str, found: Diagnostics) -> tuple[QuerySyntax, ...]:
     """The queries that could be read; everything wrong goes into `found`."""
     from omnigraph.query.language.syntax_errors import deepest, place, query_starts
 
@@ -59,7 +59,7 @@ def parse_into(source: str, file: str, found: Diagnostics) -> tuple[Query, ...]:
     return queries
 
 
-def note(found: Diagnostics, code: str, span: Span, message: str, advice: str | None = None) -> None:
+def note(found: Diagnostics, code: str, span: SourceSpan, message: str, advice: str | None = None) -> None:
     """Add a finding at a span; only its first line is marked."""
     assert code in CODES, code
     marked = found.source[span.start : span.end].split("\n", 1)[0].rstrip()
@@ -95,7 +95,7 @@ def parser() -> Lark:
     return Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=True)
 
 
-def _attempt(text: str, file: str, found: Diagnostics, *, collect: bool) -> tuple[Query, ...] | None:
+def _attempt(text: str, file: str, found: Diagnostics, *, collect: bool) -> tuple[QuerySyntax, ...] | None:
     """Parse the whole text; on an error None, after noting it if `collect`."""
     from lark.exceptions import UnexpectedInput
 
@@ -115,9 +115,9 @@ def _attempt(text: str, file: str, found: Diagnostics, *, collect: bool) -> tupl
     return None
 
 
-def _one_by_one(text: str, file: str, found: Diagnostics, starts: list[int]) -> tuple[Query, ...]:
+def _one_by_one(text: str, file: str, found: Diagnostics, starts: list[int]) -> tuple[QuerySyntax, ...]:
     """Parse each query alone, in its place: everything before it is blanked, so that lines and columns stay."""
-    queries: list[Query] = []
+    queries: list[QuerySyntax] = []
     cuts = [0, *(one for one in starts if one > 0), len(text)]
     for start, end in pairwise(cuts):
         blanked = re.sub(r"[^\n]", " ", text[:start]) + text[start:end]
@@ -127,8 +127,8 @@ def _one_by_one(text: str, file: str, found: Diagnostics, starts: list[int]) -> 
     return tuple(queries)
 
 
-def _check_names(queries: Iterable[Query], found: Diagnostics) -> None:
-    seen: dict[str, Query] = {}
+def _check_names(queries: Iterable[QuerySyntax], found: Diagnostics) -> None:
+    seen: dict[str, QuerySyntax] = {}
     for query in queries:
         name = query.name.text
         if name in seen:
@@ -137,13 +137,15 @@ def _check_names(queries: Iterable[Query], found: Diagnostics) -> None:
         seen.setdefault(name, query)
 
 
-def _check_d2(query: Query, found: Diagnostics) -> None:
-    if not isinstance(query.body, MutationBody):
+def _check_d2(query: QuerySyntax, found: Diagnostics) -> None:
+    if not isinstance(query.body, MutationSyntax):
         return
     statements = query.body.statements
-    deletes = [one for one in statements if isinstance(one, Delete)]
+    deletes = [one for one in statements if isinstance(one, DeleteSyntax)]
     if deletes and len(deletes) < len(statements):
-        odd = next(one for one in statements if isinstance(one, Delete) != isinstance(statements[0], Delete))
+        odd = next(
+            one for one in statements if isinstance(one, DeleteSyntax) != isinstance(statements[0], DeleteSyntax)
+        )
         note(
             found,
             "D2",

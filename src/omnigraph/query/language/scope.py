@@ -13,7 +13,7 @@ from typing import Literal as Lit
 
 from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
-from omnigraph.query.language.check_context import Context, did_you_mean, edge_word, entity_type, listed
+from omnigraph.query.language.check_context import CheckContext, did_you_mean, edge_word, entity_type, listed
 from omnigraph.schema.catalog import TypeDef
 
 
@@ -22,7 +22,7 @@ class Var:
     """A variable while its type is being found. `broken`: an error was reported, say no more about it."""
 
     name: str
-    span: t.Span
+    span: t.SourceSpan
     optional: bool
     type: TypeDef | None = None
     broken: bool = False
@@ -33,9 +33,9 @@ class Scope:
     """One block. `own` are the variables it introduces, `lent` those its optional blocks lend it."""
 
     kind: Lit["match", "optional", "not"]
-    clauses: tuple[t.Clause, ...]
+    clauses: tuple[t.ClauseSyntax, ...]
     parent: Scope | None
-    span: t.Span
+    span: t.SourceSpan
     own: dict[str, Var] = field(default_factory=dict)
     lent: dict[str, Var] = field(default_factory=dict)
     optionals: list[Scope] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Scope:
         return self.kind == "optional" or (self.parent is not None and self.kind != "not" and self.parent.may_be_empty)
 
 
-def build_scopes(ctx: Context, body: t.ReadBody) -> Scope:
+def build_scopes(ctx: CheckContext, body: t.ReadSyntax) -> Scope:
     """The scopes of a match with all variables typed; variables without a type are `broken`."""
     root = Scope("match", body.clauses, None, body.span)
     _collect(ctx, root)
@@ -73,20 +73,20 @@ def build_scopes(ctx: Context, body: t.ReadBody) -> Scope:
 # ---- who binds what --------------------------------------------------------------------------------------------------
 
 
-def _collect(ctx: Context, scope: Scope) -> None:
+def _collect(ctx: CheckContext, scope: Scope) -> None:
     for name, clause in _introduced(scope.clauses):
         _introduce(ctx, scope, name, clause)
     for block in scope.clauses:
-        if isinstance(block, t.Optional):
+        if isinstance(block, t.OptionalSyntax):
             _collect_optional(ctx, scope, block)
     for block in scope.clauses:
-        if isinstance(block, t.Not):
+        if isinstance(block, t.NotSyntax):
             inner = Scope("not", block.clauses, scope, block.span)
             scope.nots.append(inner)
             _collect(ctx, inner)
 
 
-def _collect_optional(ctx: Context, scope: Scope, clause: t.Optional) -> None:
+def _collect_optional(ctx: CheckContext, scope: Scope, clause: t.OptionalSyntax) -> None:
     inner = Scope("optional", clause.clauses, scope, clause.span)
     scope.optionals.append(inner)
     _collect(ctx, inner)
@@ -102,21 +102,25 @@ def _collect_optional(ctx: Context, scope: Scope, clause: t.Optional) -> None:
             scope.lent[name] = var
 
 
-def _introduced(clauses: tuple[t.Clause, ...]) -> Iterator[tuple[t.Name, t.Binding | t.Traversal]]:
+def _introduced(
+    clauses: tuple[t.ClauseSyntax, ...],
+) -> Iterator[tuple[t.NameSyntax, t.BindingSyntax | t.TraversalSyntax]]:
     """Bindings first: a hop may use what a later clause binds."""
     for clause in clauses:
-        if isinstance(clause, t.Binding):
+        if isinstance(clause, t.BindingSyntax):
             yield clause.variable, clause
     for clause in clauses:
-        if isinstance(clause, t.Traversal):
+        if isinstance(clause, t.TraversalSyntax):
             if clause.variable is not None:
                 yield clause.variable, clause
             yield clause.left, clause
             yield clause.right, clause
 
 
-def _introduce(ctx: Context, scope: Scope, name: t.Name, clause: t.Binding | t.Traversal) -> None:
-    binds = isinstance(clause, t.Binding) or name is clause.variable
+def _introduce(
+    ctx: CheckContext, scope: Scope, name: t.NameSyntax, clause: t.BindingSyntax | t.TraversalSyntax
+) -> None:
+    binds = isinstance(clause, t.BindingSyntax) or name is clause.variable
     if name.text in ctx.params:
         ctx.fail("T5", name.span, f"`${name.text}` is a parameter", "Give the variable another name")
         scope.own.setdefault(name.text, Var(name.text, name.span, False, broken=True))
@@ -128,7 +132,7 @@ def _introduce(ctx: Context, scope: Scope, name: t.Name, clause: t.Binding | t.T
         return
     var = Var(name.text, name.span, scope.may_be_empty)
     scope.own[name.text] = var
-    if isinstance(clause, t.Binding):
+    if isinstance(clause, t.BindingSyntax):
         var.type = _node_type(ctx, clause.type)
         var.broken = var.type is None
     elif binds:
@@ -136,7 +140,7 @@ def _introduce(ctx: Context, scope: Scope, name: t.Name, clause: t.Binding | t.T
         var.broken = var.type is None
 
 
-def _node_type(ctx: Context, name: t.Name) -> TypeDef | None:
+def _node_type(ctx: CheckContext, name: t.NameSyntax) -> TypeDef | None:
     found = ctx.catalog.node(name.text)
     if found is not None:
         return found
@@ -157,7 +161,7 @@ def _node_type(ctx: Context, name: t.Name) -> TypeDef | None:
 class _Ends:
     """A hop that may still tell the types of its ends."""
 
-    clause: t.Traversal
+    clause: t.TraversalSyntax
     edge: TypeDef
     left: Var
     right: Var
@@ -174,9 +178,11 @@ def _agrees(var: Var, type_id: str | None) -> bool:
     return var.type is None or var.type.id == type_id
 
 
-def _infer(ctx: Context, scope: Scope) -> None:
+def _infer(ctx: CheckContext, scope: Scope) -> None:
     """Outer blocks first, so that a block never decides the type of a variable around it."""
-    hops = [ends for clause in scope.clauses if isinstance(clause, t.Traversal) if (ends := _ends(ctx, scope, clause))]
+    hops = [
+        ends for clause in scope.clauses if isinstance(clause, t.TraversalSyntax) if (ends := _ends(ctx, scope, clause))
+    ]
     while hops:
         settled = [ends for ends in hops if _settle(ctx, ends)]
         if not settled:
@@ -188,7 +194,7 @@ def _infer(ctx: Context, scope: Scope) -> None:
         _infer(ctx, inner)
 
 
-def _ends(ctx: Context, scope: Scope, clause: t.Traversal) -> _Ends | None:
+def _ends(ctx: CheckContext, scope: Scope, clause: t.TraversalSyntax) -> _Ends | None:
     edge = find_edge(ctx, clause.edge)
     left, right = scope.find(clause.left.text), scope.find(clause.right.text)
     if edge is None or left is None or right is None:
@@ -196,7 +202,7 @@ def _ends(ctx: Context, scope: Scope, clause: t.Traversal) -> _Ends | None:
     return _Ends(clause, edge, left, right)
 
 
-def find_edge(ctx: Context, name: t.Name) -> TypeDef | None:
+def find_edge(ctx: CheckContext, name: t.NameSyntax) -> TypeDef | None:
     found = ctx.catalog.edge(name.text)
     if found is None:
         edges = [edge_word(one.name) for one in ctx.catalog.types if one.kind == "edge"]
@@ -205,7 +211,7 @@ def find_edge(ctx: Context, name: t.Name) -> TypeDef | None:
     return found
 
 
-def _settle(ctx: Context, ends: _Ends) -> bool:
+def _settle(ctx: CheckContext, ends: _Ends) -> bool:
     """Take what the hop tells; False if it tells nothing yet."""
     if ends.left.broken or ends.right.broken:
         return True
@@ -223,7 +229,7 @@ def _settle(ctx: Context, ends: _Ends) -> bool:
     return True
 
 
-def _refuse_ends(ctx: Context, ends: _Ends) -> None:
+def _refuse_ends(ctx: CheckContext, ends: _Ends) -> None:
     edge = ends.edge
     source, target = ctx.catalog.by_id[edge.source or ""], ctx.catalog.by_id[edge.target or ""]
     shown = [f"`${var.name}` ({var.type.table_key})" for var in (ends.left, ends.right) if var.type is not None]
@@ -235,7 +241,7 @@ def _refuse_ends(ctx: Context, ends: _Ends) -> None:
     )
 
 
-def _left_is_source(ctx: Context, hops: list[_Ends]) -> None:
+def _left_is_source(ctx: CheckContext, hops: list[_Ends]) -> None:
     """Nothing else tells: all hops that are left read from left to right, at once, so that their order is no matter."""
     votes: dict[str, tuple[Var, set[str]]] = {}
     for ends in hops:
@@ -255,7 +261,7 @@ def _left_is_source(ctx: Context, hops: list[_Ends]) -> None:
 # ---- use -------------------------------------------------------------------------------------------------------------
 
 
-def look_up(ctx: Context, scope: Scope, name: str, span: t.Span) -> Var | None:
+def look_up(ctx: CheckContext, scope: Scope, name: str, span: t.SourceSpan) -> Var | None:
     """The variable as seen in this block; a finding if it is not visible, None also if it is broken."""
     var = scope.find(name)
     if var is None:
@@ -264,7 +270,7 @@ def look_up(ctx: Context, scope: Scope, name: str, span: t.Span) -> Var | None:
     return None if var.broken or var.type is None else var
 
 
-def _refuse_unbound(ctx: Context, scope: Scope, name: str, span: t.Span) -> None:
+def _refuse_unbound(ctx: CheckContext, scope: Scope, name: str, span: t.SourceSpan) -> None:
     around: Scope | None = scope
     while around is not None:
         if around.kind == "optional" and around.parent is not None and name in around.parent.lent:
@@ -289,6 +295,6 @@ def _all_scopes(scope: Scope) -> Iterator[Scope]:
         yield from _all_scopes(inner)
 
 
-def bound(var: Var) -> c.Bound:
+def bound(var: Var) -> c.BoundVariable:
     assert var.type is not None
-    return c.Bound(var.name, entity_type(var.type), var.optional)
+    return c.BoundVariable(var.name, entity_type(var.type), var.optional)

@@ -13,11 +13,11 @@ from omnigraph.query.language.check import check_query
 from omnigraph.query.language.lower import lower
 from omnigraph.query.language.parse import parse_queries
 from omnigraph.query.language.statements import Statement
-from omnigraph.query.language.syntax import Query
+from omnigraph.query.language.syntax import QuerySyntax
 from omnigraph.schema.catalog import Catalog
 
 
-def pick_query(source: str, name: str | None, file: str = "<query>") -> Query:
+def pick_query(source: str, name: str | None, file: str = "<query>") -> QuerySyntax:
     """The query called `name`, or the only one of the text."""
     queries = parse_queries(source, file)
     known = ", ".join(one.name.text for one in queries) or "none"
@@ -37,7 +37,7 @@ def pick_query(source: str, name: str | None, file: str = "<query>") -> Query:
 class MutationScript:
     """One mutation, run once per set of parameters, all in one commit. `now()` is one instant for all of them."""
 
-    query: Query
+    query: QuerySyntax
     params: Sequence[Mapping[str, Any]]
     now: datetime
     strict: bool = False

@@ -76,9 +76,9 @@ def _hop(hop: c.Hop) -> str:
 
 def show_predicate(predicate: c.Predicate) -> str:
     match predicate:
-        case c.Compare(left, op, right):
+        case c.CheckedCompare(left, op, right):
             return f"{show_expr(left)} {op} {show_expr(right)}"
-        case c.NullTest(operand, negated):
+        case c.CheckedNullTest(operand, negated):
             return f"{show_expr(operand)} is {'not ' if negated else ''}null"
         case c.AllOf(parts):
             return "(" + " and ".join(show_predicate(one) for one in parts) + ")"
@@ -100,7 +100,7 @@ def show_expr(value: c.Expr) -> str:
             return "now()"
         case c.ListOf():
             return f"[{', '.join(show_expr(one) for one in value.items)}]"
-        case c.Aggregate():
+        case c.AggregateCall():
             return f"{value.function}({'distinct ' if value.distinct else ''}{show_expr(value.argument)})"
         case c.Bm25():
             return f"bm25({show_expr(value.prop)}, {show_expr(value.query)})"

@@ -19,7 +19,7 @@ AGGREGATES: tuple[AggregateFn, ...] = ("count", "sum", "avg", "min", "max")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SourceSpan:
     """A piece of the source: offsets in characters, and the line and column (from 1) where it begins."""
 
     start: int
@@ -29,341 +29,360 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class NameSyntax:
     """A name where it was written."""
 
     text: str
-    span: Span
+    span: SourceSpan
 
 
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class LiteralSyntax:
     """Text, a number, a truth value or null."""
 
     value: str | int | float | bool | None
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class DateLiteral:
+class DateLiteralSyntax:
     """`date("…")` or `datetime("…")`; whether the text is a date is for the checker to say."""
 
     kind: Lit["date", "datetime"]
     text: str
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class ListLiteral:
+class ListSyntax:
     """`[a, b]`."""
 
-    items: tuple[Expr, ...]
-    span: Span
+    items: tuple[ExprSyntax, ...]
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class NowSyntax:
     """`now()`: one instant per request."""
 
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class VariableSyntax:
     """`$name`, a variable or a parameter; `name` is without the dollar."""
 
     name: str
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class PropertyRef:
+class PropertySyntax:
     """`$variable.property`."""
 
-    variable: Name
-    property: Name
-    span: Span
+    variable: NameSyntax
+    property: NameSyntax
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Alias:
+class AliasSyntax:
     """A bare name: a result column, in `order`."""
 
     name: str
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AggregateSyntax:
     """`count(distinct $x)` and its like, with exactly one argument."""
 
     function: AggregateFn
-    argument: Expr
+    argument: ExprSyntax
     distinct: bool
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class ArgumentSyntax:
     """One argument of a call, named or by place."""
 
-    value: Expr
-    name: Name | None = None
+    value: ExprSyntax
+    name: NameSyntax | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallSyntax:
     """Any other function: text search, rank, or one that does not exist."""
 
-    function: Name
-    arguments: tuple[Argument, ...]
+    function: NameSyntax
+    arguments: tuple[ArgumentSyntax, ...]
     distinct: bool
-    span: Span
+    span: SourceSpan
 
 
-Expr = Literal | DateLiteral | ListLiteral | Now | Variable | PropertyRef | Alias | Aggregate | Call
+ExprSyntax = (
+    LiteralSyntax
+    | DateLiteralSyntax
+    | ListSyntax
+    | NowSyntax
+    | VariableSyntax
+    | PropertySyntax
+    | AliasSyntax
+    | AggregateSyntax
+    | CallSyntax
+)
 
 
 # ---- clauses of match ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairSyntax:
     """`property: value`, inline in a binding or assigned by a mutation."""
 
-    name: Name
-    value: Expr
+    name: NameSyntax
+    value: ExprSyntax
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class BindingSyntax:
     """`$v: Type { p: v }`."""
 
-    variable: Name
-    type: Name
-    inline: tuple[Pair, ...]
-    span: Span
+    variable: NameSyntax
+    type: NameSyntax
+    inline: tuple[PairSyntax, ...]
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BoundsSyntax:
     """`{low,high}`; no high is no bound."""
 
     low: int | float
     high: int | float | None
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Traversal:
+class TraversalSyntax:
     """`$left $e: edge{1,3} $right`; undirected is `<edge>`."""
 
-    left: Name
-    edge: Name
-    right: Name
-    variable: Name | None
-    bounds: Bounds | None
+    left: NameSyntax
+    edge: NameSyntax
+    right: NameSyntax
+    variable: NameSyntax | None
+    bounds: BoundsSyntax | None
     undirected: bool
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class FilterSyntax:
     """`left op right`."""
 
-    left: Expr
+    left: ExprSyntax
     op: CompareOp
-    right: Expr
-    span: Span
+    right: ExprSyntax
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class NullTest:
+class NullTestSyntax:
     """`expr is null`, or `is not null` when negated."""
 
-    operand: Expr
+    operand: ExprSyntax
     negated: bool
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOfSyntax:
     """`( filter or filter … )`."""
 
-    parts: tuple[Filter | NullTest | AnyOf, ...]
-    span: Span
+    parts: tuple[FilterSyntax | NullTestSyntax | AnyOfSyntax, ...]
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class TextCall:
+class TextCallSyntax:
     """A function used as a clause: `search`, `match_text`, `fuzzy`."""
 
-    call: Call | Aggregate | DateLiteral | Now
-    span: Span
+    call: CallSyntax | AggregateSyntax | DateLiteralSyntax | NowSyntax
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class NotSyntax:
     """`not { … }`: no such rows."""
 
-    clauses: tuple[Clause, ...]
-    span: Span
+    clauses: tuple[ClauseSyntax, ...]
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Optional:
+class OptionalSyntax:
     """`optional { … }`: such rows if there are any."""
 
-    clauses: tuple[Clause, ...]
-    span: Span
+    clauses: tuple[ClauseSyntax, ...]
+    span: SourceSpan
 
 
-Predicate = Filter | NullTest | AnyOf
-Clause = Binding | Traversal | Filter | NullTest | AnyOf | TextCall | Not | Optional
+PredicateSyntax = FilterSyntax | NullTestSyntax | AnyOfSyntax
+ClauseSyntax = (
+    BindingSyntax
+    | TraversalSyntax
+    | FilterSyntax
+    | NullTestSyntax
+    | AnyOfSyntax
+    | TextCallSyntax
+    | NotSyntax
+    | OptionalSyntax
+)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Projection:
+class ProjectionSyntax:
     """`distinct? expr (as alias)?`."""
 
-    value: Expr
-    alias: Name | None
+    value: ExprSyntax
+    alias: NameSyntax | None
     distinct: bool
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OrderSyntax:
     """`expr (asc | desc)?`; None where neither was written."""
 
-    value: Expr
+    value: ExprSyntax
     direction: Sorted | None
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBody:
+class ReadSyntax:
     """`match … return … order … limit … offset …`."""
 
-    clauses: tuple[Clause, ...]
-    projections: tuple[Projection, ...]
-    order: tuple[Order, ...]
-    limit: Literal | Variable | None
-    offset: Literal | Variable | None
-    span: Span
+    clauses: tuple[ClauseSyntax, ...]
+    projections: tuple[ProjectionSyntax, ...]
+    order: tuple[OrderSyntax, ...]
+    limit: LiteralSyntax | VariableSyntax | None
+    offset: LiteralSyntax | VariableSyntax | None
+    span: SourceSpan
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnCompare:
+class ColumnCompareSyntax:
     """`property op value` in a `where`."""
 
-    name: Name
+    name: NameSyntax
     op: CompareOp
-    value: Expr
-    span: Span
+    value: ExprSyntax
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnNull:
+class ColumnNullSyntax:
     """`property is null` in a `where`."""
 
-    name: Name
+    name: NameSyntax
     negated: bool
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class And:
+class AndSyntax:
     """All parts hold; binds tighter than `or`."""
 
-    parts: tuple[Condition, ...]
+    parts: tuple[ConditionSyntax, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
+class OrSyntax:
     """At least one part holds."""
 
-    parts: tuple[Condition, ...]
+    parts: tuple[ConditionSyntax, ...]
 
 
-Condition = ColumnCompare | ColumnNull | And | Or
+ConditionSyntax = ColumnCompareSyntax | ColumnNullSyntax | AndSyntax | OrSyntax
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertSyntax:
     """`insert Type { … }`."""
 
-    type: Name
-    values: tuple[Pair, ...]
-    span: Span
+    type: NameSyntax
+    values: tuple[PairSyntax, ...]
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateSyntax:
     """`update Type set { … } where …`."""
 
-    type: Name
-    values: tuple[Pair, ...]
-    where: Condition
-    span: Span
+    type: NameSyntax
+    values: tuple[PairSyntax, ...]
+    where: ConditionSyntax
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteSyntax:
     """`delete Type where …`."""
 
-    type: Name
-    where: Condition
-    span: Span
+    type: NameSyntax
+    where: ConditionSyntax
+    span: SourceSpan
 
 
-Statement = Insert | Update | Delete
+StatementSyntax = InsertSyntax | UpdateSyntax | DeleteSyntax
 
 
 @dataclass(frozen=True, slots=True)
-class MutationBody:
+class MutationSyntax:
     """One or more statements: inserts and updates, or deletes, never both."""
 
-    statements: tuple[Statement, ...]
-    span: Span
+    statements: tuple[StatementSyntax, ...]
+    span: SourceSpan
 
 
 # ---- the query -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
+class ParamSyntax:
     """`$name: Type?`. `size` is set for `Vector(size)`; `type` is the word as written."""
 
-    name: Name
-    type: Name
+    name: NameSyntax
+    type: NameSyntax
     is_list: bool
     size: int | float | None
     nullable: bool
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class QuerySyntax:
     """One query of a file. `source` and `file` are the whole text, for excerpts in diagnostics."""
 
-    name: Name
-    params: tuple[Param, ...]
+    name: NameSyntax
+    params: tuple[ParamSyntax, ...]
     annotations: tuple[Annotation, ...]
-    body: ReadBody | MutationBody
-    span: Span
+    body: ReadSyntax | MutationSyntax
+    span: SourceSpan
     source: str
     file: str
 
     @property
     def is_mutation(self) -> bool:
-        return isinstance(self.body, MutationBody)
+        return isinstance(self.body, MutationSyntax)

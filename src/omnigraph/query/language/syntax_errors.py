@@ -11,7 +11,7 @@ from typing import cast
 from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from omnigraph.query.language.syntax import Span
+from omnigraph.query.language.syntax import SourceSpan
 
 _WORDS = {
     "LPAR": "`(`",
@@ -64,7 +64,7 @@ _HABITS: tuple[tuple[str, str], ...] = (
 class Finding:
     """One syntax error, placed."""
 
-    span: Span
+    span: SourceSpan
     message: str
     advice: str | None
 
@@ -79,7 +79,7 @@ def explain(error: UnexpectedInput, source: str) -> Finding:
     if token.type == "$END":
         return _unexpected_end(accepted, source)
     start, end = token.start_pos or 0, token.end_pos or 0
-    span = Span(start, end, token.line or 1, token.column or 1)
+    span = SourceSpan(start, end, token.line or 1, token.column or 1)
     return Finding(span, f"expected {_listed(accepted)}, found {_shown(str(token))}", _advice(token, accepted, source))
 
 
@@ -88,7 +88,7 @@ def _unexpected_character(error: UnexpectedCharacters, source: str) -> Finding:
     end = at + 1
     if source[at] == '"':
         end = source.find("\n", at) if "\n" in source[at:] else len(source)
-    span = Span(at, end, error.line, error.column)
+    span = SourceSpan(at, end, error.line, error.column)
     accepted = sorted(error.allowed or ())
     message = f"expected {_listed(accepted)}, found {_shown(source[at:end])}"
     return Finding(span, message, _habit(source, at) or _advice_for(accepted))
@@ -105,10 +105,10 @@ def _unexpected_end(accepted: list[str], source: str) -> Finding:
     return Finding(span, f"expected {_listed(accepted)}, found the end of the text", advice)
 
 
-def place(source: str, start: int, end: int) -> Span:
+def place(source: str, start: int, end: int) -> SourceSpan:
     """The span of two offsets."""
     line = source.count("\n", 0, start) + 1
-    return Span(start, end, line, start - (source.rfind("\n", 0, start) + 1) + 1)
+    return SourceSpan(start, end, line, start - (source.rfind("\n", 0, start) + 1) + 1)
 
 
 def _advice(token: Token, accepted: list[str], source: str) -> str | None:
