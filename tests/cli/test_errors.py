@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.cli import failure, unbuilt
+from omnigraph.cli.errors import exit_code_of, report_error
+from omnigraph.cli.main import unbuilt_verbs
 from omnigraph.errors import OmnigraphError
 from tests.cli.conftest import SCHEMA, Cli
 
@@ -119,7 +120,7 @@ def test_a_person_reads_message_code_and_advice(cli: Cli, place: Path) -> None:
 def test_every_violation_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     found = [{"type": "node:P", "id": str(n), "message": f"bad {n}"} for n in range(30)]
     error = og.errors.ConstraintViolation("bad 0", violations=found, violation_count=50)
-    assert failure.report_error(error, as_json=False) == 5
+    assert report_error(error, as_json=False) == 5
     lines = capsys.readouterr().err.splitlines()
     assert lines[1] == "  - node:P 0: bad 0"
     assert lines[20:] == ["  - node:P 19: bad 19", "  - and 30 more"]
@@ -145,10 +146,10 @@ def test_every_violation_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_exit_codes(error: OmnigraphError, code: int) -> None:
-    assert failure.exit_code_of(error) == code
+    assert exit_code_of(error) == code
 
 
-@pytest.mark.parametrize("verb", unbuilt.full_names())
+@pytest.mark.parametrize("verb", unbuilt_verbs())
 def test_unbuilt_verbs_are_refused_by_name(cli: Cli, verb: str) -> None:
     outcome = cli(*verb.split(), "some", "words", "--with", "options", "--json")
     assert outcome.code == 1
@@ -162,7 +163,7 @@ def test_unbuilt_verbs_stand_apart_in_the_help(cli: Cli) -> None:
     out = cli("--help").out
     commands, _, apart = out.partition("Not built yet")
     assert "studio" not in commands.partition("Commands:")[2]
-    assert all(verb in " ".join(apart.split()) for verb in unbuilt.full_names())
+    assert all(verb in " ".join(apart.split()) for verb in unbuilt_verbs())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.cli.templates import FILES, Template
+from omnigraph.cli.graph import FILES, Template
 from tests.cli.conftest import Cli
 
 

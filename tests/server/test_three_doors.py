@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.cli.failure import ExitCode
+from omnigraph.cli.errors import ExitCode
 from omnigraph.cli.main import run
 from omnigraph.errors import OmnigraphError
 from tests.server.bed import ADD, AGE, Answer, Door

@@ -13,27 +13,65 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from omnigraph.cli import (
-    branches,
-    commits,
-    configuration,
-    differences,
-    exports,
-    graphs,
-    loads,
-    mutations,
-    queries,
-    recovery,
-    schemas,
-    serve,
-    texts,
-    unbuilt,
-    upkeep,
-)
-from omnigraph.cli.failure import ExitCode, report_defect, report_error, report_usage
-from omnigraph.cli.helping import in_words
-from omnigraph.cli.settings import applied
-from omnigraph.errors import OmnigraphError
+from omnigraph.cli import branch, graph, history, lint, load_export, profiles, query, schema, serve, upkeep
+from omnigraph.cli.errors import ExitCode, report_defect, report_error, report_usage
+from omnigraph.cli.profiles import apply_profile
+from omnigraph.errors import OmnigraphError, Unsupported
+
+
+def describe_plainly(command: Any) -> Any:
+    """Drop the names of Python types and ranges that typer adds to the help of a command and of those below it."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            _name_plainly(parameter)
+        else:
+            # The text of an option says what its bounds mean.
+            parameter._get_number_range_help_str = lambda: None
+    for inner in getattr(command, "commands", {}).values():
+        describe_plainly(inner)
+    return command
+
+
+def _name_plainly(argument: Any) -> None:
+    name = argument.metavar
+    usage = name if argument.required or name.startswith("[") else f"[{name}]"
+    argument.get_usage_pieces = lambda _: [usage]
+    argument.get_help_record = lambda _: (name, argument.help or "")
+
+
+#: By group; None holds the verbs without one. A verb leaves this list when its capability lands.
+UNBUILT: dict[str | None, tuple[str, ...]] = {
+    None: (
+        "embed", "mcp", "studio",
+    ),
+}  # fmt: skip
+
+
+def unbuilt_verbs() -> list[str]:
+    return [f"{group} {verb}" if group else verb for group, verbs in UNBUILT.items() for verb in verbs]
+
+
+def epilog() -> str:
+    return f"Not built yet in this version: {', '.join(unbuilt_verbs())}."
+
+
+def refuse_unbuilt(app: typer.Typer, group: str | None) -> None:
+    """Register the unbuilt verbs of one group, out of sight of its help."""
+    for verb in UNBUILT[group]:
+        _refuse(app, f"{group} {verb}" if group else verb, verb)
+
+
+def _refuse(app: typer.Typer, full_name: str, verb: str) -> None:
+    # Whatever follows the verb is swallowed, --help included: there is nothing to explain yet.
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+    @app.command(verb, hidden=True, context_settings=settings, add_help_option=False)
+    def refuse() -> None:
+        raise Unsupported(
+            f"`omnigraph {full_name}` is not built yet in this version",
+            advice="See `omnigraph --help` for what is there",
+            verb=full_name,
+        )
 
 
 class _InOrder(TyperGroup):
@@ -59,13 +97,13 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
-    epilog=unbuilt.epilog(),
+    epilog=epilog(),
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        graphs.version()
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
+        graph.version()
         raise typer.Exit()
 
 
@@ -86,30 +124,30 @@ def root(
     """
 
 
-app.command("init")(graphs.init)
-app.command("load")(loads.load)
-app.command("mutate")(mutations.mutate)
-app.command("query")(queries.query)
-app.command("export")(exports.export)
-app.add_typer(commits.app, name="commit")
-app.add_typer(branches.app, name="branch")
-app.command("diff")(differences.diff)
-app.command("changes")(differences.changes)
-app.command("snapshot")(graphs.snapshot)
-app.add_typer(schemas.app, name="schema")
+app.command("init")(graph.init)
+app.command("load")(load_export.load)
+app.command("mutate")(query.mutate)
+app.command("query")(query.query)
+app.command("export")(load_export.export)
+app.add_typer(history.app, name="commit")
+app.add_typer(branch.app, name="branch")
+app.command("diff")(history.diff)
+app.command("changes")(history.changes)
+app.command("snapshot")(graph.snapshot)
+app.add_typer(schema.app, name="schema")
 app.add_typer(upkeep.tags, name="tag")
 app.command("optimize")(upkeep.optimize)
 app.command("cleanup")(upkeep.cleanup)
-app.command("recover")(recovery.recover)
+app.command("recover")(upkeep.recover)
 app.command("verify")(upkeep.verify)
 app.command("repair")(upkeep.repair)
-app.command("lint")(texts.lint)
-app.command("fmt")(texts.fmt)
+app.command("lint")(lint.lint)
+app.command("fmt")(lint.fmt)
 app.command("serve")(serve.serve)
 app.add_typer(serve.tokens, name="token")
-app.add_typer(configuration.app, name="config")
-app.command("version")(graphs.version)
-unbuilt.refuse_all(app, None)
+app.add_typer(profiles.app, name="config")
+app.command("version")(graph.version)
+refuse_unbuilt(app, None)
 
 
 def main() -> None:
@@ -130,8 +168,10 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with applied(arguments):
-            result = in_words(get_command(app)).main(args=list(arguments), prog_name="omnigraph", standalone_mode=False)
+        with apply_profile(arguments):
+            result = describe_plainly(get_command(app)).main(
+                args=list(arguments), prog_name="omnigraph", standalone_mode=False
+            )
     except OmnigraphError as error:
         return report_error(error, as_json=as_json)
     except typer.TyperException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,6 +57,19 @@ ClientKeyOption = Annotated[
 TargetBranchOption = Annotated[
     str | None, typer.Option("--branch", metavar="NAME", help="Branch to write to. Default: main.")
 ]
+
+
+class Engine(StrEnum):
+    """What runs a bulk operation: this process, Spark, or whichever fits its size."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", metavar="ENGINE", help="auto (default), local or spark.", show_default=False)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document; errors too, on stderr.")]
 FormatOption = Annotated[
     RowFormat | None,
@@ -87,27 +101,27 @@ def address_of(address: str | None, graph: str | None) -> str:
     """The one graph that argument, option and environment name. The command line wins over the environment."""
     if address is not None and graph is not None and address != graph:
         raise typer.BadParameter(f"two graphs are named: {address!r} and --graph {graph!r}")
-    found = address or graph or os.environ.get(GRAPH_VARIABLE)
-    if not found:
+    graph_address = address or graph or os.environ.get(GRAPH_VARIABLE)
+    if not graph_address:
         raise typer.BadParameter(
             f"no graph is named: give its address, or --graph, or set {GRAPH_VARIABLE}, or name one in a profile"
         )
-    return found
+    return graph_address
 
 
-def pairs_of(given: Sequence[str] | None, option: str, known: Sequence[str] = ()) -> dict[str, str]:
-    """`name=value` options as a mapping; `known` bounds the names if it is not empty."""
-    found: dict[str, str] = {}
-    for one in given or ():
-        name, equals, value = one.partition("=")
+def pairs_of(words: Sequence[str] | None, option: str, allowed_names: Sequence[str] = ()) -> dict[str, str]:
+    """`name=value` options as a mapping; `allowed_names` bounds the names if it is not empty."""
+    pairs: dict[str, str] = {}
+    for word in words or ():
+        name, equals, value = word.partition("=")
         if not (name and equals):
-            raise typer.BadParameter(f"{option} {one!r} is not of the form name=value")
-        if known and name not in known:
-            raise typer.BadParameter(f"{option} {one!r}: known names are {', '.join(known)}")
-        if name in found:
+            raise typer.BadParameter(f"{option} {word!r} is not of the form name=value")
+        if allowed_names and name not in allowed_names:
+            raise typer.BadParameter(f"{option} {word!r}: known names are {', '.join(allowed_names)}")
+        if name in pairs:
             raise typer.BadParameter(f"{option} names {name} twice")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def open_graph(
@@ -149,7 +163,7 @@ def is_local(address: str) -> bool:
     return normalise(address).is_local
 
 
-def check_consent(place: str, confirm: bool, yes: bool) -> None:
+def check_consent(address: str, confirm: bool, yes: bool) -> None:
     """What cannot be undone needs one word more where others may use the graph."""
-    if confirm and not yes and not is_local(place):
-        raise typer.BadParameter(f"{place} is not on this machine: this needs --yes as well as --confirm")
+    if confirm and not yes and not is_local(address):
+        raise typer.BadParameter(f"{address} is not on this machine: this needs --yes as well as --confirm")

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -28,16 +28,24 @@ class RowFormat(StrEnum):
     KV = "kv"
 
 
-def choose(as_json: bool, row_format: RowFormat | None) -> RowFormat:
+def choose_format(as_json: bool, row_format: RowFormat | None) -> RowFormat:
     """`--json` is short for `--format json`; two different wishes are refused."""
     if as_json and row_format not in (None, RowFormat.JSON):
         raise typer.BadParameter(f"--json and --format {row_format} contradict each other")
     return RowFormat.JSON if as_json else row_format or RowFormat.TABLE
 
 
-def emit_document(document: Mapping[str, Any]) -> None:
+def emit_document(document: Row) -> None:
     """One JSON document."""
     typer.echo(json.dumps(document, ensure_ascii=False, indent=2, default=str))
+
+
+def emit(document: Row, *, as_json: bool, show: Callable[[Row], None] | None = None) -> None:
+    """Write the answer of a verb: as JSON, or else as `show` presents it to a person (by default as facts)."""
+    if as_json:
+        emit_document(document)
+    else:
+        (show or emit_facts)(document)
 
 
 def emit_facts(facts: Row) -> None:
@@ -47,8 +55,8 @@ def emit_facts(facts: Row) -> None:
         typer.echo(f"{name + ':':<{width + 2}}{cell(value)}".rstrip())
 
 
-def emit_rows(document: Mapping[str, Any], rows: Sequence[Row], columns: Sequence[str], row_format: RowFormat) -> None:
-    """Rows in the wanted form. As JSON it is `document` that is written; all other forms hold `columns` of the rows."""
+def emit_rows(document: Row, rows: Sequence[Row], columns: Sequence[str], row_format: RowFormat) -> None:
+    """Rows in the chosen format: `document` as JSON, in all other formats `columns` of the rows."""
     if row_format is RowFormat.JSON:
         emit_document(document)
     elif row_format is RowFormat.JSONL:
@@ -59,12 +67,12 @@ def emit_rows(document: Mapping[str, Any], rows: Sequence[Row], columns: Sequenc
         writer.writerow(columns)
         writer.writerows([_plain(row[name]) for name in columns] for row in rows)
     elif row_format is RowFormat.KV:
-        for place, row in enumerate(rows):
-            if place:
+        for position, row in enumerate(rows):
+            if position:
                 typer.echo()
             emit_facts({name: row[name] for name in columns})
     else:
-        _emit_table(rows, columns)
+        emit_table(rows, columns)
 
 
 def note(text: str) -> None:
@@ -82,13 +90,14 @@ def _plain(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, (list, tuple)):
-        return " ".join(_plain(one) for one in value)
+        return " ".join(_plain(item) for item in value)
     if isinstance(value, Mapping):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _emit_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+def emit_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """A table for people: fitted to the terminal, or plain columns in a pipe."""
     lines = [[cell(row[name]) for name in columns] for row in rows]
     numeric = [all(isinstance(row[name], int) for row in rows) and bool(rows) for name in columns]
     if sys.stdout.isatty():

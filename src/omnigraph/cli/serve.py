@@ -19,7 +19,7 @@ from omnigraph.cli.options import (
     address_of,
     pairs_of,
 )
-from omnigraph.cli.output import choose, emit_document, emit_facts, emit_rows, note
+from omnigraph.cli.output import choose_format, emit, emit_rows, note
 
 if TYPE_CHECKING:
     from omnigraph.server.settings import ServerSettings
@@ -86,7 +86,7 @@ def serve(
         settings = _with_graphs(settings, address_of(address, graph), queries, read_only, storage_option)
     elif queries is not None or read_only or storage_option:
         raise typer.BadParameter("--queries, --read-only and --storage-option belong into the file, with each graph")
-    given = {
+    from_options = {
         "host": host,
         "port": port,
         "tokens": tokens,
@@ -94,19 +94,25 @@ def serve(
         "tls_key": tls_key,
         "allow_unauthenticated": allow_unauthenticated or None,
     }
-    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    settings = replace(settings, **{name: value for name, value in from_options.items() if value is not None})  # type: ignore[arg-type]
     run(_with_cleanup(settings, cleanup_every, keep), dict(os.environ))
 
 
 def _with_graphs(
-    settings: ServerSettings, place: str, queries: Path | None, read_only: bool, storage_option: list[str] | None
+    settings: ServerSettings,
+    graph_address: str,
+    queries: Path | None,
+    read_only: bool,
+    storage_option: list[str] | None,
 ) -> ServerSettings:
     from omnigraph.server.settings import is_directory_of_graphs, place_of
 
-    found = replace(place_of(place, read_only, queries), storage_options=pairs_of(storage_option, "--storage-option"))
-    if is_directory_of_graphs(place):
-        return replace(settings, directory=found)
-    return replace(settings, graphs=(found,))
+    served = replace(
+        place_of(graph_address, read_only, queries), storage_options=pairs_of(storage_option, "--storage-option")
+    )
+    if is_directory_of_graphs(graph_address):
+        return replace(settings, directory=served)
+    return replace(settings, graphs=(served,))
 
 
 def _with_cleanup(settings: ServerSettings, every: str | None, keep: int | None) -> ServerSettings:
@@ -143,10 +149,7 @@ def create(
     text, token = mint(SystemIds(), clock, name, role, ends)
     add_token(file, token)
     facts = {"name": token.name, "role": token.role, "expires_at": token.expires_at, "token": text}
-    if as_json:
-        emit_document(facts)
-    else:
-        emit_facts(facts)
+    emit(facts, as_json=as_json)
 
 
 @tokens.command("list")
@@ -154,8 +157,8 @@ def list_(file: TokensFile, row_format: FormatOption = None, as_json: JsonOption
     """List the tokens, without the secrets."""
     from omnigraph.server.tokens import read_tokens
 
-    chosen = choose(as_json, row_format)
-    rows: list[dict[str, Any]] = [{name: asdict(one)[name] for name in _TOKENS} for one in read_tokens(file)]
+    chosen = choose_format(as_json, row_format)
+    rows: list[dict[str, Any]] = [{name: asdict(token)[name] for name in _TOKENS} for token in read_tokens(file)]
     emit_rows({"tokens": rows}, rows, _TOKENS, chosen)
 
 
@@ -165,7 +168,5 @@ def revoke(file: TokensFile, name: NameOption, as_json: JsonOption = False) -> N
     from omnigraph.server.tokens import revoke_token
 
     revoke_token(file, name)
-    if as_json:
-        emit_document({"name": name, "revoked": True})
-    else:
-        note(f"The token of {name} is revoked.")
+    document = {"name": name, "revoked": True}
+    emit(document, as_json=as_json, show=lambda _: note(f"The token of {name} is revoked."))

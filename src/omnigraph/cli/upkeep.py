@@ -1,13 +1,14 @@
-"""`omnigraph optimize`, `cleanup`, `verify`, `repair` and `tag`: keeping a graph in shape."""
+"""`omnigraph optimize`, `cleanup`, `recover`, `verify`, `repair` and `tag`: keeping a graph in shape."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from omnigraph.cli.failure import ExitCode
+from omnigraph.cli.errors import ExitCode
 from omnigraph.cli.options import (
     ActorOption,
     Address,
@@ -27,7 +28,7 @@ from omnigraph.cli.options import (
     pairs_of,
     use_spark,
 )
-from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows, note
+from omnigraph.cli.output import RowFormat, choose_format, emit, emit_facts, emit_rows, emit_table, note
 
 TagName = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.", show_default=False)]
 
@@ -64,16 +65,17 @@ def optimize(
     use_spark(master, spark_conf)
     report = opened.optimize(types, dry_run=dry_run, progress=progress, engine="spark" if on_spark else "local")
     document = {"branch": opened.branch_name, **report.to_json()}
-    if as_json:
-        emit_document(document)
-        return
+    emit(document, as_json=as_json, show=lambda _: _show_optimize(document, dry_run))
+    if not report.is_complete and not as_json:
+        note("Writers moved some tables every time; run it again when there is less to do.")
+
+
+def _show_optimize(document: dict[str, Any], dry_run: bool) -> None:
     emit_facts({name: document[name] for name in ("branch", "overlay_entries", "folded", "commits")})
     rows, columns = (document["planned"], _PLANNED) if dry_run else (document["tables"], _DONE)
     if rows:
         typer.echo()
-        emit_rows({}, rows, columns, RowFormat.TABLE)
-    if not report.is_complete:
-        note("Writers moved some tables every time; run it again when there is less to do.")
+        emit_table(rows, columns)
 
 
 def cleanup(
@@ -99,18 +101,14 @@ def cleanup(
     --older-than or --keep is given. Tags, starts of branches and merge bases
     stay. Files are condemned first and removed by a later run.
     """
-    place = address_of(address, graph)
-    check_consent(place, confirm, yes)
+    graph_address = address_of(address, graph)
+    check_consent(graph_address, confirm, yes)
     from omnigraph.upkeep.cleanup.retention import Policy, seconds_of
 
     age_s = seconds_of(older_than) if older_than is not None else None
     policy = Policy(keep, age_s, horizon_s=seconds_of(horizon))
-    report = open_graph(place, storage_option, read_only=not confirm).cleanup(confirm=confirm, policy=policy)
-    document = report.to_json()
-    if as_json:
-        emit_document(document)
-    else:
-        _show_cleanup(document)
+    report = open_graph(graph_address, storage_option, read_only=not confirm).cleanup(confirm=confirm, policy=policy)
+    emit(report.to_json(), as_json=as_json, show=_show_cleanup)
     if report.unfenced:
         note(f"Nothing was condemned: another writer holds {', '.join(report.unfenced)}.")
     if not confirm:
@@ -119,7 +117,7 @@ def cleanup(
         raise typer.Exit(ExitCode.ERROR)
 
 
-def _show_cleanup(document: dict[str, Any]) -> None:
+def _show_cleanup(document: Mapping[str, Any]) -> None:
     for name, columns in (
         ("expired", ("branch", "commits", "oldest", "newest")),
         ("files", _FILES),
@@ -129,7 +127,7 @@ def _show_cleanup(document: dict[str, Any]) -> None:
     ):
         if document[name]:
             typer.echo(f"{name}:")
-            emit_rows({}, document[name], columns, RowFormat.TABLE)
+            emit_table(document[name], columns)
             typer.echo()
     if not document["expired"] and not document["files"]:
         typer.echo("nothing to do")
@@ -147,7 +145,7 @@ def verify(
 
     Works on damaged graphs: no branch need be readable.
     """
-    chosen = choose(as_json, row_format)
+    chosen = choose_format(as_json, row_format)
     options = pairs_of(storage_option, "--storage-option")
     from omnigraph.api import verify as verify_at
 
@@ -174,18 +172,18 @@ def repair(
     Data is never guessed. Exit code 1 if something is still wrong.
     """
     report = open_graph(address_of(address, graph), storage_option, read_only=False).repair()
-    document = report.to_json()
-    if as_json:
-        emit_document(document)
-    else:
-        emit_facts({"ok": report.ok, "repaired": len(document["repaired"])})
-        for line in document["repaired"]:
-            typer.echo(f"  {line}")
-        if document["problems"]:
-            typer.echo()
-            emit_rows({}, document["problems"], _PROBLEMS, RowFormat.TABLE)
+    emit(report.to_json(), as_json=as_json, show=_show_repair)
     if not report.ok:
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _show_repair(document: Mapping[str, Any]) -> None:
+    emit_facts({"ok": document["ok"], "repaired": len(document["repaired"])})
+    for line in document["repaired"]:
+        typer.echo(f"  {line}")
+    if document["problems"]:
+        typer.echo()
+        emit_table(document["problems"], _PROBLEMS)
 
 
 @tags.command()
@@ -201,11 +199,8 @@ def create(
 ) -> None:
     """Tag a commit: cleanup will never collect it."""
     opened = open_graph(address_of(address, graph), storage_option, read_only=False)
-    made = opened.tags.create(name, commit_id, actor=actor, message=message).to_json()
-    if as_json:
-        emit_document(made)
-    else:
-        emit_facts(made)
+    tag = opened.tags.create(name, commit_id, actor=actor, message=message).to_json()
+    emit(tag, as_json=as_json)
 
 
 @tags.command("list")
@@ -217,9 +212,9 @@ def list_(
     storage_option: StorageOptions = None,
 ) -> None:
     """List the tags."""
-    chosen = choose(as_json, row_format)
-    found = [one.to_json() for one in open_graph(address_of(address, graph), storage_option).tags.list()]
-    emit_rows({"tags": found}, found, _TAGS, chosen)
+    chosen = choose_format(as_json, row_format)
+    rows = [tag.to_json() for tag in open_graph(address_of(address, graph), storage_option).tags.list()]
+    emit_rows({"tags": rows}, rows, _TAGS, chosen)
 
 
 @tags.command()
@@ -236,14 +231,50 @@ def delete(
 
     The commit itself stays until cleanup collects it.
     """
-    place = address_of(address, graph)
-    check_consent(place, confirm, yes)
-    opened = open_graph(place, storage_option, read_only=not confirm)
-    found = opened.tags.delete(name) if confirm else opened.tags.get(name)
-    facts = {"tag": found.name, "commit_id": found.commit_id, "deleted": confirm}
-    if as_json:
-        emit_document(facts)
-    else:
-        emit_facts(facts)
+    graph_address = address_of(address, graph)
+    check_consent(graph_address, confirm, yes)
+    opened = open_graph(graph_address, storage_option, read_only=not confirm)
+    tag = opened.tags.delete(name) if confirm else opened.tags.get(name)
+    facts = {"tag": tag.name, "commit_id": tag.commit_id, "deleted": confirm}
+    emit(facts, as_json=as_json)
     if not confirm:
         note("Nothing was deleted: this is a preview. Add --confirm to delete the tag.")
+
+
+_ENDED_INTENT = ("id", "operation", "branch", "actor", "verdict", "class", "commit_id", "reason")
+_LISTED_INTENT = ("id", "state", "operation", "branch", "actor", "last_sign_at", "commit_id", "garbage_files", "reason")
+
+
+def recover(
+    address: Address = None,
+    graph: GraphOption = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Only show what is there.")] = False,
+    now: Annotated[
+        str | None, typer.Option("--now", metavar="ID", help="Do not wait any longer for this one.", show_default=False)
+    ] = None,
+    row_format: FormatOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """End bulk operations whose process is gone.
+
+    What was staged in full is published, the rest is given up; nothing is
+    deleted. An operation that gave a sign of life within the grace
+    (OMNIGRAPH_RECOVERY_GRACE, 900 seconds) is left alone. Every opening for
+    writing does the same.
+    """
+    if only_list and now is not None:
+        raise typer.BadParameter("--list and --now contradict each other")
+    chosen = choose_format(as_json, row_format)
+    opened = open_graph(address_of(address, graph), storage_option, read_only=only_list, recover=False)
+    if only_list:
+        intents = [report.to_json() for report in opened.recover_list()]
+        rows = [
+            {**intent, "garbage_files": sum(garbage["files"] for garbage in intent["garbage"])} for intent in intents
+        ]
+        emit_rows({"intents": intents}, rows, _LISTED_INTENT, chosen)
+        return
+    intents = [recovered.to_json() for recovered in opened.recover(now=now)]
+    emit_rows({"intents": intents}, intents, _ENDED_INTENT, chosen)
+    if any(intent["verdict"] == "rolled_back" for intent in intents):
+        note("What they had staged is unnamed; `omnigraph cleanup` takes it.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.failure import ExitCode
+from omnigraph.cli.errors import ExitCode
 from omnigraph.cli.options import (
     ActorOption,
     Address,
@@ -24,7 +24,7 @@ from omnigraph.cli.options import (
     open_graph,
     open_view,
 )
-from omnigraph.cli.output import emit_document, note
+from omnigraph.cli.output import emit, note
 
 if TYPE_CHECKING:
     from omnigraph.api import Graph
@@ -48,12 +48,10 @@ def show(
 ) -> None:
     """Print the schema, exactly as it was given."""
     view, _ = open_view(address_of(address, graph), storage_option, branch, at)
-    catalog = view.catalog
-    if as_json:
-        types = [one.table_key for one in catalog.types]
-        emit_document({"commit_id": view.commit_id, "schema": catalog.hash, "types": types, "source": catalog.source})
-        return
-    typer.echo(catalog.source, nl=not catalog.source.endswith("\n"))
+    catalog, source = view.catalog, view.catalog.source
+    types = [type_def.table_key for type_def in catalog.types]
+    document = {"commit_id": view.commit_id, "schema": catalog.hash, "types": types, "source": source}
+    emit(document, as_json=as_json, show=lambda _: typer.echo(source, nl=not source.endswith("\n")))
 
 
 @app.command()
@@ -71,9 +69,9 @@ def plan(
     apply`, so a step that checks rows may still be refused there.
     """
     opened = open_graph(address_of(address, graph), storage_option, branch)
-    found = opened.schema.plan(schema)
-    _emit_plan({"branch": opened.branch_name, **found.to_json()}, opened, as_json)
-    if not found.supported:
+    change_plan = opened.schema.plan(schema)
+    _emit_plan({"branch": opened.branch_name, **change_plan.to_json()}, opened, as_json)
+    if not change_plan.supported:
         raise typer.Exit(ExitCode.VALIDATION)
 
 
@@ -100,15 +98,17 @@ def apply_(
     with --allow-data-loss, which only shows a preview unless --confirm is
     given, too.
     """
-    place = address_of(address, graph)
+    graph_address = address_of(address, graph)
     preview = allow_data_loss and not confirm
-    if allow_data_loss and confirm and not yes and not is_local(place):
-        raise typer.BadParameter(f"{place} is not on this machine: dropping data needs --yes as well as --confirm")
-    opened = open_graph(place, storage_option, branch, read_only=preview)
+    if allow_data_loss and confirm and not yes and not is_local(graph_address):
+        raise typer.BadParameter(
+            f"{graph_address} is not on this machine: dropping data needs --yes as well as --confirm"
+        )
+    opened = open_graph(graph_address, storage_option, branch, read_only=preview)
     if preview:
-        planned = opened.schema.plan(schema)
-        planned.check()
-        _emit_plan({"branch": opened.branch_name, "commit_id": None, **planned.to_json()}, opened, as_json)
+        change_plan = opened.schema.plan(schema)
+        change_plan.check()
+        _emit_plan({"branch": opened.branch_name, "commit_id": None, **change_plan.to_json()}, opened, as_json)
         note("Nothing was changed: this is a preview. Add --confirm to drop the data.")
         return
     receipt = opened.schema.apply(
@@ -118,37 +118,37 @@ def apply_(
 
 
 def _emit_plan(document: Mapping[str, Any], opened: Graph, as_json: bool) -> None:
-    if as_json:
-        emit_document(document)
-        return
-    catalog = opened.view(fresh=False).catalog
+    emit(document, as_json=as_json, show=lambda _: _show_plan(document, opened.view(fresh=False).catalog))
+
+
+def _show_plan(document: Mapping[str, Any], catalog: Catalog) -> None:
     for step in document.get("steps", ()):
-        typer.echo(_step(step, catalog))
-    for one in document.get("refused", ()):
-        advice = f". {one['advice']}" if one["advice"] else ""
-        typer.echo(f"refused {one['code']}: {one['entity']}: {one['reason']}{advice}")
+        typer.echo(_describe_step(step, catalog))
+    for refusal in document.get("refused", ()):
+        advice = f". {refusal['advice']}" if refusal["advice"] else ""
+        typer.echo(f"refused {refusal['code']}: {refusal['entity']}: {refusal['reason']}{advice}")
     if not document.get("steps") and not document.get("refused"):
         typer.echo("no change")
     if document.get("commit_id"):
         typer.echo(f"commit {document['commit_id']}")
 
 
-def _step(step: Mapping[str, Any], catalog: Catalog) -> str:
+def _describe_step(step: Mapping[str, Any], catalog: Catalog) -> str:
     """`add_property node:Person.age I32?`, with what it costs."""
-    columns = [step["property"]] if step.get("property") else _names(step, catalog)
+    columns = [step["property"]] if step.get("property") else _column_names(step, catalog)
     where = ".".join([*([step["table"]] if step.get("table") else []), *([", ".join(columns)] if columns else [])])
-    said = [step["step"], where, step.get("rule"), step.get("what"), step.get("type")]
+    words = [step["step"], where, step.get("rule"), step.get("what"), step.get("type")]
     if step.get("old"):
-        said.append(f"(was {step['old']})")
+        words.append(f"(was {step['old']})")
     if step.get("before") or step.get("after"):
-        said.append(f"({step.get('before') or 'none'} → {step.get('after') or 'none'})")
+        words.append(f"({step.get('before') or 'none'} → {step.get('after') or 'none'})")
     flags = {"rewrites_rows": "rewrites rows", "validates_rows": "checks rows"}
     costs = [text for flag, text in flags.items() if step[flag]]
-    return " ".join(str(part) for part in said if part) + (f" [{', '.join(costs)}]" if costs else "")
+    return " ".join(str(part) for part in words if part) + (f" [{', '.join(costs)}]" if costs else "")
 
 
-def _names(step: Mapping[str, Any], catalog: Catalog) -> list[str]:
+def _column_names(step: Mapping[str, Any], catalog: Catalog) -> list[str]:
     """The user's names of the columns of a rule; a column that only the new schema has keeps its identity."""
-    one = catalog.by_id.get(step.get("type_id") or "")
-    known = {prop.id: prop.name for prop in one.properties} if one else {}
-    return [known.get(column, column) for column in step.get("columns", ())]
+    type_def = catalog.by_id.get(step.get("type_id") or "")
+    names = {prop.id: prop.name for prop in type_def.properties} if type_def else {}
+    return [names.get(column, column) for column in step.get("columns", ())]

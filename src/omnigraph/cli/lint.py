@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.failure import ExitCode
+from omnigraph.cli.errors import ExitCode
 from omnigraph.cli.options import (
     GRAPH_VARIABLE,
     BranchOption,
@@ -19,7 +19,8 @@ from omnigraph.cli.options import (
     address_of,
     open_graph,
 )
-from omnigraph.cli.output import emit_document, note
+from omnigraph.cli.output import emit, note
+from omnigraph.cli.query import read_text
 from omnigraph.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ def lint(
     Queries are checked against --schema, or the schema of --graph, or of
     $OMNIGRAPH_GRAPH. Exit code 5 if there are errors; warnings do not count.
     """
-    given = list(dict.fromkeys([*([schema] if schema else []), *(files or [])]))
-    if not given:
+    paths = list(dict.fromkeys([*([schema] if schema else []), *(files or [])]))
+    if not paths:
         raise typer.BadParameter("nothing to check: name .pg or .gq files, or --schema FILE")
-    queries = [path for path in given if _suffix(path) == QUERY_SUFFIX and path != schema]
-    schemas = [path for path in given if path not in queries]
+    queries = [path for path in paths if _suffix(path) == QUERY_SUFFIX and path != schema]
+    schemas = [path for path in paths if path not in queries]
     checked = {path: _lint_schema(path) for path in schemas}
-    reports = [one for one, _ in checked.values()]
+    reports = [report for report, _ in checked.values()]
     if queries:
         catalog = checked[schema][1] if schema else _catalog_of_graph(graph, branch, storage_option)
         reports += [_lint_queries(path, catalog) for path in queries] if catalog else []
@@ -84,62 +85,67 @@ def fmt(
         _fmt_stdin(check)
         return
     suffixes = {path: _suffix(path) for path in files}
-    texts = {path: _read(path) for path in files}
-    layouts = {path: _formatted(text, path, suffixes[path]) for path, text in texts.items()}
+    texts = {path: read_text(str(path)) for path in files}
+    layouts = {path: _format_text(text, path, suffixes[path]) for path, text in texts.items()}
     changed = [path for path in layouts if layouts[path] != texts[path]]
     if not check:
         for path in changed:
             _replace(path, layouts[path])
-    if as_json:
-        emit_document({"files": [{"file": str(path), "changed": path in changed} for path in layouts]})
-    else:
-        for path in changed:
-            typer.echo(f"{'would change' if check else 'changed'} {path}")
-        note(f"{len(changed)} of {len(layouts)} files {'would change' if check else 'changed'}")
+    document = {"files": [{"file": str(path), "changed": path in changed} for path in layouts]}
+    emit(document, as_json=as_json, show=lambda _: _show_layout_changes(changed, len(layouts), check))
     if check and changed:
         raise typer.Exit(ExitCode.VALIDATION)
+
+
+def _show_layout_changes(changed: list[Path], file_count: int, check: bool) -> None:
+    verb = "would change" if check else "changed"
+    for path in changed:
+        typer.echo(f"{verb} {path}")
+    note(f"{len(changed)} of {file_count} files {verb}")
 
 
 # --- lint ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Report:
-    """Findings of one file. `found` says in JSON what the text declares."""
+class _LintReport:
+    """Findings of one file. `declared` says in JSON what the text declares."""
 
     file: str
     errors: tuple[Diagnostic, ...]
     warnings: tuple[Diagnostic, ...]
-    found: dict[str, Any]
+    declared: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "file": self.file,
             "ok": not self.errors,
-            **self.found,
-            "errors": [one.to_json() for one in self.errors],
-            "warnings": [one.to_json() for one in self.warnings],
+            **self.declared,
+            "errors": [error.to_json() for error in self.errors],
+            "warnings": [warning.to_json() for warning in self.warnings],
         }
 
 
-def _lint_schema(path: Path) -> tuple[_Report, Catalog | None]:
+def _lint_schema(path: Path) -> tuple[_LintReport, Catalog | None]:
     from omnigraph.clock import SystemIds
     from omnigraph.schema.compile import compile_schema
     from omnigraph.schema.problems import SchemaError
 
     ids = SystemIds()
     try:
-        catalog = compile_schema(_read(path), file=str(path), mint=lambda: ids.token(8))
+        catalog = compile_schema(read_text(str(path)), file=str(path), mint=lambda: ids.token(8))
     except SchemaError as error:
-        return _Report(str(path), error.diagnostics, (), {"types": []}), None
-    return _Report(str(path), (), (), {"types": [one.table_key for one in catalog.types]}), catalog
+        return _LintReport(str(path), error.diagnostics, (), {"types": []}), None
+    return _LintReport(str(path), (), (), {"types": [type_def.table_key for type_def in catalog.types]}), catalog
 
 
-def _lint_queries(path: Path, catalog: Catalog) -> _Report:
+def _lint_queries(path: Path, catalog: Catalog) -> _LintReport:
     from omnigraph.query.language.lint import lint as lint_queries
 
-    report = lint_queries(_read(path), catalog, str(path))
-    return _Report(report.file, report.errors, report.warnings, {"queries": [one.to_json() for one in report.queries]})
+    report = lint_queries(read_text(str(path)), catalog, str(path))
+    return _LintReport(
+        report.file, report.errors, report.warnings, {"queries": [query.to_json() for query in report.queries]}
+    )
 
 
 def _catalog_of_graph(graph: str | None, branch: str | None, storage_option: list[str] | None) -> Catalog:
@@ -148,25 +154,27 @@ def _catalog_of_graph(graph: str | None, branch: str | None, storage_option: lis
     return open_graph(address_of(None, graph), storage_option, branch).schema.catalog
 
 
-def _emit_reports(reports: list[_Report], unchecked: list[Path], as_json: bool) -> None:
+def _emit_reports(reports: list[_LintReport], unchecked: list[Path], as_json: bool) -> None:
+    has_errors = any(report.errors for report in reports)
+    files = [report.to_json() for report in reports]
+    document = {"ok": not has_errors, "files": files, "unchecked": [str(path) for path in unchecked]}
+    emit(document, as_json=as_json, show=lambda _: _show_reports(reports, unchecked))
+    if has_errors:
+        raise typer.Exit(ExitCode.VALIDATION)
+
+
+def _show_reports(reports: list[_LintReport], unchecked: list[Path]) -> None:
     from omnigraph.schema.diagnostics import render
 
-    failed = any(one.errors for one in reports)
-    if as_json:
-        skipped = [str(path) for path in unchecked]
-        emit_document({"ok": not failed, "files": [one.to_json() for one in reports], "unchecked": skipped})
-    else:
-        for report in reports:
-            for one in report.errors:
-                typer.echo(f"error: {render(one)}")
-            for one in report.warnings:
-                typer.echo(f"warning: {render(one)}")
-        for path in unchecked:
-            note(f"{path} was not checked: the schema has errors")
-        errors, warnings = (sum(len(getattr(one, kind)) for one in reports) for kind in ("errors", "warnings"))
-        note(f"{len(reports)} files checked: {errors} errors, {warnings} warnings")
-    if failed:
-        raise typer.Exit(ExitCode.VALIDATION)
+    for report in reports:
+        for error in report.errors:
+            typer.echo(f"error: {render(error)}")
+        for warning in report.warnings:
+            typer.echo(f"warning: {render(warning)}")
+    for path in unchecked:
+        note(f"{path} was not checked: the schema has errors")
+    errors, warnings = sum(len(report.errors) for report in reports), sum(len(report.warnings) for report in reports)
+    note(f"{len(reports)} files checked: {errors} errors, {warnings} warnings")
 
 
 # --- fmt -----------------------------------------------------------------------------------------------------------
@@ -184,7 +192,7 @@ def _fmt_stdin(check: bool) -> None:
         raise typer.Exit(ExitCode.VALIDATION)
 
 
-def _formatted(text: str, path: Path, suffix: str) -> str:
+def _format_text(text: str, path: Path, suffix: str) -> str:
     if suffix == QUERY_SUFFIX:
         from omnigraph.query.language.format import format_queries
 
@@ -216,14 +224,3 @@ def _suffix(path: Path) -> str:
     if path.suffix not in (SCHEMA_SUFFIX, QUERY_SUFFIX):
         raise typer.BadParameter(f"{path} is neither a schema ({SCHEMA_SUFFIX}) nor a file of queries ({QUERY_SUFFIX})")
     return path.suffix
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be read: {error.strerror}", code="file_error", advice="Check the path", file=str(path)
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8", code="file_error", advice="Save it as UTF-8") from error

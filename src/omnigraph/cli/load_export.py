@@ -1,19 +1,24 @@
-"""`omnigraph load`: records from files, in one commit."""
+"""`omnigraph load` and `export`: records in and out of a graph."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.mutations import OnConflict, OnConflictOption
 from omnigraph.cli.options import (
     GRAPH_VARIABLE,
     ActorOption,
+    Address,
+    AtOption,
+    BranchOption,
     ClientKeyOption,
+    Engine,
+    EngineOption,
     GraphOption,
     IfCommitOption,
     JsonOption,
@@ -25,16 +30,19 @@ from omnigraph.cli.options import (
     TargetBranchOption,
     address_of,
     open_graph,
+    open_view,
     pairs_of,
     use_spark,
 )
-from omnigraph.cli.output import emit_document, emit_facts, note
+from omnigraph.cli.output import emit, emit_facts, note
+from omnigraph.cli.query import OnConflict, OnConflictOption
 
 if TYPE_CHECKING:
+    from omnigraph.load.export.export import ExportReport
     from omnigraph.load.report import LoadReport
 
 
-class Mode(StrEnum):
+class LoadMode(StrEnum):
     """What becomes of rows that are there already."""
 
     APPEND = "append"
@@ -56,14 +64,6 @@ class OnDuplicate(StrEnum):
     FAIL = "fail"
 
 
-class Engine(StrEnum):
-    """What does the work."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
 FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -83,7 +83,7 @@ EdgeOption = Annotated[
 ]
 
 ModeOption = Annotated[
-    Mode, typer.Option("--mode", metavar="MODE", help="merge (default), append or overwrite.", show_default=False)
+    LoadMode, typer.Option("--mode", metavar="MODE", help="merge (default), append or overwrite.", show_default=False)
 ]
 OnErrorOption = Annotated[
     OnError,
@@ -101,9 +101,6 @@ OnDuplicateOption = Annotated[
         show_default=False,
     ),
 ]
-EngineOption = Annotated[
-    Engine, typer.Option("--engine", metavar="ENGINE", help="auto (default), local or spark.", show_default=False)
-]
 
 
 def load(
@@ -111,7 +108,7 @@ def load(
     graph: GraphOption = None,
     nodes: TypeOption = None,
     edges: EdgeOption = None,
-    mode: ModeOption = Mode.MERGE,
+    mode: ModeOption = LoadMode.MERGE,
     on_error: OnErrorOption = OnError.FAIL,
     rejects: RejectsOption = None,
     on_duplicate: OnDuplicateOption = OnDuplicate.LAST,
@@ -133,16 +130,16 @@ def load(
     Mixed records are one JSON object per line (.jsonl, .ndjson, .json, also
     .gz and .zst); --type and --edge take Parquet, CSV, JSON and ORC.
     """
-    from omnigraph.load.inputs import Given
+    from omnigraph.load.inputs import LoadSources
 
-    mixed, place = _files_and_graph(list(words or ()), graph)
-    typed = {**_by_type("node", nodes, "--type"), **_by_type("edge", edges, "--edge")}
-    if not mixed and not typed:
+    mixed_files, graph_address = _split_words(list(words or ()), graph)
+    typed_files = {**_paths_by_table("node", nodes, "--type"), **_paths_by_table("edge", edges, "--edge")}
+    if not mixed_files and not typed_files:
         raise typer.BadParameter("no input is named: give files, or --type TYPE=PATH, or --edge TYPE=PATH")
     use_spark(master, spark_conf)
-    opened = open_graph(place, storage_option, branch, read_only=False)
+    opened = open_graph(graph_address, storage_option, branch, read_only=False)
     report = opened.load(
-        Given(tuple(mixed), typed),
+        LoadSources(tuple(mixed_files), typed_files),
         mode=mode.value,
         on_error=on_error.value,
         rejects=rejects,
@@ -156,34 +153,32 @@ def load(
         progress=False if quiet else None,
         storage_options=pairs_of(storage_option, "--storage-option"),
     )
-    _emit(report, opened.branch_name, as_json)
+    document = {"branch": opened.branch_name, **report.to_json()}
+    emit(document, as_json=as_json, show=lambda _: _show_load(report))
 
 
-def _files_and_graph(words: list[str], graph: str | None) -> tuple[list[str], str]:
+def _split_words(words: list[str], graph: str | None) -> tuple[list[str], str]:
     """The last word is the graph, unless something else names one: then all words are files."""
     if graph is None and words and not os.environ.get(GRAPH_VARIABLE):
         return words[:-1], words[-1]
     return words, address_of(None, graph)
 
 
-def _by_type(kind: str, given: Sequence[str] | None, option: str) -> dict[str, tuple[str, ...]]:
+def _paths_by_table(kind: str, words: Sequence[str] | None, option: str) -> dict[str, tuple[str, ...]]:
     """`Person=path` options, by the key of their table; a type may have several paths."""
-    found: dict[str, tuple[str, ...]] = {}
-    for one in given or ():
-        name, equals, path = one.partition("=")
+    paths: dict[str, tuple[str, ...]] = {}
+    for word in words or ():
+        name, equals, path = word.partition("=")
         if not (name and equals and path):
-            raise typer.BadParameter(f"{option} {one!r} is not of the form TYPE=PATH")
-        key = f"{kind}:{name}"
-        found[key] = (*found.get(key, ()), path)
-    return found
+            raise typer.BadParameter(f"{option} {word!r} is not of the form TYPE=PATH")
+        table_key = f"{kind}:{name}"
+        paths[table_key] = (*paths.get(table_key, ()), path)
+    return paths
 
 
-def _emit(report: LoadReport, branch: str, as_json: bool) -> None:
-    if as_json:
-        emit_document({"branch": branch, **report.to_json()})
-        return
-    place = report.commit_id or "none, nothing to do"
-    facts: dict[str, object] = {"commit_id": f"{place} (done before)" if report.replayed else place}
+def _show_load(report: LoadReport) -> None:
+    commit = report.commit_id or "none, nothing to do"
+    facts: dict[str, object] = {"commit_id": f"{commit} (done before)" if report.replayed else commit}
     for table, counts in report.counts.items():
         facts[table] = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     if report.duplicates:
@@ -194,3 +189,65 @@ def _emit(report: LoadReport, branch: str, as_json: bool) -> None:
     emit_facts({**facts, "engine": report.engine})
     if report.rejects and report.rejects_path:
         note(f"Rejected records are in {report.rejects_path}")
+
+
+class ExportFormat(StrEnum):
+    """How rows are written."""
+
+    NDJSON = "ndjson"
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+def export(
+    address: Address = None,
+    graph: GraphOption = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="PATH", help="A file, or a folder ending in /. Default: stdout."),
+    ] = None,
+    export_format: Annotated[
+        ExportFormat,
+        typer.Option("--format", metavar="FORMAT", help="ndjson (default), parquet or csv.", show_default=False),
+    ] = ExportFormat.NDJSON,
+    type_name: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this type; may be repeated.")
+    ] = None,
+    branch: BranchOption = None,
+    at: AtOption = None,
+    partitioned: Annotated[bool, typer.Option("--partitioned", help="Several files in a folder per type.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at PATH.")] = False,
+    engine: EngineOption = Engine.AUTO,
+    master: MasterOption = None,
+    spark_conf: SparkConfOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Write all records of a branch or a commit.
+
+    Nodes come first, sorted by type and id. `omnigraph load` reads them back.
+    PATH may be in an object store; .gz and .zst compress.
+    """
+    graph_address = address_of(address, graph)
+    to_stdout = output is None or output == "-"
+    if as_json and to_stdout:
+        raise typer.BadParameter("--json describes the files that were written: name them with --output")
+    use_spark(master, spark_conf)
+    view, _ = open_view(graph_address, storage_option, branch, at)
+    report = view.export(
+        sys.stdout.buffer if output is None or to_stdout else output,
+        export_format.value,
+        types=type_name,
+        engine=engine.value,
+        partitioned=partitioned or None,
+        overwrite=overwrite,
+        progress=False if quiet or to_stdout else None,
+    )
+    if not to_stdout:
+        emit(report.to_json(), as_json=as_json, show=lambda _: _describe_export(report))
+
+
+def _describe_export(report: ExportReport) -> None:
+    files = f"{len(report.files)} file{'s' if len(report.files) != 1 else ''}"
+    note(f"{report.rows} rows of {report.commit_id} in {files}, {report.size_bytes} bytes: {report.path}")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.inputs import read_text
 from omnigraph.cli.options import (
     ActorOption,
     Address,
     ClientKeyOption,
     ConfirmOption,
+    Engine,
     FormatOption,
     GraphOption,
     IfCommitOption,
@@ -30,7 +30,8 @@ from omnigraph.cli.options import (
     open_graph,
     use_spark,
 )
-from omnigraph.cli.output import choose, emit_document, emit_facts, emit_rows, note
+from omnigraph.cli.output import choose_format, emit, emit_facts, emit_rows, note
+from omnigraph.cli.query import read_text
 
 if TYPE_CHECKING:
     from omnigraph.api import Graph
@@ -42,14 +43,6 @@ class Side(StrEnum):
 
     OURS = "ours"
     THEIRS = "theirs"
-
-
-class Engine(StrEnum):
-    """What does the work of a merge."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, merge and delete branches.")
@@ -69,7 +62,7 @@ ResolveFileOption = Annotated[
     Path | None,
     typer.Option("--resolve-file", metavar="FILE", help="Settle single conflicts, as the JSON file says."),
 ]
-EngineOption = Annotated[
+MergeEngineOption = Annotated[
     Engine,
     typer.Option(
         "--engine", metavar="ENGINE", help="auto (default: by the changed rows), local or spark.", show_default=False
@@ -95,10 +88,7 @@ def create(
     created = opened.branch.create(name, source, actor=actor, message=message)
     info = created.view(fresh=False).commits(limit=1)[0]
     facts = {"branch": name, "commit_id": info.commit_id, "source": info.parents[0]}
-    if as_json:
-        emit_document(facts)
-    else:
-        emit_facts(facts)
+    emit(facts, as_json=as_json)
 
 
 @app.command("list")
@@ -110,7 +100,7 @@ def list_(
     storage_option: StorageOptions = None,
 ) -> None:
     """List the branches."""
-    chosen = choose(as_json, row_format)
+    chosen = choose_format(as_json, row_format)
     names = open_graph(address_of(address, graph), storage_option).branch.list()
     emit_rows({"branches": names}, [{"branch": name} for name in names], ("branch",), chosen)
 
@@ -134,7 +124,7 @@ def merge(
     message: MessageOption = None,
     client_key: ClientKeyOption = None,
     if_commit: IfCommitOption = None,
-    engine: EngineOption = Engine.AUTO,
+    engine: MergeEngineOption = Engine.AUTO,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
     quiet: QuietOption = False,
@@ -149,7 +139,7 @@ def merge(
     """
     if dry_run and delete_branch:
         raise typer.BadParameter("--dry-run and --delete-branch contradict each other")
-    settled = _settled(resolve_file)
+    resolutions = _read_resolutions(resolve_file)
     use_spark(master, spark_conf)
     # On Spark a dry run stages files, so the graph must be open for writing.
     read_only = dry_run and engine is not Engine.SPARK
@@ -158,7 +148,7 @@ def merge(
         source,
         cell_level=cell_level,
         resolve=resolve.value if resolve is not None else None,
-        per_entity=settled,
+        per_entity=resolutions,
         dry_run=dry_run,
         delete_branch=delete_branch,
         actor=actor,
@@ -169,15 +159,13 @@ def merge(
         progress=False if quiet else None,
     )
     facts = {"source": source, "into": into, **report.to_json()}
-    if as_json:
-        emit_document(facts)
-    else:
-        emit_facts({**facts, "counts": ", ".join(f"{count} {name}" for name, count in report.counts.items())})
+    counts = ", ".join(f"{count} {name}" for name, count in report.counts.items())
+    emit(facts, as_json=as_json, show=lambda facts: emit_facts({**facts, "counts": counts}))
     if delete_branch and not report.branch_deleted:
         note(f"Branch {source} was not deleted: it has commits that were not merged.")
 
 
-def _settled(file: Path | None) -> dict[tuple[str, str], Resolution]:
+def _read_resolutions(file: Path | None) -> dict[tuple[str, str], Resolution]:
     if file is None:
         return {}
     from omnigraph.errors import InvalidInput
@@ -205,16 +193,13 @@ def delete(
 
     Its commits stay readable by their ids, and branches made from it live on.
     """
-    place = address_of(address, graph)
-    check_consent(place, confirm, yes)
-    opened = open_graph(place, storage_option, read_only=not confirm)
+    graph_address = address_of(address, graph)
+    check_consent(graph_address, confirm, yes)
+    opened = open_graph(graph_address, storage_option, read_only=not confirm)
     facts: dict[str, Any] = {"branch": name, "commit_id": _newest(opened, name), "deleted": confirm}
     if confirm:
         opened.branch.delete(name, actor=actor, message=message)
-    if as_json:
-        emit_document(facts)
-    else:
-        emit_facts(facts)
+    emit(facts, as_json=as_json)
     if not confirm:
         note("Nothing was deleted: this is a preview. Add --confirm to delete the branch.")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
+from collections.abc import Mapping
+from enum import StrEnum
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +23,43 @@ from omnigraph.cli.options import (
     open_view,
     pairs_of,
 )
-from omnigraph.cli.output import RowFormat, choose, emit_document, emit_facts, emit_rows, note
-from omnigraph.cli.templates import Template, write_files
+from omnigraph.cli.output import RowFormat, choose_format, emit, emit_facts, emit_rows, emit_table, note
+from omnigraph.errors import InvalidInput
+
+
+class Template(StrEnum):
+    """What there is to try."""
+
+    SOCIAL = "social"
+    DOCS = "docs"
+
+
+FILES = ("schema.pg", "data.ndjson", "queries.gq")
+
+
+def write_files(template: Template, folder: Path) -> list[Path]:
+    """Put the template's files into `folder`. A file that is there already is never replaced."""
+    present = [name for name in FILES if (folder / name).exists()]
+    if present:
+        raise InvalidInput(
+            f"{folder / present[0]} is there already",
+            code="file_exists",
+            advice="Choose another folder with --into, or move the file away",
+            file=str(folder / present[0]),
+        )
+    source = resources.files("omnigraph.cli") / "template_files" / template.value
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            (folder / name).write_bytes((source / name).read_bytes())
+    except OSError as error:
+        raise InvalidInput(
+            f"the files of the template cannot be written to {folder}: {error.strerror}",
+            code="file_not_written",
+            advice="Choose another folder with --into",
+        ) from error
+    return [folder / name for name in FILES]
+
 
 _SNAPSHOT_COLUMNS = ("table_key", "rows", "overlay_entries", "fragments", "size_bytes", "changed_seq", "version")
 _INDEX_COLUMNS = ("table_key", "name", "kind", "covered_fragments", "fragments", "covered_rows", "rows", "segments")
@@ -57,7 +94,7 @@ def init(
     if into is not None and template is None:
         raise typer.BadParameter("--into belongs to --template")
     options = pairs_of(storage_option, "--storage-option")
-    place = address_of(address, graph)
+    graph_address = address_of(address, graph)
     files: list[Path] = []
     if template is not None:
         files = write_files(template, into or Path(template.value))
@@ -65,23 +102,24 @@ def init(
     assert schema is not None
     import omnigraph
 
-    view = omnigraph.init(place, schema, storage_options=options).view(fresh=False)
+    view = omnigraph.init(graph_address, schema, storage_options=options).view(fresh=False)
     described = view.snapshot()
     facts: dict[str, Any] = {
-        "graph": place,
+        "graph": graph_address,
         "graph_id": described["graph_id"],
         "branch": "main",
         "commit_id": view.commit_id,
         "internal_schema": described["internal_schema"],
-        "types": [one.table_key for one in view.catalog.types],
-        "files": [str(one) for one in files],
+        "types": [type_def.table_key for type_def in view.catalog.types],
+        "files": [str(file) for file in files],
     }
-    if as_json:
-        emit_document(facts)
-        return
-    emit_facts({name: value for name, value in facts.items() if name != "files" or files})
-    if files:
-        note(f"Load the records:  omnigraph load {files[1]} --graph {place}")
+    emit(
+        facts,
+        as_json=as_json,
+        show=lambda facts: emit_facts({name: facts[name] for name in facts if name != "files" or files}),
+    )
+    if files and not as_json:
+        note(f"Load the records:  omnigraph load {files[1]} --graph {graph_address}")
         note(f"Then look into {files[2]} for queries to try.")
 
 
@@ -96,20 +134,26 @@ def snapshot(
     storage_option: StorageOptions = None,
 ) -> None:
     """Show a graph's commit, storage format and tables."""
-    chosen = choose(as_json, row_format)
+    chosen = choose_format(as_json, row_format)
     view, name = open_view(address_of(address, graph), storage_option, branch, at)
     described = {"branch": name, **view.snapshot(indexes=indexes)}
     rows = described["tables"]
     if chosen is RowFormat.TABLE:
-        named = {"graph_id": described["graph_id"], "branch": name, "commit_id": described["commit_id"]}
-        emit_facts({**named, "storage": f"internal-schema {described['internal_schema']}"})
+        emit_facts(
+            {
+                "graph_id": described["graph_id"],
+                "branch": name,
+                "commit_id": described["commit_id"],
+                "storage": f"internal-schema {described['internal_schema']}",
+            }
+        )
         typer.echo()
     columns = _SNAPSHOT_COLUMNS if chosen is RowFormat.TABLE or not rows else tuple(rows[0])
     emit_rows(described, rows, columns, chosen)
     if indexes and chosen is RowFormat.TABLE:
         typer.echo()
-        found = [{"table_key": row["table_key"], **index} for row in rows for index in row["indexes"]]
-        emit_rows({}, found, _INDEX_COLUMNS, chosen)
+        index_rows = [{"table_key": row["table_key"], **index} for row in rows for index in row["indexes"]]
+        emit_table(index_rows, _INDEX_COLUMNS)
 
 
 def version(as_json: JsonOption = False) -> None:
@@ -123,8 +167,9 @@ def version(as_json: JsonOption = False) -> None:
         "lance": metadata.version("pylance"),
         "python": platform.python_version(),
     }
-    if as_json:
-        emit_document(facts)
-        return
-    for name, value in facts.items():
+    emit(facts, as_json=as_json, show=_show_versions)
+
+
+def _show_versions(versions: Mapping[str, Any]) -> None:
+    for name, value in versions.items():
         typer.echo(f"{name.replace('_', '-')} {value}")

@@ -80,26 +80,27 @@ def report_defect(error: Exception, *, as_json: bool) -> ExitCode:
 def _violations(error: OmnigraphError) -> list[str]:
     """Every conflict of a merge; violations when there are several: the error's own message names the first only."""
     if isinstance(error, MergeConflict):
-        return [f"{one['kind']}: {one['message']}" for one in error.conflicts]
+        return [f"{conflict['kind']}: {conflict['message']}" for conflict in error.conflicts]
     if "rejects" in error.details:
         return _rejects(error.details)
-    found: Sequence[Mapping[str, Any]] = error.details.get("violations", ())
-    if len(found) < 2:
+    violations: Sequence[Mapping[str, Any]] = error.details.get("violations", ())
+    if len(violations) < 2:
         return []
-    lines = [f"{one.get('type', '')} {one.get('id', '')}: {one.get('message', one)}" for one in found]
-    rest = max(error.details.get("violation_count", 0), len(found)) - _SHOWN_VIOLATIONS
-    return lines[:_SHOWN_VIOLATIONS] + ([f"and {rest} more"] if rest > 0 else [])
+    lines = [f"{item.get('type', '')} {item.get('id', '')}: {item.get('message', item)}" for item in violations]
+    hidden_count = max(error.details.get("violation_count", 0), len(violations)) - _SHOWN_VIOLATIONS
+    return lines[:_SHOWN_VIOLATIONS] + ([f"and {hidden_count} more"] if hidden_count > 0 else [])
 
 
 def _rejects(details: Mapping[str, Any]) -> list[str]:
     """Rejected records of a load as `file:line:column: [code] reason`, and how many there are of each code."""
     lines = []
-    for one in details["rejects"]:
-        place = ":".join(str(part) for part in (one["file"], one["line"] or None, one["column"]) if part)
-        lines.append(f"{place}: [{one['code']}] {one['reason']}" if place else f"[{one['code']}] {one['reason']}")
+    for reject in details["rejects"]:
+        origin = ":".join(str(part) for part in (reject["file"], reject["line"] or None, reject["column"]) if part)
+        reason = f"[{reject['code']}] {reject['reason']}"
+        lines.append(f"{origin}: {reason}" if origin else reason)
     totals = ", ".join(f"{code} {count}" for code, count in details.get("totals", {}).items())
-    rest = details.get("reject_count", 0) - len(lines)
-    return [*lines, *([f"and {rest} more"] if rest > 0 else []), f"in all: {totals}"]
+    hidden_count = details.get("reject_count", 0) - len(lines)
+    return [*lines, *([f"and {hidden_count} more"] if hidden_count > 0 else []), f"in all: {totals}"]
 
 
 def _print_text(code: str, message: str, more: Sequence[str], advice: str | None) -> None:

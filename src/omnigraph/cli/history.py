@@ -1,4 +1,4 @@
-"""`omnigraph diff`, `changes` and `commit changes`: what changed."""
+"""`omnigraph commit`, `diff` and `changes`: what happened, and what it changed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from omnigraph.cli.options import (
     Address,
+    AtOption,
     BranchOption,
     FormatOption,
     GraphOption,
@@ -17,8 +18,10 @@ from omnigraph.cli.options import (
     StorageOptions,
     address_of,
     open_graph,
+    open_view,
+    pairs_of,
 )
-from omnigraph.cli.output import RowFormat, choose, emit_document, emit_rows, note
+from omnigraph.cli.output import RowFormat, choose_format, emit, emit_facts, emit_rows, emit_table, note
 
 if TYPE_CHECKING:
     from omnigraph.history.diff_pages import DiffPage
@@ -81,9 +84,9 @@ def diff(
 
     Folds, compaction and indexes are no changes.
     """
-    chosen = choose(as_json, row_format)
+    chosen = choose_format(as_json, row_format)
     opened = open_graph(address_of(address, graph), storage_option)
-    page = opened.diff_page(old, new, **_wanted(kinds, types, ops, None if stat else limit, cursor))
+    page = opened.diff_page(old, new, **_page_options(kinds, types, ops, None if stat else limit, cursor))
     _emit_page(page, chosen, stat=stat)
 
 
@@ -102,9 +105,9 @@ def commit_changes(
     storage_option: StorageOptions = None,
 ) -> None:
     """Show what one commit changed, against its first parent."""
-    chosen = choose(as_json, row_format)
+    chosen = choose_format(as_json, row_format)
     opened = open_graph(address_of(address, graph), storage_option)
-    page = opened.commit_changes(commit_id, **_wanted(kinds, types, ops, None if stat else limit, cursor))
+    page = opened.commit_changes(commit_id, **_page_options(kinds, types, ops, None if stat else limit, cursor))
     _emit_page(page, chosen, stat=stat)
 
 
@@ -126,7 +129,7 @@ def changes(
     One page, and the cursor to go on from. A commit is never cut in two: one
     with more changes than the limit is alone in its page.
     """
-    chosen = choose(as_json, row_format)
+    chosen = choose_format(as_json, row_format)
     opened = open_graph(address_of(address, graph), storage_option, branch)
     from omnigraph.history.feed import FeedLimits, page_json
 
@@ -137,7 +140,7 @@ def changes(
         note(f"{'More to read' if document['more'] else 'Caught up'}: go on with --since {document['cursor']}")
 
 
-def _wanted(
+def _page_options(
     kinds: list[EntityKind] | None,
     types: list[str] | None,
     ops: list[Op] | None,
@@ -156,22 +159,19 @@ def _emit_page(page: DiffPage, chosen: RowFormat, *, stat: bool) -> None:
         emit_rows({"old": page.old, "new": page.new, "tables": tables}, tables, _COUNTS, chosen)
         return
     document = page.to_json()
-    if chosen is RowFormat.JSON:
-        emit_document(document)
-        return
     is_table = chosen is RowFormat.TABLE
-    rows = [_line(one) for one in document["changes"]] if is_table else document["changes"]
+    rows = [_line(change) for change in document["changes"]] if is_table else document["changes"]
     emit_rows(document, rows, _COLUMNS if is_table else _FIELDS, chosen)
-    if page.cursor is not None:
+    if page.cursor is not None and chosen is not RowFormat.JSON:
         note(f"There is more: go on with --cursor {page.cursor}")
 
 
 def _feed_lines(commits: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
     """One line per change; a commit without any has one too."""
     nothing = dict.fromkeys(_COLUMNS)
-    for one in commits:
-        for line in [_line(change) for change in one["changes"]] or [nothing]:
-            yield {"commit_id": one["commit_id"], "actor": one["actor"], **line}
+    for commit in commits:
+        for line in [_line(change) for change in commit["changes"]] or [nothing]:
+            yield {"commit_id": commit["commit_id"], "actor": commit["actor"], **line}
 
 
 def _line(change: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,11 +179,11 @@ def _line(change: Mapping[str, Any]) -> dict[str, Any]:
         "op": change["op"],
         "table_key": f"{change['kind']}:{change['type']}",
         "id": change["id"],
-        "what": _what(change["before"], change["after"]),
+        "what": _describe_values(change["before"], change["after"]),
     }
 
 
-def _what(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+def _describe_values(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     """An update by the properties that differ, an insert or delete by those that have a value."""
     if before is not None and after is not None:
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
@@ -195,3 +195,64 @@ def _what(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> 
 def _short(value: object) -> str:
     text = "null" if value is None else repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+FILTERS = ("actor", "kind", "branch")
+_COMMIT_FIELDS = ("commit_id", "seq", "parents", "kind", "actor", "created_at", "message", "branch")
+_COMMIT_COLUMNS = ("commit_id", "kind", "branch", "actor", "created_at", "message")
+
+app = typer.Typer(no_args_is_help=True, help="Show the history of a graph.")
+
+
+@app.command("list")
+def list_(
+    address: Address = None,
+    graph: GraphOption = None,
+    branch: BranchOption = None,
+    at: AtOption = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, help="How many commits at most; 0 for all.")
+    ] = 20,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option("--filter", metavar="K=V", help="Only actor=NAME, kind=KIND or branch=NAME; may be repeated."),
+    ] = None,
+    row_format: FormatOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """List commits, the newest first.
+
+    With several filters a commit must pass them all. A commit made for
+    several actors at once is found by the name of each.
+    """
+    chosen = choose_format(as_json, row_format)
+    filter_values = pairs_of(filters, "--filter", FILTERS)
+    view, _ = open_view(address_of(address, graph), storage_option, branch, at)
+    infos = view.commits(limit or None, **{name: filter_values.get(name) for name in FILTERS})
+    commits = [info.to_json() for info in infos]
+    columns = _COMMIT_COLUMNS if chosen is RowFormat.TABLE else _COMMIT_FIELDS
+    emit_rows({"commits": commits}, commits, columns, chosen)
+
+
+@app.command()
+def show(
+    commit_id: Annotated[str, typer.Argument(metavar="COMMIT", help="Id of the commit, as `commit list` shows it.")],
+    address: Address = None,
+    graph: GraphOption = None,
+    as_json: JsonOption = False,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Show one commit: who, when, why, and what it changed."""
+    view = open_graph(address_of(address, graph), storage_option).at(commit_id)
+    emit(view.commit(), as_json=as_json, show=_show_commit)
+
+
+def _show_commit(commit: Mapping[str, Any]) -> None:
+    emit_facts({name: commit[name] for name in _COMMIT_FIELDS})
+    if commit["touched"]:
+        typer.echo()
+        emit_table(commit["touched"], tuple(commit["touched"][0]))
+
+
+app.command("changes")(commit_changes)
