@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.storage.lance.arrow_fit import make_nullable, select_and_cast
+
 RID, DEL = "_rid", "_del"
 _MARKS = (RID, DEL)
 
@@ -34,12 +36,11 @@ class OverlayTable:
         """The entries of one change: images of `rows`, tombstones for `deleted`."""
         parts = []
         if rows is not None and rows.num_rows:
-            parts.append(_marked(rows.select(schema.names).cast(schema), rid, deleted=False))
+            parts.append(_marked(select_and_cast(rows, schema), rid, deleted=False))
         if deleted:
             tombs = {one.name: pa.nulls(len(deleted), one.type) for one in schema}
             tombs["id"] = pa.array(list(deleted), pa.utf8())
-            loose = pa.schema([one.with_nullable(True) for one in schema])
-            parts.append(_marked(pa.table(tombs, schema=loose), rid, deleted=True))
+            parts.append(_marked(pa.table(tombs, schema=make_nullable(schema)), rid, deleted=True))
         return cls(_concat(parts) if parts else _marked(schema.empty_table(), rid, deleted=False))
 
     @property
@@ -146,5 +147,5 @@ def _marked(rows: pa.Table, rid: str, *, deleted: bool) -> pa.Table:
 
 def _concat(parts: list[pa.Table]) -> pa.Table:
     """One table; a column that only some parts have is null in the others."""
-    loose = [part.cast(pa.schema([one.with_nullable(True) for one in part.schema])) for part in parts]
+    loose = [part.cast(make_nullable(part.schema)) for part in parts]
     return pa.concat_tables(loose, promote_options="default").combine_chunks()

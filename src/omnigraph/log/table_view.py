@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.storage.lance import PinnedTable
+from omnigraph.storage.lance.arrow_fit import fit_table, make_nullable
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class TableView:
         names = self._names(columns)
         parts = []
         if self.overlay:
-            rows = self._filled(self.overlay.rows)
+            rows = self._with_all_columns(self.overlay.rows)
             parts.append(rows.filter(where) if where is not None else rows)
         missing = limit - sum(part.num_rows for part in parts) if limit is not None else None
         if self.pinned and (missing is None or missing > 0):
@@ -79,7 +80,7 @@ class TableView:
         """The same rows as `scan`, without holding the whole table in memory."""
         names = self._names(columns)
         if self.overlay:
-            rows = self._filled(self.overlay.rows)
+            rows = self._with_all_columns(self.overlay.rows)
             yield from self._shaped([rows.filter(where) if where is not None else rows], names).to_batches()
         if self.pinned is None:
             return
@@ -99,7 +100,7 @@ class TableView:
         if not self._absent_in_filter(where):
             return self.pinned.scan(self._physical(names), where, limit, self._hidden)
         # A column this version never had is null in all its rows; Lance cannot be asked about it, Arrow can.
-        rows = self._filled(self.pinned.scan(None, None, None, self._hidden)).filter(where)
+        rows = self._with_all_columns(self.pinned.scan(None, None, None, self._hidden)).filter(where)
         return rows.slice(0, limit) if limit is not None else rows
 
     def _absent_in_filter(self, where: pc.Expression | None) -> bool:
@@ -120,25 +121,12 @@ class TableView:
         """What to read of the pin: without any column there would be no number of rows."""
         return [name for name in dict.fromkeys(names) if name in self._pinned_names] or ["id"]
 
-    def _filled(self, rows: pa.Table) -> pa.Table:
-        """`rows` with every column of the schema, null where they have none."""
-        for one in self.schema:
-            if one.name not in rows.column_names:
-                rows = rows.append_column(one.name, pa.nulls(rows.num_rows, one.type))
-        return rows
+    def _with_all_columns(self, rows: pa.Table) -> pa.Table:
+        return fit_table(rows, make_nullable(self.schema))
 
     def _shaped(self, parts: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
         wanted = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
-        shaped = [_fitted(part, wanted) for part in parts if part.num_rows]
+        shaped = [fit_table(part, wanted) for part in parts if part.num_rows]
         if len(shaped) == 1:
             return shaped[0]
         return pa.concat_tables(shaped) if shaped else wanted.empty_table()
-
-
-def _fitted(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """Exactly these columns and types; a column that the rows have not is null."""
-    columns = []
-    for one in wanted:
-        found = rows[one.name] if one.name in rows.column_names else pa.nulls(rows.num_rows, one.type)
-        columns.append(found if found.type.equals(one.type) else found.cast(one.type))
-    return pa.Table.from_arrays(columns, schema=wanted)

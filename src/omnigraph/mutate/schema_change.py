@@ -16,10 +16,10 @@ import pyarrow as pa
 from omnigraph.commit.footprint import Footprint, FootprintBuilder
 from omnigraph.commit.publish_plan import PublishPlan, Receipt, Reshape, TableAction, WriteTxn
 from omnigraph.errors import ConstraintViolation
-from omnigraph.log.commit_record import Kind
+from omnigraph.log.commit_record import CommitKind
 from omnigraph.log.overlay import DEL, RID, OverlayTable
-from omnigraph.mutate.check_changes import Findings, violations_error
-from omnigraph.mutate.tighten import check_tightened
+from omnigraph.mutate.check_changes import ViolationReport, build_violation_error
+from omnigraph.mutate.tighten import check_tightened_constraints
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.change_steps import (
@@ -34,8 +34,9 @@ from omnigraph.schema.change_steps import (
 )
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.plan_change import plan_change
-from omnigraph.schema.values import default_of
+from omnigraph.schema.values import default_value
 from omnigraph.storage.backend import Backend
+from omnigraph.storage.lance.arrow_fit import fit_columns
 
 _TOKEN = 8
 
@@ -43,7 +44,7 @@ _TOKEN = 8
 class SchemaChange:
     """Bring the branch to a new schema text. New identities stay the same over all attempts."""
 
-    kind: Kind = "schema"
+    kind: CommitKind = "schema"
 
     def __init__(self, backend: Backend, source: str, *, file: str = "<schema>", allow_data_loss: bool = False) -> None:
         self._backend = backend
@@ -63,7 +64,7 @@ class SchemaChange:
         steps.check()
         if not steps.steps:
             return Receipt(None, result=steps.to_json())
-        found = check_tightened(txn, new, [one for one in steps if isinstance(one, Tighten) and one.validates_rows])
+        found = check_tightened_constraints(txn, new, [one for one in steps if isinstance(one, Tighten) and one.validates_rows])
         if found.count:
             raise _violated(found)
         changes = _columns_by_type(steps, txn.catalog, new)
@@ -119,24 +120,21 @@ class _Columns:
 
     def reshape(self) -> Reshape:
         schema, fills = self.schema, dict(self.fills)
-        return lambda entries, rid: reshaped(entries, schema, fills, rid)
+        return lambda entries, rid: reshape_entries(entries, schema, fills, rid)
 
 
-def reshaped(entries: OverlayTable, schema: pa.Schema, fills: Mapping[str, Any], rid: str) -> OverlayTable:
+def reshape_entries(entries: OverlayTable, schema: pa.Schema, fills: Mapping[str, Any], rid: str) -> OverlayTable:
     """The entries in the shape of `schema`. They get the new record's rid: a fold under way took the old shape."""
     table = entries.table
-    columns: dict[str, Any] = {"id": table["id"], RID: pa.array([rid] * table.num_rows, pa.utf8()), DEL: table[DEL]}
-    for one in schema:
-        if one.name == "id":
-            continue
-        if one.name in table.column_names:
-            columns[one.name] = table[one.name].cast(one.type)
-        elif one.name in fills:
-            gone = table[DEL].to_pylist()
-            columns[one.name] = pa.array([None if dead else fills[one.name] for dead in gone], one.type)
-        else:
-            columns[one.name] = pa.nulls(table.num_rows, one.type)
-    return OverlayTable(pa.table(columns))
+    tombstones = table[DEL].to_pylist()
+    filled = {
+        name: pa.array([None if is_tombstone else fills[name] for is_tombstone in tombstones], schema.field(name).type)
+        for name in schema.names
+        if name in fills and name not in table.column_names
+    }
+    columns = dict(zip(schema.names, fit_columns(table, schema, filled), strict=True))
+    marks = {"id": columns.pop("id"), RID: pa.array([rid] * table.num_rows, pa.utf8()), DEL: table[DEL]}
+    return OverlayTable(pa.table({**marks, **columns}))
 
 
 def _columns_by_type(steps: SchemaPlan, old: Catalog, new: Catalog) -> dict[str, _Columns]:
@@ -153,7 +151,7 @@ def _columns_by_type(steps: SchemaPlan, old: Catalog, new: Catalog) -> dict[str,
         own = [one for one in touched if one.type_id == type_id]
         kept = new.by_id[type_id]
         fills = {
-            s.property_id: default_of(kept.by_id[s.property_id]) for s in own if isinstance(s, AddRequiredProperty)
+            s.property_id: default_value(kept.by_id[s.property_id]) for s in own if isinstance(s, AddRequiredProperty)
         }
         casts = frozenset(column for s in own if isinstance(s, Widen) for column in s.columns)
         found[type_id] = _Columns(kept, fills, casts)
@@ -185,7 +183,7 @@ def _hard_drops(steps: SchemaPlan) -> Mapping[str, Any] | None:
     return {"hard_drops": types, "hard_dropped_properties": properties} if types or properties else None
 
 
-def _violated(found: Findings) -> ConstraintViolation:
-    error = violations_error(found, code=VIOLATED)
+def _violated(found: ViolationReport) -> ConstraintViolation:
+    error = build_violation_error(found, code=VIOLATED)
     error.advice = "Nothing was written; correct these rows, or leave out the rule, and apply the schema again"
     return error

@@ -10,23 +10,24 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.commit.publish_plan import WriteTxn
-from omnigraph.constraints.compile import Images, Rule, rules_of
-from omnigraph.constraints.evaluate import Change, Evaluators, Tuple
-from omnigraph.constraints.relations import Rows
-from omnigraph.mutate.check_changes import VIOLATIONS_MAX, Findings
+from omnigraph.constraints.compile import ChangedImages, Constraint, compile_constraints
+from omnigraph.constraints.evaluate import EvaluationContext, RelationCompiler, RowTuple
+from omnigraph.constraints.relations import ImageRows
+from omnigraph.mutate.check_changes import VIOLATIONS_MAX, ViolationReport
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.change_steps import Tighten
-from omnigraph.schema.row_constraints import row_findings
-from omnigraph.schema.values import default_of
+from omnigraph.schema.row_constraints import find_row_violations
+from omnigraph.schema.values import default_value
+from omnigraph.storage.lance.arrow_fit import make_nullable
 
 _VALUE_RULES = ("required", "enum", "range", "check")
 
 #: To a rule that is new every row is new.
-_ALL_NEW = Images(new=True, kept=False)
+_ALL_NEW = ChangedImages(has_new=True, has_kept=False)
 
 
-def check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> Findings:
+def check_tightened_constraints(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> ViolationReport:
     """What breaks a rule of `steps`: all of it counted, the first of every rule listed."""
     probes = []
     by_type: dict[str, list[Tighten]] = {}
@@ -39,35 +40,35 @@ def check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> Fi
         if columns:
             probes.append(partial(_values, txn, _only(one, columns)))
         probes += [partial(_rule, txn, new, rule) for rule in _rules(new, one, own)]
-    found = Findings()
+    found = ViolationReport()
     for part in txn.snapshot.backend.in_parallel(lambda probe: probe(), probes):
         found.add(part.listed, part.count)
     return found
 
 
-def _rules(new: Catalog, one: TypeDef, steps: Sequence[Tighten]) -> Iterator[Rule]:
+def _rules(new: Catalog, one: TypeDef, steps: Sequence[Tighten]) -> Iterator[Constraint]:
     """The rules of a type that the steps bring, of all that a change of every row could break."""
     uniques = {tuple(step.columns) for step in steps if step.rule == "unique"}
     counted = any(step.rule == "card" for step in steps)
     tables = [one.id, one.source] if counted and one.source is not None else [one.id]
-    for rule in rules_of(new, dict.fromkeys(tables, _ALL_NEW)):
+    for rule in compile_constraints(new, dict.fromkeys(tables, _ALL_NEW)):
         if rule.type_id == one.id and (rule.columns in uniques or (counted and rule.code == "cardinality")):
             yield rule
 
 
-def _rule(txn: WriteTxn, new: Catalog, rule: Rule) -> Findings:
-    found = Findings()
-    evaluate = Evaluators(new.by_id[rule.type_id]).of(rule.query)
-    found.add_broken(new, rule, evaluate(Change(partial(_read, txn, new))))
+def _rule(txn: WriteTxn, new: Catalog, rule: Constraint) -> ViolationReport:
+    found = ViolationReport()
+    evaluate = RelationCompiler(new.by_id[rule.type_id]).compile(rule.query)
+    found.add_violating_rows(new, rule, evaluate(EvaluationContext(partial(_read, txn, new))))
     return found
 
 
-def _read(txn: WriteTxn, new: Catalog, image: Rows) -> Iterator[Tuple]:
+def _read(txn: WriteTxn, new: Catalog, image: ImageRows) -> Iterator[RowTuple]:
     """Every row there is. A required column of this very change is there with its default in all of them."""
     one, before = new.by_id[image.table], txn.catalog.by_id.get(image.table)
     if before is None:
         return  # a type of this very change
-    added = {column: default_of(one.by_id[column]) for column in image.columns if _is_new(column, one, before)}
+    added = {column: default_value(one.by_id[column]) for column in image.columns if _is_new(column, one, before)}
     held = [column for column in image.columns if column not in added]
     for batch in txn.view(before).batches(held):
         values: list[list[Any]] = [
@@ -77,14 +78,13 @@ def _read(txn: WriteTxn, new: Catalog, image: Rows) -> Iterator[Tuple]:
         yield from zip(*values, strict=True)
 
 
-def _values(txn: WriteTxn, one: TypeDef) -> Findings:
+def _values(txn: WriteTxn, one: TypeDef) -> ViolationReport:
     """Checked as what the new schema makes of them: a bound may only fit the wider type of this very change."""
-    found = Findings()
-    shape = arrow_schema(one)
-    shape = pa.schema([column.with_nullable(True) for column in shape])
+    found = ViolationReport()
+    shape = make_nullable(arrow_schema(one))
     for batch in txn.view(txn.catalog.by_id[one.id]).batches(shape.names):
         rows = pa.Table.from_batches([batch]).cast(shape)
-        found.add(*row_findings(one, rows, limit=VIOLATIONS_MAX - len(found.listed)))
+        found.add(*find_row_violations(one, rows, limit=VIOLATIONS_MAX - len(found.listed)))
     return found
 
 

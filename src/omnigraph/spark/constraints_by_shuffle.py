@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from omnigraph.constraints.compile import images_needed, superseded
-from omnigraph.constraints.relations import Image, Relation
-from omnigraph.constraints.screen_sql import screen
+from omnigraph.constraints.compile import input_rows_replaced_later, required_images
+from omnigraph.constraints.relations import ImageKind, Relation
+from omnigraph.constraints.screen_sql import compile_screen
 from omnigraph.constraints.sql import relation_sql
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.spark.base_table import BaseTable
 from omnigraph.spark.constraint_selection import Asking, Known, Question
-from omnigraph.spark.table_frames import ADDRESS, NOWHERE, TableRows
+from omnigraph.spark.table_frames import TableRows
 from omnigraph.storage.lance import StagedTable
+from omnigraph.storage.lance.row_address import NO_ADDRESS, ROW_ADDRESS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,10 +98,10 @@ class Validation:
         asking = self._asking
         if not asking.needs_screen:
             return frozenset()
-        asked = screen(self._catalog, asking.changed, duplicates=asking.may_repeat_nodes, name_of=self.name_of)
+        asked = compile_screen(self._catalog, asking.changed, duplicates=asking.may_repeat_nodes, name_of=self.name_of)
         if asked is None:
             return frozenset()
-        for (image, table), columns in images_needed(asked.images).items():
+        for (image, table), columns in required_images(asked.images).items():
             self._make(image, table, columns)
         found = self._session.sql(asked.sql("spark")).persist()
         suspected = {asked.tables[row["place"]] for row in found.select("place").distinct().collect()}
@@ -112,7 +113,7 @@ class Validation:
     def superseded(self, suspected: frozenset[str]) -> dict[str, DataFrame]:
         """By table, input rows that a later one of the same id replaces: `_rowaddr`."""
         return {
-            table: self._sql(superseded(table, ADDRESS)).selectExpr(f"at AS {ADDRESS}")
+            table: self._sql(input_rows_replaced_later(table, ROW_ADDRESS)).selectExpr(f"at AS {ROW_ADDRESS}")
             for table in self._asking.repeating(suspected)
         }
 
@@ -124,7 +125,7 @@ class Validation:
             frame = self._sql(question.relation)
             yield (
                 question,
-                frame.withColumn(ADDRESS, lit(NOWHERE).cast("bigint")) if question.is_nobodys else frame,
+                frame.withColumn(ROW_ADDRESS, lit(NO_ADDRESS).cast("bigint")) if question.is_nobodys else frame,
             )
 
     def replaced(self, table: str) -> DataFrame | None:
@@ -135,7 +136,7 @@ class Validation:
         rows = self._base_rows(table)
         assert rows is not None
         pinned = TableRows(rows.place, rows.table, rows.schema, rows.version, rows.groups)
-        return self._matching(pinned.frame(self._session, ["id"]), one, "left_semi").select(ADDRESS)
+        return self._matching(pinned.frame(self._session, ["id"]), one, "left_semi").select(ROW_ADDRESS)
 
     def kept_ids(self, table: str) -> int:
         """How many rows of the graph an overwrite brings again."""
@@ -147,22 +148,22 @@ class Validation:
 
     # --- images ------------------------------------------------------------------------------------------------
 
-    def name_of(self, image: Image, table: str) -> str:
+    def name_of(self, image: ImageKind, table: str) -> str:
         """Names of their own for every query: Spark Connect looks a view up when a frame runs, not when it is made."""
         return f"og_{self._token}_{self._queries}_{image}_{self._places[table]}"
 
     def _sql(self, relation: Relation) -> DataFrame:
         self._queries += 1
-        for (image, table), columns in images_needed([relation]).items():
+        for (image, table), columns in required_images([relation]).items():
             self._make(image, table, columns)
         return self._session.sql(relation_sql(relation, "spark", self.name_of))
 
-    def _make(self, image: Image, table: str, columns: Sequence[str]) -> None:
+    def _make(self, image: ImageKind, table: str, columns: Sequence[str]) -> None:
         name = self.name_of(image, table)
-        self._frame(image, table, [one for one in columns if one != ADDRESS]).createOrReplaceTempView(name)
+        self._frame(image, table, [one for one in columns if one != ROW_ADDRESS]).createOrReplaceTempView(name)
         self._views.add(name)
 
-    def _frame(self, image: Image, table: str, columns: list[str]) -> DataFrame:
+    def _frame(self, image: ImageKind, table: str, columns: list[str]) -> DataFrame:
         if image == "suspect":
             return self._suspects[table] if table in self._suspects else self._nothing(["id"], table)
         one = self._loaded.get(table)
@@ -177,7 +178,7 @@ class Validation:
             return rows.frame(self._session, columns)
         names = columns if "id" in columns else ["id", *columns]
         how = "left_semi" if image == "old" else "left_anti"  # kept rows, and those that are gone, are not in the input
-        return self._matching(rows.frame(self._session, names), one, how).select(*columns, ADDRESS)
+        return self._matching(rows.frame(self._session, names), one, how).select(*columns, ROW_ADDRESS)
 
     def _matching(self, frame: DataFrame, one: LoadedTable, how: str) -> DataFrame:
         from pyspark.sql.functions import broadcast

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.constraints.compile import images_needed, superseded
-from omnigraph.constraints.relations import Image, Relation
-from omnigraph.constraints.screen_sql import screen
+from omnigraph.constraints.compile import input_rows_replaced_later, required_images
+from omnigraph.constraints.relations import ImageKind, Relation
+from omnigraph.constraints.screen_sql import compile_screen
 from omnigraph.constraints.sql import relation_sql
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.spark.constraint_selection import Asking
 from omnigraph.spark.problem_rows import problem_rows
-from omnigraph.spark.table_frames import ADDRESS, NOWHERE, TableRows
-from omnigraph.storage.lance import TablePlace, delete_at, split_addresses
+from omnigraph.spark.table_frames import TableRows
+from omnigraph.storage.lance import TablePlace, delete_at
+from omnigraph.storage.lance.row_address import ROW_ADDRESS, group_by_fragment, no_addresses
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,7 +53,7 @@ class OneTask:
             for one in self.asking.questions(suspected):
                 found = images.fetched(one.relation, PROBLEMS_MAX + 1 - len(rows))
                 if one.is_nobodys:
-                    found = found.append_column(ADDRESS, pa.repeat(pa.scalar(NOWHERE, pa.int64()), found.num_rows))
+                    found = found.append_column(ROW_ADDRESS, no_addresses(found.num_rows))
                 rows += problem_rows(self.asking.catalog, one.rule, one.table, found.to_pylist())
                 if len(rows) > PROBLEMS_MAX:
                     yield {"too_many": True}
@@ -63,7 +64,7 @@ class OneTask:
         """Remove rows of the input that a later one of the same id replaces; one result per fragment."""
         with _images(self) as images:
             for table in self.asking.repeating(images.screened()):
-                addresses = images.addresses(superseded(table, ADDRESS), "at")
+                addresses = images.addresses(input_rows_replaced_later(table, ROW_ADDRESS), "at")
                 yield from self._removed(table, self.new[table].version, addresses)
 
     def without_replaced(self, versions: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -81,7 +82,7 @@ class OneTask:
     def _removed(self, table: str, version: str | None, addresses: np.ndarray) -> Iterator[dict[str, Any]]:
         assert version is not None
         pinned = self.place.open().open(table, version)
-        for number, offsets in split_addresses(addresses.astype(np.uint64)):
+        for number, offsets in group_by_fragment(addresses.astype(np.uint64)):
             removal = delete_at(pinned, number, offsets)
             yield {"type": table, "removal": [removal.fragment_id, removal.left], "rows": len(offsets)}
 
@@ -114,19 +115,19 @@ class TaskImages:
     connection: duckdb.DuckDBPyConnection
     _made: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def name(self, image: Image, table: str) -> str:
+    def name(self, image: ImageKind, table: str) -> str:
         return _name(image, table)
 
-    def quoted(self, image: Image, table: str) -> str:
+    def quoted(self, image: ImageKind, table: str) -> str:
         return _quoted(_name(image, table))
 
     def screened(self) -> frozenset[str]:
         """Look at all keys at once; the node types with ids that are worth a rule."""
         asking = self.task.asking
-        asked = screen(asking.catalog, asking.changed, duplicates=asking.may_repeat_nodes, name_of=_name)
+        asked = compile_screen(asking.catalog, asking.changed, duplicates=asking.may_repeat_nodes, name_of=_name)
         if asked is None:
             return frozenset()
-        self._make_all(images_needed(asked.images))
+        self._make_all(required_images(asked.images))
         self.connection.execute(f"CREATE TEMP TABLE suspects AS {asked.sql('duckdb')}")
         found = set()
         for place, table in enumerate(asked.tables):
@@ -139,11 +140,11 @@ class TaskImages:
 
     def fetched(self, relation: Relation, limit: int) -> pa.Table:
         """Rows of the relation, at most so many."""
-        self._make_all(images_needed([relation]))
+        self._make_all(required_images([relation]))
         return self.connection.sql(f"{relation_sql(relation, 'duckdb', _name)} LIMIT {limit}").to_arrow_table()
 
     def addresses(self, relation: Relation, column: str) -> np.ndarray:
-        self._make_all(images_needed([relation]))
+        self._make_all(required_images([relation]))
         query = f"SELECT {_quoted(column)} AS at FROM ({relation_sql(relation, 'duckdb', _name)})"  # noqa: S608
         return self._column(query)
 
@@ -159,7 +160,7 @@ class TaskImages:
         self._make("new", table, ("id",))
         self._fill("pinned", rows, ["id"])
         new = _quoted(_name("new", table))
-        found = self._column(f"SELECT {ADDRESS} AS at FROM pinned WHERE id IN (SELECT id FROM {new})")  # noqa: S608
+        found = self._column(f"SELECT {ROW_ADDRESS} AS at FROM pinned WHERE id IN (SELECT id FROM {new})")  # noqa: S608
         self.connection.execute("DROP TABLE pinned")
         return found
 
@@ -167,22 +168,22 @@ class TaskImages:
         found: np.ndarray = self.connection.sql(query).to_arrow_table()["at"].to_numpy()
         return found
 
-    def _make_all(self, needed: Mapping[tuple[Image, str], tuple[str, ...]]) -> None:
+    def _make_all(self, needed: Mapping[tuple[ImageKind, str], tuple[str, ...]]) -> None:
         for (image, table), columns in needed.items():
             self._make(image, table, columns)
 
-    def _make(self, image: Image, table: str, columns: Sequence[str]) -> None:
+    def _make(self, image: ImageKind, table: str, columns: Sequence[str]) -> None:
         name = _name(image, table)
         known = self._made.get(name, ())
-        if set(columns) <= {*known, ADDRESS} and name in self._made:
+        if set(columns) <= {*known, ROW_ADDRESS} and name in self._made:
             return
-        wanted = tuple(dict.fromkeys([*known, *(one for one in columns if one != ADDRESS)]))
+        wanted = tuple(dict.fromkeys([*known, *(one for one in columns if one != ROW_ADDRESS)]))
         if name in self._made:
             self.connection.execute(f"DROP TABLE {_quoted(name)}")
         self._made[name] = wanted
         self._image(image, table, list(wanted))
 
-    def _image(self, image: Image, table: str, columns: list[str]) -> None:
+    def _image(self, image: ImageKind, table: str, columns: list[str]) -> None:
         one = self.task.asking.known.get(table)
         rows = self.task.new.get(table) if image == "new" else self.task.base.get(table)
         name = _name(image, table)
@@ -194,7 +195,7 @@ class TaskImages:
             self._fill(name, rows, columns)
             return
         self._fill("whole", rows, columns if "id" in columns else ["id", *columns])
-        names = ", ".join(_quoted(one) for one in [*columns, ADDRESS])
+        names = ", ".join(_quoted(one) for one in [*columns, ROW_ADDRESS])
         if table in self.task.new:
             self._make("new", table, ("id",))
             new = _quoted(_name("new", table))
@@ -212,13 +213,13 @@ class TaskImages:
 
     def _empty(self, name: str, table: str, columns: list[str]) -> None:
         schema = arrow_schema(self.task.asking.catalog.by_id[table])
-        nothing = pa.schema([*(schema.field(one) for one in columns), pa.field(ADDRESS, pa.int64())]).empty_table()
+        nothing = pa.schema([*(schema.field(one) for one in columns), pa.field(ROW_ADDRESS, pa.int64())]).empty_table()
         self.connection.register("arriving", nothing)
         self.connection.execute(f"CREATE TEMP TABLE {_quoted(name)} AS SELECT * FROM arriving")  # noqa: S608
         self.connection.unregister("arriving")
 
 
-def _name(image: Image, table: str) -> str:
+def _name(image: ImageKind, table: str) -> str:
     return f"{image}_{table}"
 
 

@@ -15,13 +15,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import InvalidInput, Unsupported
 from omnigraph.log.branches import MAIN
 from omnigraph.log.commit_record import parse_commit_id
-from omnigraph.log.snapshot import Snapshot, no_such_type
+from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.statements import Condition
-from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.schema.catalog import Catalog, TypeDef, no_such_type
 from omnigraph.spark.session import get_session
 from omnigraph.spark.table_scan import PART_BYTES, Part, TableScan, parts_of
 from omnigraph.spark.types import spark_schema, to_spark
@@ -227,7 +227,7 @@ def type_of(name: str, catalog: Catalog) -> TypeDef:
 
 
 def _snapshot(asked: SourceOptions) -> Snapshot:
-    site = Site.open(make_backend(asked.graph, dict(asked.storage)), read_only=True)
+    site = GraphRuntime.open(make_backend(asked.graph, dict(asked.storage)), read_only=True)
     if asked.at is not None:
         stream, seq = parse_commit_id(asked.at)
         record = site.records(stream).record(seq)

@@ -6,19 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from omnigraph.constraints.compile import Rule, violation_of
+from omnigraph.constraints.compile import Constraint, describe_violation
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.row_constraints import Violation
-from omnigraph.spark.table_frames import ADDRESS, FRAGMENT_SHIFT, NOWHERE, OFFSET_MASK
+from omnigraph.storage.lance.row_address import NO_ADDRESS, ROW_ADDRESS, split_address
 
 
-def problem_rows(catalog: Catalog, rule: Rule, table: str, rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+def problem_rows(catalog: Catalog, rule: Constraint, table: str, rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
     """What each row of a rule's answer says: table, fragment, offset, id, and the problem as JSON."""
     found: list[list[Any]] = []
     for row in rows:
-        violation = violation_of(catalog, rule, {name: plain(value) for name, value in row.items()})
-        address = row[ADDRESS]
-        place = [NOWHERE, NOWHERE] if address == NOWHERE else [address >> FRAGMENT_SHIFT, address & OFFSET_MASK]
+        violation = describe_violation(catalog, rule, {name: plain(value) for name, value in row.items()})
+        address = row[ROW_ADDRESS]
+        place = (NO_ADDRESS, NO_ADDRESS) if address == NO_ADDRESS else split_address(address)
         facts = {"code": violation.rule, "reason": violation.message, "property": _property(violation)}
         found.append([table, *place, violation.id, json.dumps(facts)])
     return found

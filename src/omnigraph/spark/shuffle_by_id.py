@@ -24,8 +24,9 @@ from omnigraph.mutate.table_state import Row
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.spark.base_table import BaseTable
-from omnigraph.spark.table_frames import ADDRESS, NOWHERE
 from omnigraph.storage.lance import Piece, PinnedTable, TablePlace, piece_batches, pieces_of
+from omnigraph.storage.lance.arrow_fit import fit_table
+from omnigraph.storage.lance.row_address import ROW_ADDRESS, SIGNED_ROW_ADDRESS_FIELD, no_addresses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,6 @@ _PARTS = "at int, bucket int, side int, rows binary"
 _PARTS_SCHEMA = pa.schema(
     [pa.field("at", pa.int32()), pa.field("bucket", pa.int32()), pa.field("side", pa.int32()), ("rows", pa.binary())]
 )
-_ADDRESS_FIELD = pa.field(ADDRESS, pa.int64(), nullable=False)
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 BySide = Mapping[int, pa.Table]
@@ -82,7 +82,7 @@ class PieceUnit:
         for rows in _gathered(batches):
             shown = rows.filter(pc.invert(pc.is_in(rows["id"], apart))) if len(apart) else rows
             if shown.num_rows:
-                yield self.side, _shaped(shown, schema, shown[ADDRESS].cast(pa.int64()))
+                yield self.side, fit_table(shown, schema.append(SIGNED_ROW_ADDRESS_FIELD))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,11 @@ class LookupUnit:
         rows = view.find(self.ids)
         if rows.num_rows:
             for side in self.sides:
-                yield side, _shaped(rows, schema, _nowhere(rows.num_rows))
+                yield side, _without_addresses(rows, schema)
         if self.placed is not None and view.pinned is not None:
             found = view.pinned.addresses(self.ids)
             if found.num_rows:
-                yield self.placed, pa.table({"id": found["id"], ADDRESS: found[ADDRESS].cast(pa.int64())})
+                yield self.placed, pa.table({"id": found["id"], ROW_ADDRESS: found[ROW_ADDRESS].cast(pa.int64())})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ class GivenUnit:
         if self.rows:
             rows = [{name: row.get(name) for name in schema.names} for row in self.rows]
             for side in self.sides:
-                yield side, _shaped(pa.Table.from_pylist(rows, schema), schema, _nowhere(len(rows)))
+                yield side, _without_addresses(pa.Table.from_pylist(rows, schema), schema)
         if self.ids:
-            yield self.marked, pa.table({"id": pa.array(self.ids, pa.utf8()), ADDRESS: _nowhere(len(self.ids))})
+            yield self.marked, pa.table({"id": pa.array(self.ids, pa.utf8()), ROW_ADDRESS: no_addresses(len(self.ids))})
 
 
 @dataclass(frozen=True)
@@ -211,17 +211,9 @@ def images_at(rows: pa.Table, places: dict[str, int], ids: Sequence[str]) -> dic
     return {row["id"]: row for row in rows.take(pa.array(wanted, pa.int64())).to_pylist()}
 
 
-def _nowhere(count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(NOWHERE, pa.int64()), count)
-
-
-def _shaped(rows: pa.Table, schema: pa.Schema, addresses: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """A column that this version never had is null in all its rows."""
-    columns = [
-        rows[one.name].cast(one.type) if one.name in rows.column_names else pa.nulls(rows.num_rows, one.type)
-        for one in schema
-    ]
-    return pa.Table.from_arrays([*columns, addresses], schema=schema.append(_ADDRESS_FIELD))
+def _without_addresses(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows that lie in no fragment, with all columns of `schema` and an address column that says so."""
+    return fit_table(rows, schema.append(SIGNED_ROW_ADDRESS_FIELD), {ROW_ADDRESS: no_addresses(rows.num_rows)})
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -13,17 +13,13 @@ from omnigraph.log.overlay import OverlayTable
 from omnigraph.spark.table_scan import fragment_groups
 from omnigraph.spark.types import spark_arrow_schema, spark_schema, to_spark
 from omnigraph.storage.lance import PinnedTable, TablePlace
+from omnigraph.storage.lance.arrow_fit import fit_batch
+from omnigraph.storage.lance.row_address import ROW_ADDRESS, SIGNED_ROW_ADDRESS_FIELD, no_addresses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ADDRESS = "_rowaddr"
-#: The address of rows that are in no table version but in the record.
-NOWHERE = -1
-FRAGMENT_SHIFT = 32
-OFFSET_MASK = (1 << FRAGMENT_SHIFT) - 1
 _PART_BYTES = 128 << 20
-_ADDRESS_FIELD = pa.field(ADDRESS, pa.int64(), nullable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ class TableRows:
         return session.range(0, count, 1, count).mapInArrow(read, spark_schema(wanted))
 
     def schema_of(self, columns: Sequence[str]) -> pa.Schema:
-        return pa.schema([*(self.schema.field(name) for name in columns), _ADDRESS_FIELD])
+        return pa.schema([*(self.schema.field(name) for name in columns), SIGNED_ROW_ADDRESS_FIELD])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The same rows in one process."""
@@ -83,20 +79,16 @@ class TableRows:
         asked = read if hidden is None or "id" in read else ["id", *read]
         for batch in pinned.id_batches(self.groups[number], asked):
             shown = batch if hidden is None else batch.filter(pc.invert(pc.is_in(batch.column("id"), hidden)))
-            yield self._shaped(shown, names, shown.column(ADDRESS).cast(pa.int64()))
+            yield fit_batch(shown, self.schema_of(names))
 
     def _overlay_rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for batch in self._entries().rows.combine_chunks().to_batches():
-            yield self._shaped(batch, names, pa.repeat(pa.scalar(NOWHERE, pa.int64()), batch.num_rows))
+            yield self.fit_overlay(batch, names)
 
     def _entries(self) -> OverlayTable:
         assert self.overlay is not None
         return OverlayTable.decode(self.overlay)
 
-    def _shaped(self, batch: pa.RecordBatch, names: Sequence[str], addresses: pa.Array) -> pa.RecordBatch:
-        """A column that this version never had is null in all its rows."""
-        columns = [
-            batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, self.schema.field(name).type)
-            for name in names
-        ]
-        return pa.RecordBatch.from_arrays([*columns, addresses], schema=self.schema_of(names))
+    def fit_overlay(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """Row images of the overlay in the shape of `schema_of`."""
+        return fit_batch(batch, self.schema_of(names), {ROW_ADDRESS: no_addresses(batch.num_rows)})

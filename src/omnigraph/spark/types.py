@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from omnigraph.storage.lance.arrow_fit import cast_by_position
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -48,5 +50,4 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def to_spark(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """The same rows in the types of `wanted`, a schema of `spark_arrow_schema`."""
-    columns = [column.cast(one.type) for column, one in zip(batch.columns, wanted, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    return cast_by_position(batch, wanted)

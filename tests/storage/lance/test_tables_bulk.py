@@ -23,12 +23,12 @@ from omnigraph.storage.lance import (
     StagedTable,
     TablePlace,
     TableStore,
-    aligned,
     build_elsewhere,
     delete_at,
-    split_addresses,
 )
 from omnigraph.storage.lance import bulk_tables as bulk_module
+from omnigraph.storage.lance.arrow_fit import align_decimals
+from omnigraph.storage.lance.row_address import ROW_ADDRESS, group_by_fragment, pack_address
 from tests.storage.lance.table_cases import AGE, ID, NOTE, PERSON, ages, contents, people, write
 
 TABLE = "person_ab12cd34-1"
@@ -46,8 +46,8 @@ def _write_elsewhere(place: TablePlace, rows: Mapping[str, int | None]) -> list[
 
 def _delete_elsewhere(place: TablePlace, version: str, ids: list[str]) -> list[Removal]:
     pinned = place.open().open(TABLE, version)
-    found = pinned.addresses(ids)["_rowaddr"].to_numpy()
-    return [delete_at(pinned, number, offsets) for number, offsets in split_addresses(found)]
+    found = pinned.addresses(ids)[ROW_ADDRESS].to_numpy()
+    return [delete_at(pinned, number, offsets) for number, offsets in group_by_fragment(found)]
 
 
 def _without(tables: TableStore, staged: StagedTable, ids: list[str], own: bool) -> StagedTable:
@@ -55,8 +55,8 @@ def _without(tables: TableStore, staged: StagedTable, ids: list[str], own: bool)
     pinned = tables.bulk.version_of(staged)
     mine = set(tables.bulk.own_fragments(staged))
     wanted = [one.id for one in pinned.metadata if (one.id in mine) == own]
-    found = pinned.addresses(ids, wanted)["_rowaddr"].to_numpy()
-    return tables.bulk.remove(staged, [delete_at(pinned, *part) for part in split_addresses(found)])
+    found = pinned.addresses(ids, wanted)[ROW_ADDRESS].to_numpy()
+    return tables.bulk.remove(staged, [delete_at(pinned, *part) for part in group_by_fragment(found)])
 
 
 def _upsert(tables: TableStore, base: PinnedTable, rows: Mapping[str, int | None]) -> StagedTable:
@@ -118,9 +118,9 @@ class TestElsewhere:
             buffer = pa.py_buffer(bytearray(8) + shifted).slice(16)
         odd = pa.Array.from_buffers(column.type, 3, [None, buffer])
         rows = pa.table({"id": ["a", "b", "c"], "amount": odd}, schema=pa.schema([ID, pa.field("amount", odd.type)]))
-        assert aligned(rows).column("amount").chunk(0).buffers()[1].address % 16 == 0
+        assert align_decimals(rows).column("amount").chunk(0).buffers()[1].address % 16 == 0
         assert len(tables.write_rows(TABLE, rows)) == 1
-        assert aligned(rows).equals(rows)
+        assert align_decimals(rows).equals(rows)
 
 
 class TestStaged:
@@ -264,7 +264,7 @@ class TestRestage:
 
 
 def test_addresses_are_split_by_fragment() -> None:
-    parts = dict(split_addresses(np.array([(3 << 32) | 7, 5, (3 << 32) | 9], np.uint64)))
+    parts = dict(group_by_fragment(np.array([pack_address(3, 7), 5, pack_address(3, 9)], np.uint64)))
     assert {number: offsets.tolist() for number, offsets in parts.items()} == {0: [5], 3: [7, 9]}
 
 

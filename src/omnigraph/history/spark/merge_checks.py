@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.constraints.compile import Images, Rule, rules_of, violation_of
-from omnigraph.constraints.relations import Image
+from omnigraph.constraints.compile import ChangedImages, Constraint, compile_constraints, describe_violation
+from omnigraph.constraints.relations import ImageKind
 from omnigraph.history.decide_row import as_conflict
 from omnigraph.history.spark.merge_rows import DECIDED, conflict_batch
 from omnigraph.log.overlay import OverlayTable
@@ -26,15 +26,17 @@ from omnigraph.spark.constraint_selection import Asking
 from omnigraph.spark.constraints_by_shuffle import Validation
 from omnigraph.spark.constraints_in_one_task import PROBLEMS_MAX, OneTask, TaskImages, duckdb_scratch
 from omnigraph.spark.problem_rows import plain
-from omnigraph.spark.table_frames import NOWHERE, TableRows
+from omnigraph.spark.table_frames import TableRows
 from omnigraph.spark.tasks import run_tasks
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import Piece, StagedTable, TablePlace, piece_batches, pieces_of
+from omnigraph.storage.lance.arrow_fit import fit_batch
+from omnigraph.storage.lance.row_address import ROW_ADDRESS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ImageRows = Mapping[tuple[Image, str], TableRows]
+ImageRows = Mapping[tuple[ImageKind, str], TableRows]
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,15 @@ class MergedTable:
 class MergeAsking(Asking):
     """Which rules a merge can break: by table, the images that hold rows."""
 
-    touched: Mapping[str, Images] = field(default_factory=dict)
+    touched: Mapping[str, ChangedImages] = field(default_factory=dict)
 
     @property
-    def changed(self) -> dict[str, Images]:
-        untouched = {one.id: Images(kept=self.there[one.id]) for one in self.catalog.types}
+    def changed(self) -> dict[str, ChangedImages]:
+        untouched = {one.id: ChangedImages(has_kept=self.there[one.id]) for one in self.catalog.types}
         return {**untouched, **self.touched}
 
-    def rules(self, suspected: frozenset[str]) -> Iterator[Rule]:
-        for rule in rules_of(self.catalog, self.changed, screened=bool(suspected)):
+    def rules(self, suspected: frozenset[str]) -> Iterator[Constraint]:
+        for rule in compile_constraints(self.catalog, self.changed, screened=bool(suspected)):
             if suspected or rule.code not in ("endpoint", "cardinality"):
                 yield rule
 
@@ -85,7 +87,7 @@ class ReplacedRows(TableRows):
             wanted = pa.array(self.entries, pa.utf8())
             for batch in self._entries().rows.combine_chunks().to_batches():
                 shown = batch.filter(pc.is_in(batch.column("id"), wanted))
-                yield self._shaped(shown, names, pa.repeat(pa.scalar(NOWHERE, pa.int64()), shown.num_rows))
+                yield self.fit_overlay(shown, names)
             return
         assert self.version is not None
         assert self.after is not None
@@ -97,7 +99,7 @@ class ReplacedRows(TableRows):
         piece = self.pieces[number]
         for batch in piece_batches(here, there, piece, asked):
             shown = batch if hidden is None else batch.filter(pc.invert(pc.is_in(batch.column("id"), hidden)))
-            yield self._shaped(shown, names, shown.column("_rowaddr").cast(pa.int64()))
+            yield fit_batch(shown, self.schema_of(names))
 
 
 @dataclass(frozen=True)
@@ -146,30 +148,30 @@ class MergeChecks:
     def _asking(self) -> MergeAsking:
         there = {table: not base.is_empty for table, base in self.bases.items()}
         touched = {
-            table: Images(
-                new=bool(one.own),
-                old=bool(one.updated or one.removed),
-                gone=bool(one.removed),
-                kept=there[table],
+            table: ChangedImages(
+                has_new=bool(one.own),
+                has_old=bool(one.updated or one.removed),
+                has_gone=bool(one.removed),
+                has_kept=there[table],
             )
             for table, one in self.merged.items()
         }
         return MergeAsking(self.catalog, {}, there, touched=touched)
 
-    def _images(self) -> dict[tuple[Image, str], TableRows]:
-        found: dict[tuple[Image, str], TableRows] = {}
+    def _images(self) -> dict[tuple[ImageKind, str], TableRows]:
+        found: dict[tuple[ImageKind, str], TableRows] = {}
         for one in self.catalog.types:
             merged = self.merged.get(one.id)
             images = self._untouched(one) if merged is None else self._touched(merged)
             found.update({(image, one.id): rows for image, rows in images})
         return found
 
-    def _untouched(self, one: TypeDef) -> Iterator[tuple[Image, TableRows]]:
+    def _untouched(self, one: TypeDef) -> Iterator[tuple[ImageKind, TableRows]]:
         base, place = self.bases[one.id], self.backend.tables.place
         if not base.is_empty:
             yield "kept", self._of_version(place, one, base.version, (), base.overlay)
 
-    def _touched(self, merged: MergedTable) -> Iterator[tuple[Image, TableRows]]:
+    def _touched(self, merged: MergedTable) -> Iterator[tuple[ImageKind, TableRows]]:
         place, one, base = self.backend.tables.place, merged.type, merged.base
         version = merged.staged.version if merged.staged is not None else base.version
         entries = OverlayTable.decode(base.overlay) if base.overlay is not None else None
@@ -233,7 +235,7 @@ class _MergeImages(TaskImages):
 
     task: _CheckTask
 
-    def _image(self, image: Image, table: str, columns: list[str]) -> None:
+    def _image(self, image: ImageKind, table: str, columns: list[str]) -> None:
         if image == "gone":
             self._gone(table)
             return
@@ -259,16 +261,16 @@ class _MergeValidation(Validation):
         self._merge_asking = asking
         self._images = images
 
-    def broken(self, suspected: frozenset[str]) -> Iterator[tuple[Rule, DataFrame]]:
+    def broken(self, suspected: frozenset[str]) -> Iterator[tuple[Constraint, DataFrame]]:
         for rule in self._merge_asking.rules(suspected):
             yield rule, self._sql(rule.query)
 
-    def _frame(self, image: Image, table: str, columns: list[str]) -> DataFrame:
+    def _frame(self, image: ImageKind, table: str, columns: list[str]) -> DataFrame:
         if image == "suspect":
             return super()._frame(image, table, columns)
         if image == "gone":
             new = self._frame("new", table, ["id"]).select("id")
-            return self._frame("old", table, ["id"]).join(new, "id", "left_anti").select("id", "_rowaddr")
+            return self._frame("old", table, ["id"]).join(new, "id", "left_anti").select("id", ROW_ADDRESS)
         rows = self._images.get((image, table))
         return rows.frame(self._session, columns) if rows is not None else self._nothing(columns, table)
 
@@ -277,7 +279,7 @@ def _no_rows() -> TableRows:
     raise AssertionError("a merge has images of its own")
 
 
-def _told(catalog: Catalog, rule: Rule, rows: DataFrame) -> DataFrame:
+def _told(catalog: Catalog, rule: Constraint, rows: DataFrame) -> DataFrame:
     def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
@@ -286,6 +288,6 @@ def _told(catalog: Catalog, rule: Rule, rows: DataFrame) -> DataFrame:
     return rows.mapInArrow(tell, DECIDED)
 
 
-def _conflict(catalog: Catalog, rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
-    violation = violation_of(catalog, rule, {name: plain(value) for name, value in row.items()})
+def _conflict(catalog: Catalog, rule: Constraint, row: Mapping[str, Any]) -> dict[str, Any]:
+    violation = describe_violation(catalog, rule, {name: plain(value) for name, value in row.items()})
     return as_conflict(violation.to_json())

@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.history.decide_row import MergeOptions, Sides, as_conflict, conflict_order, decide
-from omnigraph.mutate.changed_rows import Columns, columns_of, same_row
+from omnigraph.mutate.changed_rows import ComparedColumns, compared_columns, is_same_row
 from omnigraph.mutate.table_state import Row
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.schema.row_constraints import row_findings
+from omnigraph.schema.row_constraints import find_row_violations
 from omnigraph.spark.shuffle_by_id import BySide, images_at
-from omnigraph.spark.table_frames import ADDRESS, FRAGMENT_SHIFT, NOWHERE
-from omnigraph.storage.lance import TablePlace, split_addresses
+from omnigraph.storage.lance import TablePlace
+from omnigraph.storage.lance.arrow_fit import select_and_cast
+from omnigraph.storage.lance.row_address import NO_ADDRESS, ROW_ADDRESS, group_by_fragment, pack_address, split_address
 
 #: Sides of a part: base and source where those two differ, base and target where those do; then where the target's
 #: version has an id that its overlay hides; then ids that must be looked at, whatever rows they have.
@@ -80,12 +81,12 @@ class Bucket:
 
     def __init__(self, table: TableMerge, sides: BySide) -> None:
         self._table = table
-        nothing = arrow_schema(table.type).append(pa.field(ADDRESS, pa.int64())).empty_table()
+        nothing = arrow_schema(table.type).append(pa.field(ROW_ADDRESS, pa.int64())).empty_table()
         self._rows = {side: sides.get(side, nothing) for side in range(MARKED + 1)}
         self._at = {
             side: {row_id: at for at, row_id in enumerate(rows["id"].to_pylist())} for side, rows in self._rows.items()
         }
-        self._addresses = {side: rows[ADDRESS].to_numpy() for side, rows in self._rows.items()}
+        self._addresses = {side: rows[ROW_ADDRESS].to_numpy() for side, rows in self._rows.items()}
         self._found = _Decided()
 
     def settle(self, place: TablePlace, number: int) -> pa.Table:
@@ -98,7 +99,7 @@ class Bucket:
         fragments: list[Any] = []
         if rows is not None:
             fragments = [json.loads(one) for one in self._write(place, rows)]
-            listed, _ = row_findings(self._table.type, rows)
+            listed, _ = find_row_violations(self._table.type, rows)
             found.conflicts += [as_conflict(one.to_json()) for one in listed]
         told = {
             "fragments": fragments,
@@ -109,7 +110,7 @@ class Bucket:
             "bare": found.bare,
         }
         records = [_record(STAGED, number, data=json.dumps(told).encode())]
-        for fragment, offsets in split_addresses(np.array(found.gone_at, np.uint64)):
+        for fragment, offsets in group_by_fragment(np.array(found.gone_at, np.uint64)):
             records.append(_record(REMOVAL, number, fragment=fragment, data=offsets.astype("<u4").tobytes()))
         records += [conflict_record(number, one) for one in found.conflicts]
         return pa.Table.from_pylist(records, _SCHEMA)
@@ -134,7 +135,7 @@ class Bucket:
         return False
 
     def _settle_by_images(self, ids: Sequence[str]) -> None:
-        one, columns = self._table.type, columns_of(self._table.type)
+        one, columns = self._table.type, compared_columns(self._table.type)
         base, source, target = (images_at(self._rows[side], self._at[side], ids) for side in (BASE, SOURCE, TARGET))
         for row_id in ids:
             ours = target.get(row_id) if self._meets(row_id) else base.get(row_id)
@@ -142,10 +143,10 @@ class Bucket:
             found = decide(one, columns, self._table.options, row_id, sides)
             if found.conflict is not None:
                 self._found.conflicts.append(found.conflict)
-            if not found.keep and not same_row(found.row, ours, columns):
+            if not found.keep and not is_same_row(found.row, ours, columns):
                 self._apply(row_id, found.row, sides, columns)
 
-    def _apply(self, row_id: str, row: Row | None, sides: Sides, columns: Columns) -> None:
+    def _apply(self, row_id: str, row: Row | None, sides: Sides, columns: ComparedColumns) -> None:
         if row is None:
             self._remove(row_id)
         elif row is sides.source:
@@ -178,7 +179,7 @@ class Bucket:
         if row_id in self._table.overlay_ids:
             self._found.superseded.append(row_id)
         address = self._address(row_id)
-        if address == NOWHERE:
+        if address == NO_ADDRESS:
             return False
         self._found.gone_at.append(address)
         return True
@@ -188,14 +189,14 @@ class Bucket:
         if row_id in self._at[PLACED]:
             return self._address_on(PLACED, row_id)
         if self._meets(row_id):
-            return self._address_on(TARGET, row_id) if row_id in self._at[TARGET] else NOWHERE
+            return self._address_on(TARGET, row_id) if row_id in self._at[TARGET] else NO_ADDRESS
         if row_id not in self._at[BASE]:
-            return NOWHERE
+            return NO_ADDRESS
         address = self._address_on(BASE, row_id)
-        if address == NOWHERE:
-            return NOWHERE
-        fragment = self._table.twins[address >> FRAGMENT_SHIFT]
-        return (fragment << FRAGMENT_SHIFT) | (address & ((1 << FRAGMENT_SHIFT) - 1))
+        if address == NO_ADDRESS:
+            return NO_ADDRESS
+        fragment_id, offset = split_address(address)
+        return pack_address(self._table.twins[fragment_id], offset)
 
     def _address_on(self, side: int, row_id: str) -> int:
         return int(self._addresses[side][self._at[side][row_id]])
@@ -204,7 +205,7 @@ class Bucket:
         found, schema = self._found, arrow_schema(self._table.type)
         parts = []
         if found.taken:
-            parts.append(self._rows[SOURCE].take(pa.array(found.taken, pa.int64())).select(schema.names).cast(schema))
+            parts.append(select_and_cast(self._rows[SOURCE].take(pa.array(found.taken, pa.int64())), schema))
         if found.made:
             made = [{name: row.get(name) for name in schema.names} for row in found.made]
             parts.append(pa.Table.from_pylist(made, schema))
@@ -226,7 +227,7 @@ def conflict_record(number: int, one: Mapping[str, Any]) -> dict[str, Any]:
 
 def conflict_batch(conflicts: Iterator[Mapping[str, Any]]) -> pa.RecordBatch:
     """Conflicts that were found elsewhere, as rows of `DECIDED`."""
-    return pa.RecordBatch.from_pylist([conflict_record(NOWHERE, one) for one in conflicts], _SCHEMA)
+    return pa.RecordBatch.from_pylist([conflict_record(NO_ADDRESS, one) for one in conflicts], _SCHEMA)
 
 
 def _record(

@@ -22,13 +22,13 @@ from omnigraph.load.export.formats import (
     FORMATS,
     SUFFIXES,
     ExportFormat,
-    compressed,
-    record_lines,
-    row_writer,
+    compress_into,
+    format_records,
+    open_row_writer,
 )
-from omnigraph.load.export.sort import SMALL_BYTES, sorted_rows
-from omnigraph.log.snapshot import Snapshot, no_such_type
-from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.load.export.sort import SMALL_BYTES, sort_rows
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.schema.catalog import Catalog, TypeDef, no_such_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +62,8 @@ class ExportOptions:
     small_bytes: int = SMALL_BYTES
 
     def __post_init__(self) -> None:
-        _one_of("format", self.format, FORMATS)
-        _one_of("engine", self.engine, ENGINES)
+        _check_choice("format", self.format, FORMATS)
+        _check_choice("engine", self.engine, ENGINES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,43 +94,46 @@ def export(
 ) -> ExportReport:
     """Write a commit to a file, a folder or a stream. A file or folder appears whole or not at all."""
     options = options or ExportOptions()
-    types = exported_types(snapshot.catalog, options.types)
+    types = types_in_export_order(snapshot.catalog, options.types)
     if not isinstance(destination, str | os.PathLike):
-        return _to_stream(snapshot, destination, types, options)
+        return _export_to_stream(snapshot, destination, types, options)
     path = os.fspath(destination)
-    place = ExportPlace.of(path, options)
-    if not place.is_folder and options.format != "ndjson" and len(types) != 1:
+    target = ExportTarget.of(path, options)
+    if not target.is_folder and options.format != "ndjson" and len(types) != 1:
         raise InvalidInput(
             f"{path} is one file, and {options.format} holds one type per file",
             code="one_type_per_file",
             advice="Name a folder (ending in /), or one type",
         )
-    if _chosen_engine(snapshot, types, options, session) == "spark":
+    if _choose_engine(snapshot, types, options, session) == "spark":
         from omnigraph.load.export.on_spark import export_on_spark
 
-        return export_on_spark(snapshot, place, types, options, session)
-    return _in_process(snapshot, place, types, options)
+        return export_on_spark(snapshot, target, types, options, session)
+    return _export_in_process(snapshot, target, types, options)
 
 
 def record_stream(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[bytes]:
     """The NDJSON export in pieces of whole lines, as a server sends it."""
-    for one in exported_types(snapshot.catalog, types):
-        for batch in sorted_rows(snapshot, one):
-            yield record_lines(one, batch)
+    for type_def in types_in_export_order(snapshot.catalog, types):
+        for batch in sort_rows(snapshot, type_def):
+            yield format_records(type_def, batch)
 
 
-def exported_types(catalog: Catalog, names: Sequence[str] | None) -> list[TypeDef]:
+def types_in_export_order(catalog: Catalog, names: Sequence[str] | None) -> list[TypeDef]:
     """Nodes first, so that edges find their ends; both by name."""
-    chosen = list(catalog.types) if names is None else [_named(catalog, name) for name in dict.fromkeys(names)]
-    return sorted({one.id: one for one in chosen}.values(), key=lambda one: (one.kind == "edge", one.name))
+    selected = list(catalog.types) if names is None else [_resolve_type(catalog, name) for name in dict.fromkeys(names)]
+    return sorted(
+        {type_def.id: type_def for type_def in selected}.values(),
+        key=lambda type_def: (type_def.kind == "edge", type_def.name),
+    )
 
 
-def part_name(one: TypeDef, number: int, export_format: ExportFormat) -> str:
-    return f"{one.kind}_{one.name}/part-{number:05}{SUFFIXES[export_format]}"
+def part_name(type_def: TypeDef, number: int, export_format: ExportFormat) -> str:
+    return f"{type_def.kind}_{type_def.name}/part-{number:05}{SUFFIXES[export_format]}"
 
 
 @dataclass(frozen=True, slots=True)
-class ExportPlace:
+class ExportTarget:
     """The destination: a folder, or one file in a folder."""
 
     folder: OutputFolder
@@ -149,7 +152,7 @@ class ExportPlace:
         return COMPRESSIONS.get(os.path.splitext(self.name)[1])
 
     @classmethod
-    def of(cls, path: str, options: ExportOptions) -> ExportPlace:
+    def of(cls, path: str, options: ExportOptions) -> ExportTarget:
         from omnigraph.storage.output_files import OutputFolder
 
         storage = tuple(sorted(options.storage_options.items()))
@@ -163,28 +166,30 @@ class ExportPlace:
         return cls(OutputFolder(parent, storage), name)
 
 
-def _in_process(
-    snapshot: Snapshot, place: ExportPlace, types: Sequence[TypeDef], options: ExportOptions
+def _export_in_process(
+    snapshot: Snapshot, target: ExportTarget, types: Sequence[TypeDef], options: ExportOptions
 ) -> ExportReport:
     from omnigraph.progress import report_progress
     from omnigraph.storage.output_files import filling, taken_error
 
     ids = snapshot.backend.ids
-    report = ExportReport(snapshot.commit_id, place.path, options.format, {}, 0)
+    report = ExportReport(snapshot.commit_id, target.path, options.format, {}, 0)
     with report_progress(options.progress, clock=snapshot.backend.clock, ids=ids) as progress:
-        with progress.step("export", rows=row_count(snapshot, types)) as counter:
-            if place.is_folder:
-                with filling(place.folder, ids, overwrite=options.overwrite) as folder:
-                    return _fill(snapshot, folder, types, options, counter, report)
-            if place.folder.taken(place.name) and not options.overwrite:
-                raise taken_error(place.path)
-            with place.folder.writing(place.name, ids) as raw, compressed(raw, place.compression) as stream:
+        with progress.step("export", rows=count_rows(snapshot, types)) as counter:
+            if target.is_folder:
+                with filling(target.folder, ids, overwrite=options.overwrite) as folder:
+                    return _write_folder(snapshot, folder, types, options, counter, report)
+            if target.folder.taken(target.name) and not options.overwrite:
+                raise taken_error(target.path)
+            with target.folder.writing(target.name, ids) as raw, compress_into(raw, target.compression) as stream:
                 counts = _write_stream(snapshot, stream, types, options, counter)
-        size_bytes = place.folder.size_bytes(place.name) or 0
-        return replace(report, counts=counts, size_bytes=size_bytes, files=(place.name,))
+        size_bytes = target.folder.size_bytes(target.name) or 0
+        return replace(report, counts=counts, size_bytes=size_bytes, files=(target.name,))
 
 
-def _to_stream(snapshot: Snapshot, stream: BinaryIO, types: Sequence[TypeDef], options: ExportOptions) -> ExportReport:
+def _export_to_stream(
+    snapshot: Snapshot, stream: BinaryIO, types: Sequence[TypeDef], options: ExportOptions
+) -> ExportReport:
     if options.engine == "spark" or options.partitioned:
         raise InvalidInput("a stream is written in-process and in one piece", advice="Name a file or a folder instead")
     if options.format == "parquet" or (options.format == "csv" and len(types) != 1):
@@ -193,7 +198,7 @@ def _to_stream(snapshot: Snapshot, stream: BinaryIO, types: Sequence[TypeDef], o
             code="one_type_per_file",
             advice="Name a folder; or use ndjson, or csv of one type",
         )
-    counted = _Counting(stream)
+    counted = _CountingStream(stream)
     counts = _write_stream(snapshot, counted, types, options, None)  # type: ignore[arg-type]  # it only writes
     return ExportReport(snapshot.commit_id, None, options.format, counts, counted.size_bytes)
 
@@ -207,19 +212,19 @@ def _write_stream(
 ) -> dict[str, int]:
     """All types after one another into one file."""
     counts: dict[str, int] = {}
-    whole = row_count(snapshot, types)
-    for one in types:
-        counts[one.table_key] = 0
-        with row_writer(one, options.format, stream) as writer:
-            for batch in sorted_rows(snapshot, one, options.small_bytes):
+    total_rows = count_rows(snapshot, types)
+    for type_def in types:
+        counts[type_def.table_key] = 0
+        with open_row_writer(type_def, options.format, stream) as writer:
+            for batch in sort_rows(snapshot, type_def, options.small_bytes):
                 writer.write(batch)
-                counts[one.table_key] += batch.num_rows
+                counts[type_def.table_key] += batch.num_rows
                 if counter is not None:
-                    counter.advance(sum(counts.values()), whole)
+                    counter.advance(sum(counts.values()), total_rows)
     return counts
 
 
-def _fill(
+def _write_folder(
     snapshot: Snapshot,
     folder: OutputFolder,
     types: Sequence[TypeDef],
@@ -230,25 +235,25 @@ def _fill(
     """Each type into parts of bounded size. A type without rows has a part if that says more than none would."""
     counts: dict[str, int] = {}
     files: list[str] = []
-    whole = row_count(snapshot, types)
-    for one in types:
-        counts[one.table_key] = 0
-        with _Parts(one, folder, options, snapshot.backend.ids) as parts:
-            for batch in sorted_rows(snapshot, one, options.small_bytes):
+    total_rows = count_rows(snapshot, types)
+    for type_def in types:
+        counts[type_def.table_key] = 0
+        with _PartFiles(type_def, folder, options, snapshot.backend.ids) as parts:
+            for batch in sort_rows(snapshot, type_def, options.small_bytes):
                 parts.write(batch)
-                counts[one.table_key] += batch.num_rows
-                counter.advance(sum(counts.values()), whole)
+                counts[type_def.table_key] += batch.num_rows
+                counter.advance(sum(counts.values()), total_rows)
         files += parts.files
     size_bytes = sum(folder.size_bytes(name) or 0 for name in files)
     return replace(report, counts=counts, size_bytes=size_bytes, files=tuple(files))
 
 
-class _Parts:
+class _PartFiles:
     """The files of one type, one after the other."""
 
-    def __init__(self, one: TypeDef, folder: OutputFolder, options: ExportOptions, ids: IdSource) -> None:
+    def __init__(self, type_def: TypeDef, folder: OutputFolder, options: ExportOptions, ids: IdSource) -> None:
         self.files: list[str] = []
-        self._type = one
+        self._type = type_def
         self._folder = folder
         self._options = options
         self._ids = ids
@@ -256,7 +261,7 @@ class _Parts:
         self._writer: Any = None
         self._rows = 0
 
-    def __enter__(self) -> _Parts:
+    def __enter__(self) -> _PartFiles:
         if self._options.format in _FOLDER_FORMATS:
             self._begin()
         return self
@@ -274,7 +279,7 @@ class _Parts:
 
     def _begin(self) -> None:
         name = part_name(self._type, len(self.files), self._options.format)
-        self._open = _part_file(self._type, self._folder, name, self._options.format, self._ids)
+        self._open = _open_part(self._type, self._folder, name, self._options.format, self._ids)
         self._writer = self._open.__enter__()
         self._rows = 0
         self.files.append(name)
@@ -286,14 +291,14 @@ class _Parts:
 
 
 @contextmanager
-def _part_file(
-    one: TypeDef, folder: OutputFolder, name: str, export_format: ExportFormat, ids: IdSource
+def _open_part(
+    type_def: TypeDef, folder: OutputFolder, name: str, export_format: ExportFormat, ids: IdSource
 ) -> Iterator[Any]:
-    with folder.writing(name, ids) as stream, row_writer(one, export_format, stream) as writer:
+    with folder.writing(name, ids) as stream, open_row_writer(type_def, export_format, stream) as writer:
         yield writer
 
 
-class _Counting:
+class _CountingStream:
     """A stream that knows how much went through it."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -306,37 +311,37 @@ class _Counting:
         return len(data)
 
 
-def row_count(snapshot: Snapshot, types: Sequence[TypeDef]) -> int:
+def count_rows(snapshot: Snapshot, types: Sequence[TypeDef]) -> int:
     """As the record has it; costs nothing."""
-    found = 0
-    for one in types:
-        pin, entries = snapshot.record.pins.get(one.id), snapshot.record.overlay.get(one.id)
-        found += (pin.rows if pin else 0) + (entries.rows.num_rows if entries else 0)
-    return found
+    row_count = 0
+    for type_def in types:
+        pin, entries = snapshot.record.pins.get(type_def.id), snapshot.record.overlay.get(type_def.id)
+        row_count += (pin.rows if pin else 0) + (entries.rows.num_rows if entries else 0)
+    return row_count
 
 
-def _chosen_engine(
+def _choose_engine(
     snapshot: Snapshot, types: Sequence[TypeDef], options: ExportOptions, session: SparkSession | None
 ) -> Literal["local", "spark"]:
     if options.engine != "auto":
         return options.engine
-    pins = [pin for one in types if (pin := snapshot.record.pins.get(one.id)) is not None]
+    pins = [pin for type_def in types if (pin := snapshot.record.pins.get(type_def.id)) is not None]
     return "spark" if session is not None or sum(pin.size_bytes for pin in pins) > SPARK_BYTES else "local"
 
 
-def _named(catalog: Catalog, name: str) -> TypeDef:
+def _resolve_type(catalog: Catalog, name: str) -> TypeDef:
     """By name, a node type before an edge type; or by key (`edge:Knows`)."""
     kind, colon, bare = name.partition(":")
-    found = None
+    type_def = None
     if colon and kind in ("node", "edge"):
-        found = catalog.node(bare) if kind == "node" else catalog.edge(bare)
+        type_def = catalog.node(bare) if kind == "node" else catalog.edge(bare)
     elif not colon:
-        found = catalog.node(name) or catalog.edge(name)
-    if found is None:
+        type_def = catalog.node(name) or catalog.edge(name)
+    if type_def is None:
         raise no_such_type(name, catalog)
-    return found
+    return type_def
 
 
-def _one_of(what: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise InvalidInput(f"{what} is {value!r}", code=f"unknown_{what}", advice=f"Use {', '.join(known)}")
+def _check_choice(option: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InvalidInput(f"{option} is {value!r}", code=f"unknown_{option}", advice=f"Use {', '.join(choices)}")

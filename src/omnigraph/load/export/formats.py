@@ -25,7 +25,7 @@ SUFFIXES: Mapping[ExportFormat, str] = {"ndjson": ".ndjson", "parquet": ".parque
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 _TEXT = PropType(Scalar.STRING)
-_ONE_BY_ONE = {Scalar.F32, Scalar.DATETIME, Scalar.BLOB}
+_CONVERTED_BY_VALUE = {Scalar.F32, Scalar.DATETIME, Scalar.BLOB}
 #: Scalars that JSON has as they are stored.
 _PLAIN = {Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64}
 _END_NAMES = {"id": "id", "src": "from", "dst": "to"}
@@ -41,67 +41,70 @@ class RowWriter(Protocol):
     def close(self) -> None: ...
 
 
-def export_schema(one: TypeDef) -> pa.Schema:
+def export_schema(type_def: TypeDef) -> pa.Schema:
     """The columns of an export: `id`, for edges `from` and `to`, then the properties, as they are stored."""
-    names = [*(_END_NAMES[name] for name in SYSTEM_COLUMNS[one.kind]), *one.by_name]
-    physical = arrow_schema(one)
+    names = [*(_END_NAMES[name] for name in SYSTEM_COLUMNS[type_def.kind]), *type_def.by_name]
+    physical = arrow_schema(type_def)
     return pa.schema([field.with_name(name) for field, name in zip(physical, names, strict=True)])
 
 
 @contextmanager
-def row_writer(one: TypeDef, export_format: ExportFormat, stream: BinaryIO) -> Iterator[RowWriter]:
+def open_row_writer(type_def: TypeDef, export_format: ExportFormat, stream: BinaryIO) -> Iterator[RowWriter]:
     """A writer of one type's rows into an open file."""
-    made: dict[ExportFormat, Callable[[TypeDef, BinaryIO], RowWriter]] = {
+    writer_classes: dict[ExportFormat, Callable[[TypeDef, BinaryIO], RowWriter]] = {
         "ndjson": _NdjsonWriter,
         "parquet": _ParquetWriter,
         "csv": _CsvWriter,
     }
-    writer = made[export_format](one, stream)
+    writer = writer_classes[export_format](type_def, stream)
     yield writer
     writer.close()
 
 
-def record_lines(one: TypeDef, batch: pa.RecordBatch) -> bytes:
+def format_records(type_def: TypeDef, batch: pa.RecordBatch) -> bytes:
     """The rows as records, one per line. Nulls are written: a record then says all of its row, whatever it meets."""
     names = batch.schema.names
-    texts = [json_texts(one.by_name.get(name), column) for name, column in zip(names, batch.columns, strict=True)]
-    if one.kind == "edge":  # `from` and `to` stand before the data, which begins with the id
+    texts = [
+        format_json_values(type_def.by_name.get(name), column)
+        for name, column in zip(names, batch.columns, strict=True)
+    ]
+    if type_def.kind == "edge":  # `from` and `to` stand before the data, which begins with the id
         names, texts = [names[0], *names[3:]], [*texts[1:3], texts[0], *texts[3:]]
-    line = _line_of(one, names)
+    line = _record_template(type_def, names)
     return "".join([line % row for row in zip(*texts, strict=True)]).encode()
 
 
-def _line_of(one: TypeDef, data_names: Sequence[str]) -> str:
+def _record_template(type_def: TypeDef, data_names: Sequence[str]) -> str:
     """The line of a record, with a `%s` for each JSON value in it."""
-    data = ", ".join(f"{_fixed(name)}: %s" for name in data_names)
-    if one.kind == "edge":
-        return f'{{"edge": {_fixed(one.name)}, "from": %s, "to": %s, "data": {{{data}}}}}\n'
-    return f'{{"type": {_fixed(one.name)}, "data": {{{data}}}}}\n'
+    data = ", ".join(f"{_escape_percent(name)}: %s" for name in data_names)
+    if type_def.kind == "edge":
+        return f'{{"edge": {_escape_percent(type_def.name)}, "from": %s, "to": %s, "data": {{{data}}}}}\n'
+    return f'{{"type": {_escape_percent(type_def.name)}, "data": {{{data}}}}}\n'
 
 
-def _fixed(text: str) -> str:
+def _escape_percent(text: str) -> str:
     return _dumps(text).replace("%", "%%")
 
 
-def json_texts(prop: Property | None, column: pa.Array) -> list[str]:
+def format_json_values(prop: Property | None, column: pa.Array) -> list[str]:
     """The JSON text of every value of a column; `prop` None is a system column, which is text.
 
     By columns where Arrow writes what JSON wants: exports spend their time here.
     """
     kind = prop.type if prop is not None else _TEXT
-    if prop is not None and (kind.is_list or kind.vector_size is not None or kind.scalar in _ONE_BY_ONE):
+    if prop is not None and (kind.is_list or kind.vector_size is not None or kind.scalar in _CONVERTED_BY_VALUE):
         return [_dumps(to_output(prop, value)) for value in column.to_pylist()]
     if kind.scalar is Scalar.STRING:
         return ["null" if value is None else encode_basestring(value) for value in column.to_pylist()]
     if kind.scalar is Scalar.F64:
-        return [_float_text(value) for value in column.to_pylist()]
+        return [_format_float(value) for value in column.to_pylist()]
     texts = column.cast(pa.utf8())
     if kind.scalar is Scalar.DATE:
         texts = pc.binary_join_element_wise('"', texts, '"', "")
     return list(pc.fill_null(texts, "null").to_pylist())
 
 
-def _float_text(value: float | None) -> str:
+def _format_float(value: float | None) -> str:
     if value is None:
         return "null"
     if math.isfinite(value):
@@ -110,22 +113,22 @@ def _float_text(value: float | None) -> str:
 
 
 @contextmanager
-def compressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
+def compress_into(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
     """The stream itself, or one that compresses into it."""
     if compression is None:
         yield stream
         return
-    with pa.CompressedOutputStream(_for_arrow(stream), compression) as packed:
+    with pa.CompressedOutputStream(_to_arrow_file(stream), compression) as packed:
         yield packed
 
 
 class _NdjsonWriter:
-    def __init__(self, one: TypeDef, stream: BinaryIO) -> None:
-        self._type = one
+    def __init__(self, type_def: TypeDef, stream: BinaryIO) -> None:
+        self._type = type_def
         self._stream = stream
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._stream.write(record_lines(self._type, batch))
+        self._stream.write(format_records(self._type, batch))
 
     def close(self) -> None:
         pass
@@ -134,14 +137,14 @@ class _NdjsonWriter:
 class _CsvWriter:
     """RFC 4180. A text is always in quotes, so that an empty one differs from null, which is nothing at all."""
 
-    def __init__(self, one: TypeDef, stream: BinaryIO) -> None:
-        self._type = one
+    def __init__(self, type_def: TypeDef, stream: BinaryIO) -> None:
+        self._type = type_def
         self._stream = stream
-        self._stream.write(f"{','.join(map(_quoted, export_schema(one).names))}\n".encode())
+        self._stream.write(f"{','.join(map(_quote, export_schema(type_def).names))}\n".encode())
 
     def write(self, batch: pa.RecordBatch) -> None:
         columns = [
-            [_cell(value) for value in _values(self._type, name, column)]
+            [_format_cell(value) for value in _to_json_values(self._type, name, column)]
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
         self._stream.write("".join(f"{','.join(row)}\n" for row in zip(*columns, strict=True)).encode())
@@ -153,11 +156,11 @@ class _CsvWriter:
 class _ParquetWriter:
     """Storage's own types. Rows are gathered into groups of a useful size."""
 
-    def __init__(self, one: TypeDef, stream: BinaryIO) -> None:
+    def __init__(self, type_def: TypeDef, stream: BinaryIO) -> None:
         import pyarrow.parquet as pq
 
-        self._schema = export_schema(one)
-        self._writer = pq.ParquetWriter(_for_arrow(stream), self._schema, compression="zstd")
+        self._schema = export_schema(type_def)
+        self._writer = pq.ParquetWriter(_to_arrow_file(stream), self._schema, compression="zstd")
         self._held: list[pa.RecordBatch] = []
         self._rows = 0
 
@@ -177,7 +180,7 @@ class _ParquetWriter:
         self._held, self._rows = [], 0
 
 
-class _Kept:
+class _UnclosableStream:
     """A stream that whoever is given it cannot close: its owner has to make it durable first."""
 
     closed = False
@@ -190,28 +193,28 @@ class _Kept:
         pass
 
 
-def _for_arrow(stream: BinaryIO) -> pa.PythonFile:
-    return pa.PythonFile(_Kept(stream), mode="w")
+def _to_arrow_file(stream: BinaryIO) -> pa.PythonFile:
+    return pa.PythonFile(_UnclosableStream(stream), mode="w")
 
 
-def _values(one: TypeDef, name: str, column: pa.Array) -> list[Any]:
+def _to_json_values(type_def: TypeDef, name: str, column: pa.Array) -> list[Any]:
     """A column as JSON values."""
-    prop: Property | None = one.by_name.get(name)
+    prop: Property | None = type_def.by_name.get(name)
     if prop is None or (prop.type.scalar in _PLAIN and prop.type.vector_size is None):
         return list(column.to_pylist())
     return [to_output(prop, value) for value in column.to_pylist()]
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return _quoted(value)
-    return _quoted(_dumps(value)) if isinstance(value, list) else repr(value)
+        return _quote(value)
+    return _quote(_dumps(value)) if isinstance(value, list) else repr(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     doubled = text.replace('"', '""')
     return f'"{doubled}"'

@@ -25,6 +25,7 @@ from omnigraph.schema.catalog import TypeDef
 from omnigraph.spark.data_source import read_frame
 from omnigraph.spark.session import get_session
 from omnigraph.spark.watch_tasks import watch_tasks
+from omnigraph.storage.lance.arrow_fit import cast_by_position
 from omnigraph.storage.output_files import OutputFolder, filling, scratch_beside, taken_error
 
 if TYPE_CHECKING:
@@ -185,6 +186,4 @@ def _join(parts: Sequence[_Written], folder: OutputFolder, place: ExportTarget, 
 
 def _stored(batch: pa.RecordBatch, one: TypeDef) -> pa.RecordBatch:
     """Rows from Spark in the types of storage."""
-    schema = export_schema(one)
-    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return cast_by_position(batch, export_schema(one))

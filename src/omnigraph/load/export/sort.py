@@ -11,6 +11,7 @@ from omnigraph.load.export.formats import export_schema
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
 from omnigraph.schema.catalog import TypeDef
+from omnigraph.storage.lance.arrow_fit import cast_by_position, make_nullable
 
 #: Tables up to this size are sorted in memory; larger ones by DuckDB, which spills to disk.
 SMALL_BYTES = 64 << 20
@@ -18,23 +19,23 @@ _SORT_MEMORY = "512MiB"
 _ROWS_PER_BATCH = 8_192
 
 
-def sorted_rows(snapshot: Snapshot, one: TypeDef, small_bytes: int = SMALL_BYTES) -> Iterator[pa.RecordBatch]:
+def sort_rows(snapshot: Snapshot, type_def: TypeDef, small_bytes: int = SMALL_BYTES) -> Iterator[pa.RecordBatch]:
     """All rows of a type by id, in the order of its bytes, with the columns of `export_schema`."""
-    view = snapshot.view(one)
+    view = snapshot.view(type_def)
     size_bytes = view.pinned.size_bytes if view.pinned is not None else 0
-    schema = export_schema(one)
-    batches = _in_memory(view) if size_bytes <= small_bytes else _spilling(view)
+    schema = export_schema(type_def)
+    batches = _sort_in_memory(view) if size_bytes <= small_bytes else _sort_on_disk(view)
     for batch in batches:
         # Some ways through Arrow forget which columns are never null.
-        yield pa.RecordBatch.from_arrays(batch.cast(_loose(view.schema)).columns, schema=schema)
+        yield cast_by_position(batch, schema)
 
 
-def _in_memory(view: TableView) -> Iterator[pa.RecordBatch]:
+def _sort_in_memory(view: TableView) -> Iterator[pa.RecordBatch]:
     rows = view.scan()
     return iter(rows.sort_by("id").to_batches(_ROWS_PER_BATCH)) if rows.num_rows else iter(())
 
 
-def _spilling(view: TableView) -> Iterator[pa.RecordBatch]:
+def _sort_on_disk(view: TableView) -> Iterator[pa.RecordBatch]:
     import duckdb
 
     with (
@@ -42,10 +43,6 @@ def _spilling(view: TableView) -> Iterator[pa.RecordBatch]:
         duckdb.connect(":memory:", config={"temp_directory": folder, "memory_limit": _SORT_MEMORY}) as duck,
     ):
         duck.execute("SET TimeZone = 'UTC'")
-        rows = pa.RecordBatchReader.from_batches(_loose(view.schema), view.batches())
+        rows = pa.RecordBatchReader.from_batches(make_nullable(view.schema), view.batches())
         # Texts are compared by their bytes, as everywhere here.
         yield from duck.from_arrow(rows).order('"id"').to_arrow_reader(_ROWS_PER_BATCH)
-
-
-def _loose(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(True) for field in schema])

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.constraints.compile import RuleCode
+from omnigraph.constraints.compile import ConstraintCode
 from omnigraph.load.options import LoadOptions
-from omnigraph.load.records.model import Reject
-from omnigraph.load.report import SAMPLE_SIZE, RejectSummary, load_rejected
+from omnigraph.load.records.batches import Reject
+from omnigraph.load.report import SAMPLE_SIZE, RejectSummary, load_rejected_error
 from omnigraph.load.spark.reject import Origin, Taking, problems_of, remove_at, take_back
 from omnigraph.load.spark.stage import StageJob
 from omnigraph.load.spark.staging_result import Gathered, reject_of
@@ -20,10 +20,11 @@ from omnigraph.schema.arrow import arrow_schema
 from omnigraph.spark.constraint_selection import REPEATED, RULES, TAKEN, Asking
 from omnigraph.spark.constraints_by_shuffle import LoadedTable, Validation
 from omnigraph.spark.constraints_in_one_task import OneTask
-from omnigraph.spark.table_frames import NOWHERE, TableRows
+from omnigraph.spark.table_frames import TableRows
 from omnigraph.spark.tasks import results, run_tasks
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import Removal
+from omnigraph.storage.lance.row_address import NO_ADDRESS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +96,7 @@ class Checks:
         rows += sum(pin.rows for pin in self._snapshot.record.pins.values())
         return rows <= self._backend.config.load_check_rows
 
-    def _asking(self, codes: frozenset[RuleCode] = RULES) -> Asking:
+    def _asking(self, codes: frozenset[ConstraintCode] = RULES) -> Asking:
         there = {table: not one.is_empty for table, one in self._job.bases.items()}
         known = {table: one.known for table, one in self._loaded.items()}
         return Asking(self._snapshot.catalog, known, there, codes)
@@ -143,7 +144,7 @@ class Checks:
 
     # --- rules -------------------------------------------------------------------------------------------------
 
-    def _take_back_once(self, codes: frozenset[RuleCode]) -> bool:
+    def _take_back_once(self, codes: frozenset[ConstraintCode]) -> bool:
         """One round; whether rows were taken back."""
         asking = self._asking(codes)
         if self._by_one_task:
@@ -159,7 +160,7 @@ class Checks:
     def _take_back_few(self, problems: Sequence[Sequence[Any]]) -> bool:
         blamed: dict[tuple[str, int], list[tuple[int, str]]] = {}
         for type_id, fragment, at, _, problem in problems:
-            if fragment != NOWHERE:
+            if fragment != NO_ADDRESS:
                 blamed.setdefault((type_id, fragment), []).append((at, problem))
         if not blamed:
             nobodys = [(type_id, row_id, problem) for type_id, _, _, row_id, problem in problems]
@@ -202,7 +203,7 @@ class Checks:
         codes = self._codes + Counter({sample[0].code: count})
         shown = tuple([*sample, *self._summary().sample][:SAMPLE_SIZE])
         path = self._job.rejects_at if self._codes else None
-        raise load_rejected(RejectSummary(sum(codes.values()), dict(codes), shown), path, even_skipping=True)
+        raise load_rejected_error(RejectSummary(sum(codes.values()), dict(codes), shown), path, even_skipping=True)
 
     # --- rows of the graph -------------------------------------------------------------------------------------
 

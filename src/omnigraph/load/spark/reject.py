@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.load.records.model import LINE_COLUMN, Problem, Reject
+from omnigraph.load.records.batches import LINE_COLUMN, RecordProblem, Reject
 from omnigraph.load.records.read_split import read_split
-from omnigraph.load.records.texts import row_text
+from omnigraph.load.records.record_text import format_row
 from omnigraph.load.spark.stage import SAMPLE, StageJob, split_portions, texts_of
 from omnigraph.schema.catalog import Catalog
 from omnigraph.spark.constraint_selection import Question
 from omnigraph.spark.problem_rows import problem_rows
-from omnigraph.spark.table_frames import ADDRESS, FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.spark.tasks import told
 from omnigraph.storage.lance import delete_at
+from omnigraph.storage.lance.row_address import FRAGMENT_SHIFT, ROW_ADDRESS, offsets_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,9 +54,9 @@ class Taking:
 
     def take(self, type_id: str, fragment: int, problems: Iterable[tuple[int, str]]) -> dict[str, Any]:
         """Take rows of one fragment back: (offset, problem) each; several problems of one row are one reject."""
-        found: dict[int, list[Problem]] = {}
+        found: dict[int, list[RecordProblem]] = {}
         for at, text in problems:
-            problem = Problem(**json.loads(text))
+            problem = RecordProblem(**json.loads(text))
             if problem not in found.setdefault(at, []):
                 found[at].append(problem)
         rejects = list(self._rejects(type_id, fragment, found))
@@ -76,7 +76,7 @@ class Taking:
         removal = delete_at(pinned, fragment, offsets)
         return [removal.fragment_id, removal.left]
 
-    def _rejects(self, type_id: str, fragment: int, found: Mapping[int, Sequence[Problem]]) -> Iterator[Reject]:
+    def _rejects(self, type_id: str, fragment: int, found: Mapping[int, Sequence[RecordProblem]]) -> Iterator[Reject]:
         origin = self.origins[type_id][fragment]
         one, split = self.job.type(type_id), self.job.splits[origin.split]
         if split.path.startswith(FRAME):
@@ -90,11 +90,11 @@ class Taking:
         texts = texts_of(read_split(split, self.job.open_file, self.job.limits), set(lines.values()))
         for at in sorted(found, key=lambda at: lines[at]):
             row_id = places[at].column("id")[0].as_py()
-            problems = tuple(sorted(found[at], key=Problem.order))
+            problems = tuple(sorted(found[at], key=RecordProblem.sort_key))
             yield Reject.of(split.path, lines[at], texts[lines[at]], problems, type=one.table_key, id=row_id)
 
     def _from_version(
-        self, type_id: str, fragment: int, found: Mapping[int, Sequence[Problem]], path: str
+        self, type_id: str, fragment: int, found: Mapping[int, Sequence[RecordProblem]], path: str
     ) -> Iterator[Reject]:
         """Rows of a frame have no line; what was staged of them tells which they are."""
         one = self.job.type(type_id)
@@ -104,7 +104,7 @@ class Taking:
             row = pinned.row_at(fragment, at)
             row_id = row.column("id")[0].as_py()
             shown = row.rename_columns([names.get(name, name) for name in row.column_names])
-            yield Reject.of(path, 0, row_text(shown, 0), tuple(found[at]), type=one.table_key, id=row_id)
+            yield Reject.of(path, 0, format_row(shown, 0), tuple(found[at]), type=one.table_key, id=row_id)
 
 
 #: How the path of a split begins that is a frame and no file.
@@ -145,8 +145,8 @@ def remove_at(addresses: DataFrame, taking: Taking, type_id: str) -> DataFrame:
         return [{"type": type_id, "removal": left, "rows": len(offsets)}]
 
     def remove(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
-        offsets = rows.column(ADDRESS).to_numpy().astype(np.uint64) & np.uint64(OFFSET_MASK)
+        offsets = offsets_of(rows.column(ROW_ADDRESS).to_numpy())
         return pa.Table.from_batches(told(lambda: removed(key[0].as_py(), offsets)))
 
-    placed = addresses.withColumn("fragment", shiftright(col(ADDRESS), FRAGMENT_SHIFT))
+    placed = addresses.withColumn("fragment", shiftright(col(ROW_ADDRESS), FRAGMENT_SHIFT))
     return placed.groupBy("fragment").applyInArrow(remove, _RESULT)

@@ -16,33 +16,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.load.records.mentioned import given_mask
-from omnigraph.load.records.model import (
-    GIVEN_COLUMN,
+from omnigraph.load.records.batches import (
+    FRESH_ID_COLUMN,
     LINE_COLUMN,
-    MINTED_COLUMN,
+    MENTIONED_COLUMN,
     ColumnBatch,
     ItemBatch,
-    Limits,
     OpenFile,
-    Problem,
     RawBatch,
+    ReadLimits,
+    RecordProblem,
     Reject,
     Split,
 )
-from omnigraph.load.records.parser import RecordParser
+from omnigraph.load.records.mentioned import mentioned_mask
+from omnigraph.load.records.parse import RecordParser
 from omnigraph.load.records.read_split import read_split
-from omnigraph.load.records.rows import rule_problems, without_rows
+from omnigraph.load.records.rows import drop_rows, find_value_problems
 from omnigraph.load.rejects import write_rejects
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.spark.base_table import BaseTable
 from omnigraph.storage.lance import TablePlace
+from omnigraph.storage.lance.arrow_fit import select_and_cast
 
 Read = Callable[[], Iterable[RawBatch]]
 """The batches of a split, from its start each time."""
 
-Broken = tuple[TypeDef, str, int, tuple[Problem, ...]]
+Broken = tuple[TypeDef, str, int, tuple[RecordProblem, ...]]
 """A row that is rejected after parsing: type, id, line and why."""
 
 #: Rows of one portion, in memory.
@@ -62,7 +63,7 @@ class StageJob:
     bases: Mapping[str, BaseTable]
     mode: Literal["append", "merge", "overwrite"]
     last_wins: bool  # of records with one id; else the first stays and the others are rejected
-    limits: Limits = field(default_factory=Limits)
+    limits: ReadLimits = field(default_factory=ReadLimits)
     rejects_at: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
@@ -106,8 +107,8 @@ def staged_result(job: StageJob, portion: Portion, split: int, at: int) -> dict[
         schema = arrow_schema(one)
         if job.bases[type_id].version is None:
             store.birth(type_id, one.kind)  # by many at once, if need be: all end with the same empty version
-        written = store.write_rows(type_id, rows.select(schema.names).cast(schema))
-        minted = pc.all(rows.column(MINTED_COLUMN)).as_py()
+        written = store.write_rows(type_id, select_and_cast(rows, schema))
+        minted = pc.all(rows.column(FRESH_ID_COLUMN)).as_py()
         tables[type_id] = {
             "fragments": [json.loads(one) for one in written],
             "present": portion.present.get(type_id, 0),
@@ -165,8 +166,10 @@ def _portion(
     return Portion(tables, tuple(rejects), duplicates, present)
 
 
-def _twice(one: TypeDef, row_id: str) -> tuple[Problem, ...]:
-    return (Problem("key_conflict", f"{one.table_key}: the input has more than one row with id {row_id!r}", "id"),)
+def _twice(one: TypeDef, row_id: str) -> tuple[RecordProblem, ...]:
+    return (
+        RecordProblem("key_conflict", f"{one.table_key}: the input has more than one row with id {row_id!r}", "id"),
+    )
 
 
 def _rejects(split: Split, read: Read, broken: Sequence[Broken]) -> Iterator[Reject]:
@@ -200,7 +203,7 @@ def _line_range(raw: RawBatch) -> tuple[int, int]:
 def _once(rows: pa.Table, *, last: bool) -> tuple[pa.Table, pa.Table]:
     """Each id once, as its first or last record has it, and the other records."""
     ids = rows.column("id")
-    if pc.all(rows.column(MINTED_COLUMN)).as_py() or pc.count_distinct(ids).as_py() == len(ids):
+    if pc.all(rows.column(FRESH_ID_COLUMN)).as_py() or pc.count_distinct(ids).as_py() == len(ids):
         return rows, rows.slice(0, 0)
     places = pa.table({"id": ids, "at": pa.array(np.arange(len(ids)))})
     which = "max" if last else "min"
@@ -217,19 +220,19 @@ def _completed(job: StageJob, one: TypeDef, rows: pa.Table) -> tuple[pa.Table, i
         rows, present = _merged(job, one, rows, base)
     if not job.parser.partial:
         return rows, present, []
-    problems = rule_problems(one, rows)
+    problems = find_value_problems(one, rows)
     if not problems:
         return rows, present, []
     ids, lines = rows.column("id"), rows.column(LINE_COLUMN)
     broken = [(one, ids[at].as_py(), lines[at].as_py(), found) for at, found in problems.items()]
-    return without_rows(rows, problems), present, broken
+    return drop_rows(rows, problems), present, broken
 
 
 def _merged(job: StageJob, one: TypeDef, rows: pa.Table, base: BaseTable) -> tuple[pa.Table, int]:
-    given = {prop.id: given_mask(one, rows.column(GIVEN_COLUMN), prop.id) for prop in one.properties}
+    given = {prop.id: mentioned_mask(one, rows.column(MENTIONED_COLUMN), prop.id) for prop in one.properties}
     wanted = [name for name, mask in given.items() if job.mode == "merge" and not mask.all()]
     view = base.view(job.place, arrow_schema(one), one.id)
-    asked = rows.filter(pc.invert(rows.column(MINTED_COLUMN))).column("id").to_pylist()
+    asked = rows.filter(pc.invert(rows.column(FRESH_ID_COLUMN))).column("id").to_pylist()
     found = view.find(asked, ["id", *wanted]) if asked else None
     if found is None or not found.num_rows:
         return rows, 0

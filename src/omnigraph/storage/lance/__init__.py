@@ -9,10 +9,8 @@ from omnigraph.storage.lance.bulk_tables import (
     BulkTables,
     Removal,
     TablePlace,
-    aligned,
     build_elsewhere,
     delete_at,
-    split_addresses,
 )
 from omnigraph.storage.lance.compaction import (
     RewriteOptions,
@@ -45,7 +43,6 @@ __all__ = [
     "TableDelta",
     "TablePlace",
     "TableStore",
-    "aligned",
     "build_elsewhere",
     "candidate_ids",
     "delete_at",
@@ -58,6 +55,5 @@ __all__ = [
     "rewrite_tasks",
     "run_rewrite",
     "run_rewrite_task",
-    "split_addresses",
     "twins_of",
 ]

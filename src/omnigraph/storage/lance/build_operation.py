@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from omnigraph.errors import InvalidInput, Unsupported
+from omnigraph.storage.lance.arrow_fit import fit_table
 from omnigraph.storage.lance.errors import lance_call
 from omnigraph.storage.lance.field_ids import extended, fresh_schema, renumber
 from omnigraph.storage.lance.pinned_table import PinnedTable
+from omnigraph.storage.lance.row_address import ROW_ADDRESS, split_address
 from omnigraph.storage.lance.staged_table import StagedTable, dumped, loaded
 
 if TYPE_CHECKING:
     from lance import LanceOperation
     from lance.fragment import FragmentMetadata
-
-_FRAGMENT_SHIFT = 32
-_OFFSET_MASK = (1 << _FRAGMENT_SHIFT) - 1
 
 #: Runs a function over arguments, perhaps at once.
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
@@ -48,16 +47,12 @@ class Deletions:
         return sum(before[one] for one in (*after, *self.emptied)) - sum(after.values())
 
 
-def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """After-images in the order and with exactly the columns of the schema; every id once."""
+def fit_row_images(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Row images in the order and with exactly the columns of the schema. Refuses unknown columns and repeated ids."""
     unknown = set(rows.column_names) - set(schema.names)
     if unknown:
         raise InvalidInput(f"rows have a column {min(unknown)!r} that the schema lacks", column=min(unknown))
-    columns = [
-        rows[one.name].cast(one.type) if one.name in rows.column_names else pa.nulls(rows.num_rows, one.type)
-        for one in schema
-    ]
-    table = pa.Table.from_arrays(columns, schema=schema)
+    table = fit_table(rows, schema)
     ids = table["id"]
     if ids.null_count or len(ids.unique()) != len(ids):
         raise InvalidInput("rows to write hold an id twice, or none")
@@ -86,8 +81,9 @@ def delete_from(
     if not ids or not base.rows or (fragment_ids is not None and not fragment_ids):
         return Deletions()
     offsets: dict[int, list[int]] = {}
-    for address in base.addresses(ids, fragment_ids)["_rowaddr"].to_pylist():
-        offsets.setdefault(address >> _FRAGMENT_SHIFT, []).append(address & _OFFSET_MASK)
+    for address in base.addresses(ids, fragment_ids)[ROW_ADDRESS].to_pylist():
+        fragment_id, offset = split_address(address)
+        offsets.setdefault(fragment_id, []).append(offset)
 
     def shrink(number: int) -> tuple[int, str | None]:
         with lance_call(f"stage deletes in table {base.table}"):

@@ -24,6 +24,7 @@ from omnigraph.storage.lance.build_operation import added_fields, operations_of,
 from omnigraph.storage.lance.errors import lance_call
 from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, build, from_json, to_json
 from omnigraph.storage.lance.pinned_table import PinnedTable
+from omnigraph.storage.lance.row_address import ROW_ADDRESS, group_by_fragment
 from omnigraph.storage.lance.staged_table import StagedTable, dumped, fragment_files, loaded
 from omnigraph.storage.store import ObjectMissing
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
     from omnigraph.storage.lance.table_store import TableStore
 
-_FRAGMENT_SHIFT = 32
-_OFFSET_MASK = np.uint64((1 << _FRAGMENT_SHIFT) - 1)
 #: Ids of a changed base that are compared with the staged ones at a time.
 _IDS_AT_ONCE = 500_000
 _WORKER_CACHE_BYTES = 64 << 20
@@ -75,19 +74,6 @@ class Removal:
     left: str | None
 
 
-def aligned(rows: pa.Table) -> pa.Table:
-    """The same rows in buffers that Lance can read.
-
-    Buffers that come from the JVM are aligned to 8 bytes, decimals need 16; a copy is aligned to 64.
-    """
-    for at, field in enumerate(rows.schema):
-        if pa.types.is_decimal(field.type):
-            column = rows.column(at)
-            copied = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
-            rows = rows.set_column(at, field, pa.chunked_array(copied, field.type))
-    return rows
-
-
 def delete_at(pinned: PinnedTable, fragment_id: int, offsets: npt.NDArray[np.uint64]) -> Removal:
     """Write the deletion file of one fragment without the rows at `offsets`; runs wherever the version can be read."""
     with lance_call(f"stage deletes in table {pinned.table}"):
@@ -100,13 +86,6 @@ def build_elsewhere(place: TablePlace, table: str, version: str, plan: IndexPlan
     """One index segment over some fragments of a version, named by nobody; None if there is nothing to learn from."""
     built = build(place.open().open(table, version), plan.spec, plan.fragments)
     return to_json(built) if built is not None else None
-
-
-def split_addresses(addresses: npt.NDArray[np.uint64]) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
-    """Row addresses as (fragment, offsets in it)."""
-    fragments = addresses >> np.uint64(_FRAGMENT_SHIFT)
-    for number in np.unique(fragments):
-        yield int(number), addresses[fragments == number] & _OFFSET_MASK
 
 
 class BulkTables:
@@ -253,7 +232,7 @@ class BulkTables:
             if len(hits):
                 kept = pc.is_in(ids, hits.combine_chunks())
                 found.append(addresses.filter(kept).to_numpy())
-        for number, offsets in split_addresses(np.concatenate(found)) if found else ():
+        for number, offsets in group_by_fragment(np.concatenate(found)) if found else ():
             yield delete_at(target, number, offsets)
 
     def _removed_ids(self, staged: StagedTable, held: PinnedTable, old: PinnedTable, same: set[int]) -> pa.Array:
@@ -310,7 +289,7 @@ def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Array, pa.
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> tuple[pa.Array, pa.Array]:
     whole = pa.Table.from_batches(batches).combine_chunks()
-    return whole["id"].combine_chunks(), whole["_rowaddr"].combine_chunks()
+    return whole["id"].combine_chunks(), whole[ROW_ADDRESS].combine_chunks()
 
 
 def _path(fragment: FragmentMetadata) -> str:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.storage.lance.pinned_table import PinnedTable
+from omnigraph.storage.lance.row_address import ROW_ADDRESS, pack_addresses
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -87,9 +88,9 @@ def piece_batches(
     if len(missing) * _SCAN_SHARE < _physical_rows(here, piece.fragment):
         yield from here.rows_at(piece.fragment, missing, columns)
         return
-    wanted = pa.array((np.uint64(piece.fragment) << np.uint64(32)) | missing)
+    wanted = pa.array(pack_addresses(piece.fragment, missing))
     for batch in here.id_batches([piece.fragment], columns):
-        kept = batch.filter(pc.is_in(batch.column("_rowaddr"), wanted))
+        kept = batch.filter(pc.is_in(batch.column(ROW_ADDRESS), wanted))
         if kept.num_rows:
             yield kept
 

@@ -13,11 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import Unsupported
-from omnigraph.storage.lance.arrow_fit import Shape, with_columns
+from omnigraph.storage.lance.arrow_fit import ReadShape, with_columns
 from omnigraph.storage.lance.errors import lance_call, lance_read
 from omnigraph.storage.lance.field_ids import read_proto
 from omnigraph.storage.lance.filters import both, carried_filter, equals_any, lance_evaluates, referred
 from omnigraph.storage.lance.known_ids import KnownIds
+from omnigraph.storage.lance.row_address import (
+    ROW_ADDRESS,
+    ROW_ADDRESS_FIELD,
+    offsets_of,
+    pack_address,
+    pack_addresses,
+    split_address,
+)
 from omnigraph.storage.lance.staged_table import fragment_files
 
 if TYPE_CHECKING:
@@ -31,9 +39,6 @@ _VALUES_PER_FILTER = 2_000
 _SCAN_INSTEAD_RATIO = 50
 _FEW_VALUES = 200
 _ROWS_PER_TAKE = 8_192
-_ADDRESS = pa.field("_rowaddr", pa.uint64())
-_FRAGMENT_SHIFT = 32
-_OFFSET_MASK = np.uint64((1 << _FRAGMENT_SHIFT) - 1)
 
 #: Which version a commit was prepared on, kept in its transaction.
 BASE_PROPERTY = "base"
@@ -160,7 +165,7 @@ class PinnedTable:
         if not self._reads_whole_column(len(wanted)) and equals_any(self.schema.field(column), wanted[:1]) is not None:
             return shape.fit(self._matches(column, wanted, shape.physical, fragment_ids))
         found = self._hash_matches(column, wanted, fragment_ids)
-        return shape.fit(self._take(found["_rowaddr"], shape.physical))
+        return shape.fit(self._take(found[ROW_ADDRESS], shape.physical))
 
     def _may_hold(self, ids: Sequence[str]) -> set[int] | None:
         """The fragments to look into, None for all. The ids of small ones are read whole, once per process.
@@ -175,8 +180,8 @@ class PinnedTable:
     def _ids_by_fragment(self, fragment_ids: Sequence[int]) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {one: [] for one in fragment_ids}
         for batch in self._batches_of(self._scanner(["id"], None, found.keys(), address=True)):
-            for row_id, address in zip(batch["id"].to_pylist(), batch[_ADDRESS.name].to_pylist(), strict=True):
-                found[address >> _FRAGMENT_SHIFT].append(row_id)
+            for row_id, address in zip(batch["id"].to_pylist(), batch[ROW_ADDRESS].to_pylist(), strict=True):
+                found[split_address(address)[0]].append(row_id)
         return found
 
     def addresses(self, ids: Sequence[str], fragment_ids: Collection[int] | None = None) -> pa.Table:
@@ -185,7 +190,7 @@ class PinnedTable:
         if possible is not None:
             fragment_ids = possible if fragment_ids is None else possible & set(fragment_ids)
         if fragment_ids is not None and not fragment_ids:
-            return pa.schema([self.schema.field("id"), _ADDRESS]).empty_table()
+            return pa.schema([self.schema.field("id"), ROW_ADDRESS_FIELD]).empty_table()
         if self._reads_whole_column(len(ids)):
             return self._hash_matches("id", ids, fragment_ids)
         return self._matches("id", ids, ["id"], fragment_ids, address=True)
@@ -211,21 +216,19 @@ class PinnedTable:
 
     def row_at(self, fragment_id: int, offset: int) -> pa.Table:
         """The one row at this place, whole."""
-        return self._take(
-            pa.chunked_array([[(fragment_id << _FRAGMENT_SHIFT) | offset]], pa.uint64()), self.schema.names
-        )
+        return self._take(pa.chunked_array([[pack_address(fragment_id, offset)]], pa.uint64()), self.schema.names)
 
     def offsets_of(self, fragment_id: int) -> npt.NDArray[np.uint64]:
         """The places of a fragment that hold a row; costs its deletion file and no data."""
         found = [
-            batch.column(_ADDRESS.name).to_numpy() & _OFFSET_MASK
+            offsets_of(batch.column(ROW_ADDRESS).to_numpy())
             for batch in self._batches_of(self._scanner([], None, [fragment_id], address=True))
         ]
         return np.concatenate(found) if found else np.empty(0, np.uint64)
 
     def ids_at(self, fragment_id: int, offsets: npt.NDArray[np.uint64]) -> list[str]:
         """The ids at these places of a fragment."""
-        addresses = pa.chunked_array([pa.array((fragment_id << _FRAGMENT_SHIFT) | offsets.astype(np.uint64))])
+        addresses = pa.chunked_array([pa.array(pack_addresses(fragment_id, offsets))])
         return list(self._take(addresses, ["id"])["id"].to_pylist())
 
     def rows_at(
@@ -233,12 +236,10 @@ class PinnedTable:
     ) -> Iterator[pa.RecordBatch]:
         """These columns and `_rowaddr` of the rows at these places of a fragment."""
         for at in range(0, len(offsets), _ROWS_PER_TAKE):
-            places = pa.array(
-                (np.uint64(fragment_id) << np.uint64(_FRAGMENT_SHIFT)) | offsets[at : at + _ROWS_PER_TAKE]
-            )
+            places = pa.array(pack_addresses(fragment_id, offsets[at : at + _ROWS_PER_TAKE]))
             rows = self._take(pa.chunked_array([places]), list(columns))
             assert rows.num_rows == len(places), "a place without a row was asked for"
-            yield from rows.append_column(_ADDRESS, pa.chunked_array([places])).combine_chunks().to_batches()
+            yield from rows.append_column(ROW_ADDRESS_FIELD, pa.chunked_array([places])).combine_chunks().to_batches()
 
     def read_fragment(self, fragment_id: int) -> int:
         """Read all of one fragment and forget it: whether it can be read, and how many rows it has."""
@@ -347,15 +348,15 @@ class PinnedTable:
         number = int(self.version)
         return f"_versions/d{number}.manifest" if number >= _DETACHED else f"_versions/{_U64 - number}.manifest"
 
-    def _shape(self, columns: Sequence[str] | None, schema: pa.Schema | None) -> Shape:
-        return Shape.of(columns, schema if schema is not None else self.schema, self.schema)
+    def _shape(self, columns: Sequence[str] | None, schema: pa.Schema | None) -> ReadShape:
+        return ReadShape.of(columns, schema if schema is not None else self.schema, self.schema)
 
     def _reads_whole_column(self, values: int) -> bool:
         return values > _FEW_VALUES and values * _SCAN_INSTEAD_RATIO > self.rows
 
     def _stream(
         self,
-        shape: Shape,
+        shape: ReadShape,
         where: pc.Expression | None,
         hidden_ids: Collection[str],
         limit: int | None,
@@ -378,7 +379,7 @@ class PinnedTable:
 
     def _pushed(
         self,
-        shape: Shape,
+        shape: ReadShape,
         where: pc.Expression | None,
         limit: int | None,
         fragment_ids: Collection[int] | None = None,
@@ -431,7 +432,7 @@ class PinnedTable:
     ) -> pa.Table:
         """Through the index if there is one; long lists are cut into several questions."""
         fields = [self.schema.field(name) for name in columns]
-        schema = pa.schema([*fields, _ADDRESS] if address else fields)
+        schema = pa.schema([*fields, ROW_ADDRESS_FIELD] if address else fields)
         batches: list[pa.RecordBatch] = []
         for at in range(0, len(values) if self.rows else 0, _VALUES_PER_FILTER):
             where = equals_any(self.schema.field(column), values[at : at + _VALUES_PER_FILTER])
@@ -441,7 +442,7 @@ class PinnedTable:
     def _hash_matches(self, column: str, values: Sequence[Any], fragment_ids: Collection[int] | None) -> pa.Table:
         """Reads the whole column once: cheaper than asking for a large share of its values."""
         wanted = pa.array(values, self.schema.field(column).type)
-        schema = pa.schema([self.schema.field(column), _ADDRESS])
+        schema = pa.schema([self.schema.field(column), ROW_ADDRESS_FIELD])
         kept = (
             batch.filter(pc.is_in(batch.column(column), wanted))
             for batch in self._batches_of(self._scanner([column], None, fragment_ids, address=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +14,17 @@ import pyarrow as pa
 from omnigraph.errors import Corruption
 from omnigraph.schema.arrow import system_fields
 from omnigraph.schema.catalog import EntityKind
+from omnigraph.storage.lance.arrow_fit import align_decimals, fit_batch
 from omnigraph.storage.lance.build_operation import (
     Deletions,
     added_fields,
     delete_from,
     empty_table,
-    fitted,
+    fit_row_images,
     operations_of,
     unchanged_fragments,
 )
-from omnigraph.storage.lance.bulk_tables import BulkTables, TablePlace, aligned
+from omnigraph.storage.lance.bulk_tables import BulkTables, TablePlace
 from omnigraph.storage.lance.compaction import (
     RewriteOptions,
     plan_rewrite,
@@ -38,7 +39,6 @@ from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, build, from_js
 from omnigraph.storage.lance.io_stats import IoStats
 from omnigraph.storage.lance.open_versions import OpenVersions
 from omnigraph.storage.lance.pinned_table import BASE_PROPERTY, PinnedTable, Segment
-from omnigraph.storage.lance.reshape import reshaped
 from omnigraph.storage.lance.staged_table import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class TableStore:
 
     def write_rows(self, table: str, rows: pa.Table, *, max_rows_per_file: int = _ROWS_PER_FILE) -> list[str]:
         """Data files of a table that was born, durable and named by nobody; their descriptions."""
-        written = self._fragments(table, self._versions.uri(table), aligned(rows), max_rows_per_file)
+        written = self._fragments(table, self._versions.uri(table), align_decimals(rows), max_rows_per_file)
         if self._durable is not None:
             self._durable.sync(f"tables/{table}/{name}" for one in written for name in fragment_files(one))
         return [dumped(one) for one in written]
@@ -145,7 +145,7 @@ class TableStore:
 
     def stage(self, base: PinnedTable, change: TableDelta) -> StagedTable:
         """Write data files and deletion files for `change` on `base`. Nobody can see them."""
-        rows = fitted(change.rows, change.schema) if change.rows is not None and change.rows.num_rows else None
+        rows = fit_row_images(change.rows, change.schema) if change.rows is not None and change.rows.num_rows else None
         added = () if change.overwrite else added_fields(base, change.schema)
         written_ids = rows["id"].combine_chunks() if rows is not None else pa.array([], pa.utf8())
         removed_ids: Sequence[str] = ()
@@ -204,7 +204,7 @@ class TableStore:
 
     def stage_columns(self, base: PinnedTable, schema: pa.Schema, fills: Mapping[str, Any]) -> StagedTable:
         """The same rows under `schema`: new columns get their value of `fills`, or null; others are cast."""
-        fragments = self._write(base, reshaped(base, schema, fills)) if base.rows else []
+        fragments = self._write(base, _reshape(base, schema, fills)) if base.rows else []
         return StagedTable(
             table=base.table,
             base_version=base.version,
@@ -434,3 +434,16 @@ def _present(ids: Sequence[str], hint: Collection[str] | None) -> list[str]:
         return list(distinct)
     known = hint if isinstance(hint, (set, frozenset, dict)) else set(hint)
     return [one for one in distinct if one in known]
+
+
+def _reshape(base: PinnedTable, schema: pa.Schema, fills: Mapping[str, Any]) -> pa.RecordBatchReader:
+    """Every row of `base` under `schema`, read and converted batch by batch."""
+    stored = [name for name in schema.names if name in base.schema.names]
+    added = {name: fills[name] for name in schema.names if name in fills and name not in stored}
+    values = {name: pa.scalar(value, schema.field(name).type) for name, value in added.items()}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in base.batches(stored):
+            yield fit_batch(batch, schema, {name: pa.repeat(value, batch.num_rows) for name, value in values.items()})
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
