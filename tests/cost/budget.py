@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from omnigraph.storage.lance.io_stats import IoStats
+from omnigraph.storage.lance.open_versions import IoStats
 from omnigraph.storage.metering import Measurement
 from tests.support.traffic import Traffic
 

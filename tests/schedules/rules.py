@@ -21,9 +21,9 @@ from omnigraph.commit import put_record as outcome_module
 from omnigraph.commit import staging as stage_module
 from omnigraph.commit import writer as submit_module
 from omnigraph.commit.fold import Folder
-from omnigraph.commit.footprint import Footprint, FootprintBuilder, Hit
-from omnigraph.commit.graph_runtime import Site
-from omnigraph.commit.group import Group
+from omnigraph.commit.footprint import Footprint, FootprintBuilder, PlanConflict
+from omnigraph.commit.graph_runtime import GraphRuntime
+from omnigraph.commit.group import CommitGroup
 from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, TableAction
 from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.writer import Writer
@@ -39,13 +39,12 @@ from omnigraph.log.stream import RecordStream, record_key
 from omnigraph.log.table_view import TableView
 from omnigraph.mutate import changed_rows as delta_module
 from omnigraph.mutate import claims as claims_module
-from omnigraph.mutate.table_state import RowChange, TableState
+from omnigraph.mutate.table_state import PendingTable, RowChange
 from omnigraph.schema.arrow import system_fields
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import PinnedTable, StagedTable, TableStore
 from omnigraph.storage.lance import table_store as tables_module
-from omnigraph.storage.lance.durable import Durable
-from omnigraph.storage.local import LocalStore
+from omnigraph.storage.local import DirectorySync, LocalStore
 from omnigraph.storage.store import PutResult
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 
@@ -82,9 +81,9 @@ def _by_id_only(patch: Patch) -> None:
 def _no_tombstones(patch: Patch) -> None:
     """H2: a delete of a row that the pin does not hold just drops its entry."""
     unpinned: set[tuple[str, str]] = set()
-    action_of, apply = TableState.action, next_module._apply
+    action_of, apply = PendingTable.action, next_module._apply
 
-    def action(self: TableState, changes: Sequence[RowChange]) -> TableAction:
+    def action(self: PendingTable, changes: Sequence[RowChange]) -> TableAction:
         made = action_of(self, changes)
         pinned = self._view.pinned
         held = set(pinned.find(made.deleted)["id"].to_pylist()) if pinned and made.deleted else set()
@@ -97,7 +96,7 @@ def _no_tombstones(patch: Patch) -> None:
             gone = [one for one in action.deleted if (action.table, one) in unpinned]
             draft.overlay[action.table] = draft.overlay[action.table].without_ids(gone)
 
-    patch(TableState, "action", action)
+    patch(PendingTable, "action", action)
     patch(next_module, "_apply", apply_action)
 
 
@@ -178,7 +177,7 @@ def _fold_takes_own_rows(patch: Patch) -> None:
 @_rule("compare-images")
 def _candidates_are_changes(patch: Patch) -> None:
     """H8: whatever lies in another fragment is reported as changed."""
-    patch(delta_module, "same_row", lambda *_: False)
+    patch(delta_module, "is_same_row", lambda *_: False)
 
 
 @_rule("never-inline")
@@ -207,12 +206,12 @@ def _fold_herd(patch: Patch) -> None:
 @_rule("schema-meets-all")
 def _schema_meets_nobody(patch: Patch) -> None:
     """H12: a schema change in between is tested like any other commit."""
-    real = footprint_module.conflict
+    real = footprint_module.find_footprint_conflict
 
-    def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> Hit | None:
+    def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> PlanConflict | None:
         return real(ours, schema if isinstance(theirs, Stub) else theirs.schema, theirs)
 
-    patch(publish_module, "conflict", conflict)
+    patch(publish_module, "find_footprint_conflict", conflict)
 
 
 @_rule("schema-reads-all")
@@ -271,18 +270,18 @@ def _no_phantoms(patch: Patch) -> None:
 @_rule("looked-up-rows")
 def _vanished_rows_unread(patch: Patch) -> None:
     """H17: a row that a mutation makes and removes again was never looked at."""
-    patch(TableState, "looked_up_ids", property(lambda self: set()))
+    patch(PendingTable, "dependency_ids", property(lambda self: set()))
 
 
 @_rule("if-commit-at-publish")
 def _precondition_once(patch: Patch) -> None:
     """H18: `if_commit` is compared when the change is prepared and not where it lands."""
-    real = publish_module.invalidates
+    real = publish_module.find_plan_conflict
 
     def invalidates(plan: PublishPlan, one: Any) -> Any:
         return real(replace(plan, options=replace(plan.options, if_commit=None)), one)
 
-    patch(publish_module, "invalidates", invalidates)
+    patch(publish_module, "find_plan_conflict", invalidates)
 
 
 @_rule("negative-is-fresh")
@@ -300,18 +299,18 @@ def _no_wildcards(patch: Patch) -> None:
 @_rule("stub-is-wild")
 def _stubs_wrote_nothing(patch: Patch) -> None:
     """H19, H23: a collected record in between is taken for harmless."""
-    real = footprint_module.conflict
+    real = footprint_module.find_footprint_conflict
 
-    def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> Hit | None:
+    def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> PlanConflict | None:
         return None if isinstance(theirs, Stub) else real(ours, schema, theirs)
 
-    patch(publish_module, "conflict", conflict)
+    patch(publish_module, "find_footprint_conflict", conflict)
 
 
 @_rule("group-members-apart")
 def _any_group(patch: Patch) -> None:
     """H20: plans share a record though they meet."""
-    patch(Group, "_meets", lambda *_: False)
+    patch(CommitGroup, "_meets", lambda *_: False)
 
 
 @_rule("read-ahead")
@@ -355,7 +354,7 @@ def _absent_is_lost(patch: Patch) -> None:
         key = record_key(record.stream, record.seq)
         try:
             if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
-                return outcome_module.Landed()
+                return outcome_module.RecordLanded()
         except Unavailable:
             known = outcome_module._look(records, record)
             if known is None:
@@ -370,7 +369,7 @@ def _absent_is_lost(patch: Patch) -> None:
 def _exists_is_mine(patch: Patch) -> None:
     """H25: "exists" without a record to read is taken for an own success."""
     look = outcome_module._look
-    patch(outcome_module, "_look", lambda records, record: look(records, record) or outcome_module.Landed())
+    patch(outcome_module, "_look", lambda records, record: look(records, record) or outcome_module.RecordLanded())
 
 
 @_rule("rid-and-op-id")
@@ -379,16 +378,16 @@ def _exists_is_theirs(patch: Patch) -> None:
 
     def look(records: RecordStream, record: CommitRecord) -> Any:
         found = records.read_ahead(record.seq)
-        return outcome_module.Refused(tuple(found)) if found else None
+        return outcome_module.RecordRefused(tuple(found)) if found else None
 
     patch(outcome_module, "_look", look)
-    patch(publish_module, "publishes", lambda *_: False)
+    patch(publish_module, "is_published_in", lambda *_: False)
 
 
 @_rule("op-id-once")
 def _op_ids_unread(patch: Patch) -> None:
     """H39: records in between are not asked whether they hold our operation already."""
-    patch(publish_module, "publishes", lambda *_: False)
+    patch(publish_module, "is_published_in", lambda *_: False)
 
 
 @_rule("key-claim")
@@ -422,7 +421,7 @@ def _gaps_pass(patch: Patch) -> None:
     """H28: a listing is believed as it is."""
     patch(
         stream_module,
-        "_contiguous",
+        "_contiguous_seqs",
         lambda stream, listed: sorted((stream_module.seq_of_key(one.key) for one in listed), reverse=True),
     )
 
@@ -455,7 +454,7 @@ def _records_are_deltas(patch: Patch) -> None:
 
 
 def _fence_but(patch: Patch, *, close: bool, epoch: bool) -> None:
-    real = publish_module.fence_of
+    real = publish_module.find_fence
 
     def fence_of(plan: PublishPlan, record: Any) -> Any:
         if isinstance(record, Stub) or (record.kind == "close" and not close):
@@ -464,8 +463,8 @@ def _fence_but(patch: Patch, *, close: bool, epoch: bool) -> None:
             return None
         return real(plan, record)
 
-    patch(publish_module, "fence_of", fence_of)
-    patch(submit_module, "fence_of", fence_of)
+    patch(publish_module, "find_fence", fence_of)
+    patch(submit_module, "find_fence", fence_of)
 
 
 @_rule("epoch-fence")
@@ -477,7 +476,7 @@ def _epoch_excludes_nobody(patch: Patch) -> None:
 @_rule("epoch-in-between")
 def _epoch_of_head_only(patch: Patch) -> None:
     """H30: only the newest record is asked who holds the branch."""
-    real = publish_module.fence_of
+    real = publish_module.find_fence
     asked: dict[str, CommitRecord] = {}
 
     def fence_of(plan: PublishPlan, record: Any) -> Any:
@@ -490,7 +489,7 @@ def _epoch_of_head_only(patch: Patch) -> None:
         asked[plan.op_id] = record
         return real(plan, record)
 
-    patch(publish_module, "fence_of", fence_of)
+    patch(publish_module, "find_fence", fence_of)
 
 
 @_rule("time-never-goes-back")
@@ -514,17 +513,17 @@ def _close_excludes_nobody(patch: Patch) -> None:
 @_rule("bury")
 def _nobody_completes_a_deletion(patch: Patch) -> None:
     """H32: the registry is believed, the stream's close is not looked at."""
-    patch(Site, "_bury", lambda *_: None)
+    patch(GraphRuntime, "_bury", lambda *_: None)
 
 
 @_rule("look-after-fork")
 def _fork_without_a_second_look(patch: Patch) -> None:
     """H33: the source of a fork is not read again after record 0 was written."""
 
-    def register(self: Site, name: str, stream: str, source: CommitRecord) -> Any:
+    def register(self: GraphRuntime, name: str, stream: str, source: CommitRecord) -> Any:
         return self.registry.create(name, stream), source
 
-    patch(Site, "_register", register)
+    patch(GraphRuntime, "_register", register)
 
 
 @_rule("list-again")
@@ -544,20 +543,20 @@ def _gc_is_nothing(patch: Patch) -> None:
     """H35: a cleanup in between is no reason to stage again."""
     patch(
         publish_module,
-        "invalidates",
-        lambda plan, one: footprint_module.conflict(plan.footprint, plan.base.schema, one),
+        "find_plan_conflict",
+        lambda plan, one: footprint_module.find_footprint_conflict(plan.footprint, plan.base.schema, one),
     )
 
 
 @_rule("gc-honours")
 def _gc_honours_nobody(patch: Patch) -> None:
     """H35: a cleanup's list of honoured operations is not read."""
-    real = publish_module.invalidates
+    real = publish_module.find_plan_conflict
 
     def invalidates(plan: PublishPlan, one: Any) -> Any:
         return real(plan, replace(one, gc={}) if isinstance(one, CommitRecord) and one.kind == "gc" else one)
 
-    patch(publish_module, "invalidates", invalidates)
+    patch(publish_module, "find_plan_conflict", invalidates)
 
 
 @_rule("write-set")
@@ -569,7 +568,7 @@ def _no_write_set(patch: Patch) -> None:
 @_rule("sync-tables")
 def _tables_not_synced(patch: Patch) -> None:
     """H41: Lance's files are left to the page cache."""
-    patch(Durable, "sync", lambda *_: None)
+    patch(DirectorySync, "sync", lambda *_: None)
 
 
 @_rule("sync-names")
@@ -596,7 +595,7 @@ def _temporary_not_synced(patch: Patch) -> None:
 @_rule("recovery-keeps-files")
 def _recovery_tidies_up(patch: Patch) -> None:
     """H36: whoever rolls an operation back also removes the files that no record names."""
-    given_up = Recovery._given_up
+    given_up = Recovery._give_up
 
     def tidied(self: Recovery, *args: Any) -> Any:
         store, tables = self._site.backend.store, self._site.backend.tables
@@ -609,7 +608,7 @@ def _recovery_tidies_up(patch: Patch) -> None:
                 store.delete(one.key)
         return given_up(self, *args)
 
-    patch(Recovery, "_given_up", tidied)
+    patch(Recovery, "_give_up", tidied)
 
 
 @_rule("condemned-for-a-while")
@@ -644,4 +643,4 @@ def _last_decision_holds(patch: Patch) -> None:
 @_rule("no-blind-roll-forward")
 def _rolls_forward_anyway(patch: Patch) -> None:
     """H40: a confirmed plan is published on whatever the newest record is."""
-    patch(recovery_module._Line, "test", lambda *_: None)
+    patch(recovery_module._OpenStream, "test", lambda *_: None)

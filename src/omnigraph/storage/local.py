@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 
 from omnigraph.clock import IdSource, SystemIds
 from omnigraph.errors import Forbidden, InvalidInput, OmnigraphError, Unavailable, Unsupported
 from omnigraph.storage.keys import TEMPORARY_PREFIX, check_key, check_prefix, is_temporary
-from omnigraph.storage.store import NOT_DURABLE, ObjectInfo, ObjectMissing, PutResult
+from omnigraph.storage.store import NOT_DURABLE, ObjectInfo, ObjectMissing, PutResult, Store, innermost
 
 FIRST_PAGE_KEYS = 100
 
@@ -140,21 +141,6 @@ class LocalStore:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise self._typed(error, "delete", key) from error
             self._check_root("delete", key)
-
-    def make_durable(self, paths: Iterable[str]) -> None:
-        """Sync files that somebody else wrote below the root, and every directory that leads to them.
-
-        Lance syncs nothing: what a record is going to name passes through here before the record is put.
-        """
-        if not self._fsync:
-            return
-        folders = set()
-        with self.typing("sync", ""):
-            for path in paths:
-                _sync(path, os.O_RDONLY)
-                folders.add(os.path.dirname(os.path.abspath(path)))
-            for folder in folders:
-                self._settle(folder)
 
     def _get_or_none(self, key: str) -> bytes | None:
         try:
@@ -296,6 +282,61 @@ class LocalStore:
         return InvalidInput(what, code="invalid_address", advice=advice, root=self._root)
 
 
+class DirectorySync:
+    """Makes files durable that Lance wrote below one directory (H41): Lance itself never calls fsync."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._anchored: set[Path] = set()
+        self._lock = threading.Lock()
+
+    def sync(self, files: Iterable[str]) -> None:
+        """Sync files, then the directories that hold them. A path ending in '/' stands for all files below it.
+
+        Paths are relative to the root. A directory that this process meets for the first time may be new, so its
+        parents are synced with it.
+        """
+        folders: set[Path] = set()
+        for name in files:
+            for path in self._expand(name):
+                _sync(path, os.O_RDONLY)
+                folders.add(path.parent)
+        for folder in sorted(folders):
+            self._sync_folder(folder)
+
+    def _expand(self, name: str) -> Iterable[Path]:
+        path = self.root / name
+        if not name.endswith("/"):
+            return [path]
+        return [entry for entry in path.rglob("*") if entry.is_file()] if path.is_dir() else []
+
+    def _sync_folder(self, folder: Path) -> None:
+        _sync(folder, os.O_RDONLY)
+        with self._lock:
+            is_anchored = folder in self._anchored
+        if is_anchored or folder == self.root:
+            return
+        self._sync_folder(folder.parent)
+        with self._lock:
+            self._anchored.add(folder)
+
+
+def leftovers(store: Store) -> list[ObjectInfo]:
+    """Temporary files that killed puts left below the root, sorted by key; some may belong to puts under way.
+
+    Only a directory has them. No listing shows them, and every other request refuses their keys.
+    """
+    local = innermost(store)
+    return local.leftovers() if isinstance(local, LocalStore) else []
+
+
+def drop_leftover(store: Store, key: str) -> None:
+    """Remove one temporary file; only cleanup calls this."""
+    local = innermost(store)
+    if isinstance(local, LocalStore):
+        local.drop_leftover(key)
+
+
 def no_hard_links(root: str) -> Unsupported:
     """The refusal of a file system on which put-if-absent cannot be made."""
     return Unsupported(
@@ -331,7 +372,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _sync(path: str, flags: int) -> None:
+def _sync(path: str | Path, flags: int) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -10,7 +10,7 @@ from omnigraph.errors import Forbidden, Unavailable, Unsupported
 from omnigraph.storage import address
 from omnigraph.storage.keys import TEMPORARY_PREFIX
 from omnigraph.storage.local import LocalStore, no_hard_links
-from omnigraph.storage.store import ObjectMissing, PutResult, Store
+from omnigraph.storage.store import ObjectMissing, PutResult, Store, innermost
 
 _NOT_IMPLEMENTED = 501
 
@@ -86,13 +86,6 @@ def probe_hard_links(store: Store, ids: IdSource | None = None) -> None:
 def lists_in_order(store: Store) -> bool:
     """Whether the store's first listed key is the least; where it is not, the store itself lists whole instead."""
     return address.lists_in_order(store.root)
-
-
-def innermost(store: Store) -> Store:
-    """The store below every wrapper."""
-    while (inner := getattr(store, "inner", None)) is not None:
-        store = inner
-    return store
 
 
 def _link_refuses(source: str, existing: str) -> bool:

@@ -72,3 +72,10 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove the object; a missing key is success. Only cleanup calls this."""
+
+
+def innermost(store: Store) -> Store:
+    """The store below every wrapper."""
+    while (inner := getattr(store, "inner", None)) is not None:
+        store = inner
+    return store

@@ -22,7 +22,7 @@ from omnigraph.storage.lance.compaction import (
 )
 from omnigraph.storage.lance.difference import Piece, candidate_ids, piece_batches, pieces_of, twins_of
 from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, parts_of, plan_index
-from omnigraph.storage.lance.io_stats import IoStats
+from omnigraph.storage.lance.open_versions import IoStats
 from omnigraph.storage.lance.pinned_table import IndexInfo, PinnedTable
 from omnigraph.storage.lance.staged_table import StagedTable, StagedVersion, TableDelta
 from omnigraph.storage.lance.table_store import Elsewhere, TableStore

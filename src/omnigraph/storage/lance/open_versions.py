@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.lance.errors import lance_call
-from omnigraph.storage.lance.io_stats import IoStats
 from omnigraph.storage.lance.known_ids import KnownIds
 from omnigraph.storage.lance.pinned_table import PinnedTable
 
@@ -21,6 +21,39 @@ _KEPT_FRAGMENTS = 100_000
 
 _ALWAYS_KEPT = 64
 """However large their tables are, so that a graph of several such tables need not open them again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class IoStats:
+    """Requests and bytes of Lance, which does its own I/O past the object-store seam, since the store was opened.
+
+    Listing and HEAD count as reads.
+    """
+
+    read_iops: int
+    write_iops: int
+    read_bytes: int
+    write_bytes: int
+
+    @classmethod
+    def of(cls, seen: Any) -> IoStats:
+        return cls(seen.read_iops, seen.write_iops, seen.read_bytes, seen.written_bytes)
+
+    def __add__(self, other: IoStats) -> IoStats:
+        return IoStats(
+            self.read_iops + other.read_iops,
+            self.write_iops + other.write_iops,
+            self.read_bytes + other.read_bytes,
+            self.write_bytes + other.write_bytes,
+        )
+
+    def __sub__(self, other: IoStats) -> IoStats:
+        return IoStats(
+            self.read_iops - other.read_iops,
+            self.write_iops - other.write_iops,
+            self.read_bytes - other.read_bytes,
+            self.write_bytes - other.write_bytes,
+        )
 
 
 class OpenVersions:

@@ -33,13 +33,12 @@ from omnigraph.storage.lance.compaction import (
     rewrite_tasks,
     run_rewrite,
 )
-from omnigraph.storage.lance.durable import Durable
 from omnigraph.storage.lance.errors import AlreadyBorn, lance_call
 from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, build, from_json, plan_index, removed
-from omnigraph.storage.lance.io_stats import IoStats
-from omnigraph.storage.lance.open_versions import OpenVersions
+from omnigraph.storage.lance.open_versions import IoStats, OpenVersions
 from omnigraph.storage.lance.pinned_table import BASE_PROPERTY, PinnedTable, Segment
 from omnigraph.storage.lance.staged_table import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
+from omnigraph.storage.local import DirectorySync
 
 if TYPE_CHECKING:
     import lance
@@ -86,7 +85,7 @@ class TableStore:
     ) -> None:
         self._address = address.rstrip("/")
         self._options = dict(storage_options) if storage_options else None
-        self._durable = Durable(local_root) if fsync and local_root is not None else None
+        self._directory_sync = DirectorySync(local_root) if fsync and local_root is not None else None
         self._versions = OpenVersions(
             self._address,
             self._options,
@@ -112,9 +111,9 @@ class TableStore:
             return self._versions.keep(self._commit(table, None, empty_table(schema), ()))
         except AlreadyBorn:
             born = self.open(table, _BIRTH_VERSION)
-        if self._durable is not None:
+        if self._directory_sync is not None:
             # Whoever made it may not have come to its fsync; whatever is built on it here must not outlive it.
-            self._durable.sync(born.files())
+            self._directory_sync.sync(born.files())
         return born
 
     def open(self, table: str, version: str) -> PinnedTable:
@@ -124,7 +123,7 @@ class TableStore:
     @property
     def place(self) -> TablePlace:
         """What another process needs to work on the same tables."""
-        root = str(self._durable.root) if self._durable is not None else None
+        root = str(self._directory_sync.root) if self._directory_sync is not None else None
         return TablePlace(self._address, tuple(sorted((self._options or {}).items())), root)
 
     @property
@@ -135,8 +134,8 @@ class TableStore:
     def write_rows(self, table: str, rows: pa.Table, *, max_rows_per_file: int = _ROWS_PER_FILE) -> list[str]:
         """Data files of a table that was born, durable and named by nobody; their descriptions."""
         written = self._fragments(table, self._versions.uri(table), align_decimals(rows), max_rows_per_file)
-        if self._durable is not None:
-            self._durable.sync(f"tables/{table}/{name}" for one in written for name in fragment_files(one))
+        if self._directory_sync is not None:
+            self._directory_sync.sync(f"tables/{table}/{name}" for one in written for name in fragment_files(one))
         return [dumped(one) for one in written]
 
     def fresh(self) -> TableStore:
@@ -378,9 +377,9 @@ class TableStore:
         if base is None:
             made = self._versions.adopt(table, made)
         pinned = PinnedTable(table, made, self._versions.ids)
-        if self._durable is not None:
+        if self._directory_sync is not None:
             own = {f"_transactions/{read_version}-{transaction.uuid}.txn", pinned.manifest_file}
-            self._durable.sync(f"tables/{table}/{name}" for name in own.union(files))
+            self._directory_sync.sync(f"tables/{table}/{name}" for name in own.union(files))
         return pinned
 
     def _write(self, base: PinnedTable, rows: pa.Table | pa.RecordBatchReader | None) -> list[FragmentMetadata]:

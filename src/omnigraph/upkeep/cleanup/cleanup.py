@@ -22,9 +22,9 @@ from itertools import groupby
 from typing import TypeVar
 
 from omnigraph.commit.birth import create_object
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import PublishPlan, WriteOptions
-from omnigraph.commit.publisher import Failed, Published
+from omnigraph.commit.publisher import PlanFailed, PlanPublished
 from omnigraph.errors import (
     BranchClosed,
     Contention,
@@ -36,11 +36,11 @@ from omnigraph.errors import (
     WriterFenced,
 )
 from omnigraph.intents.objects import RECOVERY
-from omnigraph.log.commit_record import CommitRecord, Kind, Stub, parse_commit_id
+from omnigraph.log.commit_record import CommitKind, CommitRecord, Stub, parse_commit_id
 from omnigraph.log.stream import record_key
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.keys import is_temporary
-from omnigraph.storage.leftovers import drop_leftover, leftovers
+from omnigraph.storage.local import drop_leftover, leftovers
 from omnigraph.storage.store import ObjectInfo, ObjectMissing
 from omnigraph.upkeep.cleanup.mark import Marks
 from omnigraph.upkeep.cleanup.report import CleanupReport, ExpiredCommits, by_table
@@ -60,7 +60,7 @@ Lists = list[tuple[TrashList, ObjectInfo]]
 class Cleanup:
     """One run. `holders` are the claims of the caller, by stream: it may fence what it holds itself."""
 
-    def __init__(self, site: Site, policy: Policy, holders: Mapping[str, str] | None = None) -> None:
+    def __init__(self, site: GraphRuntime, policy: Policy, holders: Mapping[str, str] | None = None) -> None:
         self._site = site
         self._policy = policy
         self._holders = dict(holders or {})
@@ -200,7 +200,7 @@ class Cleanup:
         done = self._backend.in_parallel(lambda head: self._publish(head, "gc", honours), heads)
         return {head.stream: head.header.branch for head, passed in zip(heads, done, strict=True) if not passed}
 
-    def _publish(self, head: CommitRecord | Stub, kind: Kind, honours: Iterable[str] = ()) -> bool:
+    def _publish(self, head: CommitRecord | Stub, kind: CommitKind, honours: Iterable[str] = ()) -> bool:
         """Put a record on a stream, unless it has ended meanwhile. False if another writer holds it."""
         assert isinstance(head, CommitRecord)
         publisher = self._site.publisher(head)
@@ -215,9 +215,9 @@ class Cleanup:
                 holder=self._holders.get(head.stream),
             )
             outcome = publisher.publish(plan, self._backend.clock.monotonic() + self._backend.config.publish_deadline_s)
-            if isinstance(outcome, Published):
+            if isinstance(outcome, PlanPublished):
                 return True
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, PlanFailed):
                 if isinstance(outcome.error, (WriterFenced, BranchClosed)):
                     return isinstance(outcome.error, BranchClosed)
                 raise outcome.error
