@@ -50,3 +50,13 @@ def test_what_was_not_asked_does_not_matter(graph: og.Graph) -> None:
         graph.mutate('query w() { insert Note { text: "x" } }')
         t.mutate(ADD, {"n": "Bob"})
     assert graph.query(COUNT).rows == [{"n": 2}]
+
+
+def test_a13_a_text_query_inside_a_transaction_uses_the_embedding_provider(tmp_path: Path) -> None:
+    schema = 'node Doc { text: String @key  v: Vector(4)? @embed("text", model="hash") }'
+    graph = og.init(tmp_path / "docs", schema, config=og.Config(fsync=False, embedding="hash"))
+    nearest = 'query q() { match { $d: Doc } return { $d.text } order { nearest($d.v, "sea") } limit 1 }'
+    with graph.transaction() as t:
+        t.mutate('query a() { insert Doc { text: "sea", v: [1.0, 0.0, 0.0, 0.0] } }')
+        pending = t.query(nearest).rows
+    assert pending == graph.query(nearest).rows == [{"d.text": "sea"}]

@@ -37,7 +37,7 @@ S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
-class ImageKey:
+class CachedTableKey:
     """One table at one state."""
 
     table: str
@@ -45,18 +45,18 @@ class ImageKey:
     overlay: str | None
 
     @classmethod
-    def of(cls, table: str, view: TableView) -> ImageKey:
+    def of(cls, table: str, view: TableView) -> CachedTableKey:
         overlay = xxhash.xxh3_128_hexdigest(view.overlay.encoded) if view.overlay is not None else None
         return cls(table, view.pinned.version if view.pinned is not None else None, overlay)
 
     @property
-    def base(self) -> ImageKey:
+    def base(self) -> CachedTableKey:
         """The version without the overlay."""
         return replace(self, overlay=None)
 
 
 @dataclass(frozen=True)
-class Layer:
+class OverlayLayer:
     """An overlay on top of a version's image.
 
     `order` are the places of the rows in those of the version followed by those of the overlay; None if nothing in the
@@ -67,15 +67,15 @@ class Layer:
     rows: pa.Table
     base_rows: int
     order: pa.Array | None
-    added: pa.Array
-    stable: bool
+    added_rows: pa.Array
+    is_stable: bool
 
     @property
     def nbytes(self) -> int:
-        return int(self.rows.nbytes + self.added.nbytes + (self.order.nbytes if self.order is not None else 0))
+        return int(self.rows.nbytes + self.added_rows.nbytes + (self.order.nbytes if self.order is not None else 0))
 
     @classmethod
-    def of(cls, view: TableView, base_ids: Callable[[], pa.ChunkedArray]) -> Layer:
+    def of(cls, view: TableView, base_ids: Callable[[], pa.ChunkedArray]) -> OverlayLayer:
         assert view.pinned is not None
         assert view.overlay is not None
         rows = replace(view, pinned=None).scan()
@@ -94,14 +94,14 @@ class Layer:
         return cls(rows, len(ids), pa.array(order), pa.array(added), bool((newer >= 0).all()))
 
     @property
-    def changed(self) -> npt.NDArray[np.int64]:
+    def changed_positions(self) -> npt.NDArray[np.int64]:
         """The places whose rows are the overlay's; only if the version's rows keep theirs."""
-        assert self.stable
+        assert self.is_stable
         if self.order is None:
             return np.arange(self.base_rows, self.base_rows + self.rows.num_rows)
         return np.flatnonzero(np.asarray(self.order) >= self.base_rows)
 
-    def on(self, base: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    def merge_column(self, base: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """A column of the version with the overlay on top."""
         own = self.rows[name]
         if self.order is None:
@@ -157,16 +157,16 @@ class ByteCache:
             self._used = 0
 
 
-class Images:
+class ColumnCache:
     """Whole columns of tables, all in the same order of rows, and what is derived from them."""
 
     def __init__(self, cache: ByteCache | None = None) -> None:
-        self.cache = cache or ByteCache()
+        self.byte_cache = cache or ByteCache()
 
-    def columns(self, key: ImageKey, view: TableView, names: Sequence[str]) -> pa.Table:
+    def columns(self, key: CachedTableKey, view: TableView, names: Sequence[str]) -> pa.Table:
         """These columns of every row. Missing ones are read together, in one scan."""
         wanted = list(dict.fromkeys(names))
-        found = {name: self.cache.peek((key, "column", name)) for name in wanted}
+        found = {name: self.byte_cache.peek((key, "column", name)) for name in wanted}
         missing = [name for name, column in found.items() if column is None]
         if not missing:
             return pa.table(found)
@@ -174,37 +174,37 @@ class Images:
             rows = view.scan(missing)
             found |= {name: rows[name] for name in missing}
             for name in missing:
-                self.cache.put((key, "column", name), rows[name])
+                self.byte_cache.put((key, "column", name), rows[name])
             return pa.table(found)
         layer = self.layer(key, view)
         base = self.columns(key.base, replace(view, overlay=None), missing)
         for name in missing:
-            found[name] = column = layer.on(base[name], name)
+            found[name] = column = layer.merge_column(base[name], name)
             # Without an order it is the version's own memory, which must not be counted twice.
             if layer.order is not None:
-                self.cache.put((key, "column", name), column)
+                self.byte_cache.put((key, "column", name), column)
         return pa.table({name: found[name] for name in wanted})
 
-    def layer(self, key: ImageKey, view: TableView) -> Layer:
+    def layer(self, key: CachedTableKey, view: TableView) -> OverlayLayer:
         """How the overlay lies on the version; only for a view that has both."""
 
         def base_ids() -> pa.ChunkedArray:
             return self.columns(key.base, replace(view, overlay=None), ["id"])["id"]
 
-        return self.derived(key, "layer", lambda: Layer.of(view, base_ids))
+        return self.derive(key, "layer", lambda: OverlayLayer.of(view, base_ids))
 
-    def derived(self, key: ImageKey, what: Any, make: Callable[[], S]) -> S:
-        return self.cache.get((key, what), make)
+    def derive(self, key: CachedTableKey, what: Any, make: Callable[[], S]) -> S:
+        return self.byte_cache.get((key, what), make)
 
 
-_IMAGES: WeakKeyDictionary[TableStore, Images] = WeakKeyDictionary()
+_CACHES: WeakKeyDictionary[TableStore, ColumnCache] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-def images_of(tables: TableStore) -> Images:
+def column_cache_of(tables: TableStore) -> ColumnCache:
     """The images of one graph in this process."""
     with _LOCK:
-        found = _IMAGES.get(tables)
+        found = _CACHES.get(tables)
         if found is None:
-            found = _IMAGES[tables] = Images()
+            found = _CACHES[tables] = ColumnCache()
         return found

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from omnigraph.query.limits import Budget, Deadline
 
-Codes = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 #: Marks of visited nodes held at a time: sources are done in groups of this many bytes.
 _MARKS_BYTES = 32 << 20
 
 
-def each_once(values: Codes) -> Codes:
+def sorted_unique(values: Int64Array) -> Int64Array:
     """The distinct values, ascending. `np.unique` hashes them, which takes seconds for millions of regular numbers."""
     ordered = np.sort(values)
     first = np.ones(len(ordered), np.bool_)
@@ -28,7 +28,7 @@ def each_once(values: Codes) -> Codes:
 class Adjacency:
     """Neighbours by node: those of node n are `targets[starts[n]:starts[n + 1]]`."""
 
-    starts: Codes
+    starts: Int64Array
     targets: npt.NDArray[np.int32]
 
     @classmethod
@@ -42,7 +42,7 @@ class Adjacency:
         joined.sort()
         return cls(starts, (joined % width).astype(np.int32))
 
-    def grown(self, left: Codes, right: Codes, nodes: int) -> Adjacency:
+    def with_pairs(self, left: Int64Array, right: Int64Array, nodes: int) -> Adjacency:
         """With further pairs, between so many nodes."""
         order = np.argsort(left, kind="stable")
         left, right = left[order], right[order]
@@ -72,11 +72,11 @@ class Adjacency:
         """Whether every node has exactly one neighbour, which then stands at the node's own place."""
         return len(self.targets) == self.nodes and bool((np.diff(self.starts) == 1).all())
 
-    def count(self, nodes: Codes) -> int:
+    def count(self, nodes: Int64Array) -> int:
         """How many neighbours `neighbours` would give."""
         return int((self.starts[nodes + 1] - self.starts[nodes]).sum())
 
-    def neighbours(self, nodes: Codes) -> tuple[Codes, Codes]:
+    def neighbours(self, nodes: Int64Array) -> tuple[Int64Array, Int64Array]:
         """For every neighbour of every node: the place of the node in the input, and the neighbour."""
         begins = self.starts[nodes]
         counts = self.starts[nodes + 1] - begins
@@ -87,53 +87,53 @@ class Adjacency:
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReachedPairs:
     """Pairs of source and destination. `cut`: something was left beyond the last hop."""
 
-    sources: Codes
-    targets: Codes
-    cut: bool
+    sources: Int64Array
+    targets: Int64Array
+    is_cut: bool
 
 
 def reach(
-    graph: Adjacency, sources: Codes, low: int, high: int, deadline: Deadline, budget: Budget, *, look_beyond: bool
-) -> Reached:
+    graph: Adjacency, sources: Int64Array, low: int, high: int, deadline: Deadline, budget: Budget, *, look_beyond: bool
+) -> ReachedPairs:
     """Every node whose shortest distance from a source is in `low..high`, each pair once.
 
     A source reaches itself only through a loop, at distance 1.
     """
     group = max(1, _MARKS_BYTES // max(1, graph.nodes))
-    parts: list[tuple[Codes, Codes]] = []
+    parts: list[tuple[Int64Array, Int64Array]] = []
     cut = False
     for at in range(0, len(sources), group):
-        found, more = _group(graph, sources[at : at + group], low, high, deadline, look_beyond)
+        found, more = _reach_group(graph, sources[at : at + group], low, high, deadline, look_beyond)
         cut = cut or more
         for pair in found:
             budget.take(pair[0].nbytes + pair[1].nbytes)
         parts += found
     if not parts:
         empty = np.zeros(0, np.int64)
-        return Reached(empty, empty, cut)
-    return Reached(np.concatenate([one[0] for one in parts]), np.concatenate([one[1] for one in parts]), cut)
+        return ReachedPairs(empty, empty, cut)
+    return ReachedPairs(np.concatenate([one[0] for one in parts]), np.concatenate([one[1] for one in parts]), cut)
 
 
-def _group(
-    graph: Adjacency, sources: Codes, low: int, high: int, deadline: Deadline, look_beyond: bool
-) -> tuple[list[tuple[Codes, Codes]], bool]:
+def _reach_group(
+    graph: Adjacency, sources: Int64Array, low: int, high: int, deadline: Deadline, look_beyond: bool
+) -> tuple[list[tuple[Int64Array, Int64Array]], bool]:
     nodes = graph.nodes
     seen = np.zeros(len(sources) * nodes, np.bool_)
     places, frontier = np.arange(len(sources)), sources
     seen[places * nodes + frontier] = True
-    found: list[tuple[Codes, Codes]] = []
+    found: list[tuple[Int64Array, Int64Array]] = []
     for depth in range(1, high + 1):
         deadline.check()
         at, targets = graph.neighbours(frontier)
         owners = places[at]
         if depth == low == 1:
-            own = each_once(owners[targets == sources[owners]])
+            own = sorted_unique(owners[targets == sources[owners]])
             found.append((sources[own], sources[own]))
         keys = owners * nodes + targets
-        keys = each_once(keys[~seen[keys]])
+        keys = sorted_unique(keys[~seen[keys]])
         seen[keys] = True
         places, frontier = keys // nodes, keys % nodes
         if depth >= low:

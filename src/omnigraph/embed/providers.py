@@ -51,7 +51,7 @@ def register_embedder(name: str, make: Callable[[], Embedder]) -> None:
     _PROVIDERS[name] = make
 
 
-def embedder(name: str) -> Embedder:
+def get_embedder(name: str) -> Embedder:
     """The provider of this name."""
     if name not in _PROVIDERS:
         raise NotFound(
@@ -62,7 +62,7 @@ def embedder(name: str) -> Embedder:
     return _PROVIDERS[name]()
 
 
-def embedded(text: str, size: int, model: str | None, provider: Embedder | None) -> list[float]:
+def embed_query_text(text: str, size: int, model: str | None, provider: Embedder | None) -> list[float]:
     """The vector of a query text, by a provider whose model is the one that made the stored vectors."""
     if provider is None:
         raise InvalidInput(

@@ -20,7 +20,7 @@ class Cancellation:
         self._interrupts: list[Callable[[], None]] = []
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return self._asked
 
     def cancel(self) -> None:
@@ -51,7 +51,7 @@ class QueryLimits:
     cancellation: Cancellation | None = field(default=None, compare=False, repr=False)
 
 
-def exceeded(limit: str, bound: float, value: float | None, message: str, advice: str) -> OmnigraphError:
+def limit_error(limit: str, bound: float, value: float | None, message: str, advice: str) -> OmnigraphError:
     return InvalidInput(message, code="limit_exceeded", advice=advice, limit=limit, bound=bound, value=value)
 
 
@@ -65,7 +65,7 @@ class Deadline:
         self._cancellation = cancellation or Cancellation()
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         return self._ends - self._clock.monotonic()
 
     def cancel(self) -> None:
@@ -73,13 +73,13 @@ class Deadline:
         self._cancellation.cancel()
 
     def check(self) -> None:
-        if self._cancellation.is_asked:
+        if self._cancellation.is_requested:
             raise InvalidInput("the query was cancelled", code="cancelled")
-        if self.left_s <= 0:
+        if self.remaining_s <= 0:
             raise self.error()
 
     def error(self) -> OmnigraphError:
-        return exceeded(
+        return limit_error(
             "query_timeout_s",
             self._timeout_s,
             None,
@@ -93,7 +93,7 @@ class Deadline:
         self.check()
         # The timer's thread may outlive the block, even the interpreter's last steps: it must not hold an engine then.
         armed = [interrupt]
-        timer = threading.Timer(self.left_s, lambda: [one() for one in armed])
+        timer = threading.Timer(self.remaining_s, lambda: [one() for one in armed])
         timer.daemon = True
         timer.start()
         try:
@@ -115,7 +115,7 @@ class Budget:
     def take(self, size_bytes: int) -> None:
         self._used += size_bytes
         if self._used > self.bound_bytes:
-            raise exceeded(
+            raise limit_error(
                 "query_memory_bytes",
                 self.bound_bytes,
                 self._used,
@@ -124,5 +124,5 @@ class Budget:
             )
 
     @property
-    def left_bytes(self) -> int:
+    def remaining_bytes(self) -> int:
         return max(0, self.bound_bytes - self._used)

@@ -24,7 +24,7 @@ from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language import checked as c
 from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.check import check_query
-from omnigraph.query.language.script import pick_query
+from omnigraph.query.language.parse import pick_query
 from omnigraph.query.limits import QueryLimits
 from omnigraph.query.run.result import Result
 from omnigraph.query.run.run_query import Coding, run_query

@@ -138,9 +138,9 @@ class Interpreter:
                 return any(self._holds(one, row) for one in parts)
             case c.AllOf(parts):
                 return all(self._holds(one, row) for one in parts)
-            case c.NullTest(operand, negated):
+            case c.CheckedNullTest(operand, negated):
                 return (self.plain(operand, row) is None) != negated
-            case c.Compare(left, op, right):
+            case c.CheckedCompare(left, op, right):
                 one, two = self.plain(left, row), self.plain(right, row)
                 return one is not None and two is not None and _compare(one, op, two)
 
@@ -239,7 +239,7 @@ class _Rows:
     fused: Mapping[c.Rrf, list[tuple[Binding, float]]]
 
     def of_rows(self, value: c.Expr, rows: list[Binding]) -> Any:
-        if isinstance(value, c.Aggregate):
+        if isinstance(value, c.AggregateCall):
             return self._aggregate(value, rows)
         if isinstance(value, (c.Const, c.Param, c.Now, c.ListOf)):
             return self.inner.plain(value, {})
@@ -265,7 +265,7 @@ class _Rows:
         shown = {prop.name: entity.get(prop.id) for prop in one.properties if prop.type.scalar is not Scalar.BLOB}
         return {**{name: entity[name] for name in SYSTEM_COLUMNS[one.kind]}, **shown}
 
-    def _aggregate(self, value: c.Aggregate, rows: list[Binding]) -> Any:
+    def _aggregate(self, value: c.AggregateCall, rows: list[Binding]) -> Any:
         found = [one for one in (self.inner.plain(value.argument, row) for row in rows) if one is not None]
         match value.function:
             case "count":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.adjacency.column_cache import images_of
+from omnigraph.adjacency.column_cache import column_cache_of
 from omnigraph.errors import Corruption, SnapshotExpired
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.retention import Policy
@@ -43,7 +43,7 @@ def test_a_held_view_of_a_collected_commit(world: World) -> None:
     actor.apply(person("last", 1))
     while Cleanup(actor.site, AT_ONCE).run().has_work:
         pass
-    images_of(reader.graph._site.backend.tables).cache.clear()
+    column_cache_of(reader.graph._site.backend.tables).byte_cache.clear()
     for name, text in QUERIES.items():
         with pytest.raises(SnapshotExpired) as told:
             view.query(text)

@@ -87,10 +87,10 @@ def test_no_provider_and_another_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as none:
         bed.run(source)
     assert none.value.code == "no_embedding_provider"
-    from omnigraph.embed.providers import embedder
+    from omnigraph.embed.providers import get_embedder
 
     with pytest.raises(InvalidInput) as other:
-        bed.run(source, embedder=embedder("hash"))
+        bed.run(source, embedder=get_embedder("hash"))
     assert other.value.code == "embedding_model_mismatch"
 
 

@@ -19,9 +19,9 @@ import pytest
 from omnigraph.embed.providers import HashEmbedder
 from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.parse import parser
-from omnigraph.query.plan.build_plan import build
+from omnigraph.query.plan.build_plan import build_plan
 from omnigraph.query.plan.facts import Facts
-from omnigraph.query.plan.rules import optimise
+from omnigraph.query.plan.rules import rewrite_plan
 from omnigraph.query.plan.show import show_plan
 from omnigraph.query.plan.sql import to_sql
 from omnigraph.query.run.run_query import Coding
@@ -95,7 +95,7 @@ def beds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, s
 def _actual(bed: Bed, case: Case) -> str:
     checked = bed.checked(case.source)
     facts = Facts(bed.catalog, {table: pin.rows for table, pin in bed.snapshot.record.pins.items()})
-    plan = optimise(build(checked.body), facts)  # type: ignore[arg-type]
+    plan = rewrite_plan(build_plan(checked.body), facts)  # type: ignore[arg-type]
     statement = to_sql(plan, bed.catalog)
     return _PART.join([show_plan(plan).rstrip("\n"), statement.text(pretty=True), _rows(bed, case)])
 
@@ -166,7 +166,7 @@ def test_spark_reads_the_same_statement(beds: dict[tuple[str, str], Bed]) -> Non
     for case in CASES:
         bed = beds[case.graph, "overlay"]
         checked = bed.checked(case.source)
-        statement = to_sql(optimise(build(checked.body), Facts(bed.catalog)), bed.catalog)  # type: ignore[arg-type]
+        statement = to_sql(rewrite_plan(build_plan(checked.body), Facts(bed.catalog)), bed.catalog)  # type: ignore[arg-type]
         text = statement.text("spark")
         assert all(f":{name}" in text for name in statement.parameters), text
         assert bind_params(checked, case.values) is not None

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.adjacency.coded_tables import Codes
-from omnigraph.adjacency.column_cache import images_of
+from omnigraph.adjacency.coded_tables import CodedTables
+from omnigraph.adjacency.column_cache import column_cache_of
 from omnigraph.adjacency.reachability import Adjacency
 from omnigraph.api import Graph
 from omnigraph.config import Config
 from omnigraph.embed import words
 from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.check import check_query
-from omnigraph.query.language.script import pick_query
+from omnigraph.query.language.parse import pick_query
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.query.run.run_query import Coding, run_query
 from omnigraph.query.search import text
@@ -133,7 +133,7 @@ def test_a_grown_adjacency_is_the_one_of_all_pairs() -> None:
         left, right = draw.integers(0, 9, (2, 30)).astype(np.int32)
         cut = int(draw.integers(0, 30))
         base = Adjacency.of(left[:cut], right[:cut], 9)
-        grown = base.grown(left[cut:].astype(np.int64), right[cut:].astype(np.int64), 9)
+        grown = base.with_pairs(left[cut:].astype(np.int64), right[cut:].astype(np.int64), 9)
         whole = Adjacency.of(left, right, 9)
         for node in range(9):
             own, other = (sorted(one.neighbours(np.array([node]))[1].tolist()) for one in (grown, whole))
@@ -144,12 +144,12 @@ def test_a_grown_adjacency_is_the_one_of_all_pairs() -> None:
 def test_a_changed_text_index_is_the_one_of_the_new_texts() -> None:
     old = pa.chunked_array([["a b", None, "b c", "c"]])
     new = pa.chunked_array([["a b", "d a", None, "c", "e e", "b"]])
-    changed = TextIndex.of(old, lambda: None).changed(new, np.array([1, 2, 4, 5]), lambda: None)
+    changed = TextIndex.of(old, lambda: None).with_changes(new, np.array([1, 2, 4, 5]), lambda: None)
     fresh = TextIndex.of(new, lambda: None)
     assert (changed.documents, changed.mean_length) == (fresh.documents, fresh.mean_length)
     for word in "abcde":
         query = TextQuery.of("search", word)
-        assert changed.hits(query, lambda: None).tolist() == fresh.hits(query, lambda: None).tolist()
+        assert changed.match_rows(query, lambda: None).tolist() == fresh.match_rows(query, lambda: None).tolist()
         assert changed.scores(word).to_pylist() == fresh.scores(word).to_pylist()
     assert changed.weights("a b c d e") == fresh.weights("a b c d e")
 
@@ -157,11 +157,11 @@ def test_a_changed_text_index_is_the_one_of_the_new_texts() -> None:
 def test_the_version_is_counted_once(graph: Graph) -> None:
     _rows(graph, DEGREES, "arrays")
     snapshot = graph.view().state
-    images = images_of(snapshot.backend.tables)
+    images = column_cache_of(snapshot.backend.tables)
     graph.apply(STEPS["another edge"])
-    codes = Codes(graph.view().state, images)
-    _, view, key = codes.image(snapshot.catalog.edge("E").id)  # type: ignore[union-attr]
+    codes = CodedTables(graph.view().state, images)
+    _, view, key = codes.table(snapshot.catalog.edge("E").id)  # type: ignore[union-attr]
     column = images.columns(key, view, ["src"])["src"]
     base = images.columns(key.base, view.__class__(view.schema, view.pinned), ["src"])["src"]
     assert column.chunk(0).buffers()[2].address == base.chunk(0).buffers()[2].address
-    assert images.cache.peek((key, "column", "src")) is None
+    assert images.byte_cache.peek((key, "column", "src")) is None

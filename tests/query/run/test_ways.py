@@ -14,9 +14,9 @@ from omnigraph.config import Config
 from omnigraph.query.language.bind import bind_params
 from omnigraph.query.run import aggregate as grouping
 from omnigraph.query.run import count_trees as counting
-from omnigraph.query.run.count_trees import Factor, summed
+from omnigraph.query.run.count_trees import Factor, sum_by_position
 from omnigraph.query.run.explain import Explanation
-from omnigraph.query.run.ranked_columns import Beyond
+from omnigraph.query.run.ranked_columns import NeedsSqlFallback
 from omnigraph.query.run.run_query import Coding, explain_query
 from tests.query.run.bed import NOW, Bed, make_bed, spread
 from tests.query.run.graphs import GOLDEN, GRAPHS
@@ -92,11 +92,11 @@ def test_numbers_that_grow_too_large_go_to_the_statement(loops: Bed, monkeypatch
 
 def test_sums_beyond_exact_floats_are_noticed() -> None:
     places, weights = np.zeros(2, np.int64), np.array([2**52, 2**52])
-    with pytest.raises(Beyond):
-        summed(places, weights, 1)
-    assert summed(places, weights - 1, 1).tolist() == [2**53 - 2]
+    with pytest.raises(NeedsSqlFallback):
+        sum_by_position(places, weights, 1)
+    assert sum_by_position(places, weights - 1, 1).tolist() == [2**53 - 2]
     large = Factor(np.array([0]), np.array([2**30]))
-    with pytest.raises(Beyond):
+    with pytest.raises(NeedsSqlFallback):
         large.times(large)
 
 

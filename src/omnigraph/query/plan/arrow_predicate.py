@@ -1,4 +1,4 @@
-"""Conditions of updates and deletes as Arrow expressions: one form that Lance pushes down and overlay rows evaluate.
+"""Conditions as Arrow expressions: one form that Lance pushes down and overlay rows evaluate.
 
 Three-valued: a comparison with null is neither true nor false, and only true selects a row.
 """
@@ -6,107 +6,103 @@ Three-valued: a comparison with null is neither true nor false, and only true se
 from __future__ import annotations
 
 from functools import reduce
-from operator import and_, or_
+from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import InvalidInput, Unsupported
-from omnigraph.query.language.statements import And, Compare, Condition, NullTest, Or
+from omnigraph.query.language.bind import CONSTANTS_ONLY, ValueResolver
+from omnigraph.query.language.check_statements import check_condition, convert_operand
+from omnigraph.query.language.checked import (
+    AllOf,
+    AnyOf,
+    CheckedCompare,
+    CheckedNullTest,
+    Const,
+    ListOf,
+    Now,
+    Param,
+    Predicate,
+    Prop,
+)
+from omnigraph.query.language.statements import Condition
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.catalog import Property, PropType, Scalar, TypeDef
-from omnigraph.schema.values import canonical_text, convert, derive_id
+from omnigraph.schema.catalog import Property, TypeDef
+from omnigraph.schema.values import canonical_text, derive_id
 
-_ALIASES = {"from": "src", "to": "dst"}
-_TEXT = PropType(Scalar.STRING)
-
-
-def column_of(one: TypeDef, name: str) -> Property:
-    """The property, or system column, that users call `name`. Raises InvalidInput with what there is."""
-    found = one.by_name.get(name)
-    if found is not None:
-        return found
-    column = _ALIASES.get(name, name)
-    if column == "id" or (one.kind == "edge" and column in ("src", "dst")):
-        return Property(column, column, _TEXT)
-    known = ", ".join(sorted([*one.by_name, "id", *(["from", "to"] if one.kind == "edge" else [])]))
-    raise InvalidInput(
-        f"{one.table_key} has no property {name!r}", code="unknown_property", advice=f"It has {known}", property=name
-    )
+_COMPARISONS = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
-def to_expression(one: TypeDef, condition: Condition) -> pc.Expression:
-    """The condition over the physical columns of `one`."""
-    if isinstance(condition, And):
-        return reduce(and_, [to_expression(one, part) for part in condition.parts])
-    if isinstance(condition, Or):
-        return reduce(or_, [to_expression(one, part) for part in condition.parts])
-    prop = column_of(one, condition.name)
-    field = pc.field(prop.id)
-    if isinstance(condition, NullTest):
-        return ~field.is_null() if condition.negated else field.is_null()
-    return _comparison(prop, field, condition)
+def condition_to_expression(type_def: TypeDef, condition: Condition) -> pc.Expression:
+    """A condition from Python over the physical columns of the type."""
+    return predicate_to_expression(check_condition(type_def, condition), CONSTANTS_ONLY)
 
 
-def exact_ids(one: TypeDef, condition: Condition) -> list[str] | None:
+def predicate_to_expression(predicate: Predicate, resolve_value: ValueResolver) -> pc.Expression:
+    """The checked condition of an update or delete over the physical columns of its type."""
+    match predicate:
+        case AllOf(parts):
+            return reduce(and_, [predicate_to_expression(part, resolve_value) for part in parts])
+        case AnyOf(parts):
+            return reduce(or_, [predicate_to_expression(part, resolve_value) for part in parts])
+        case CheckedNullTest(Prop() as column, negated):
+            is_null = pc.field(column.column).is_null()
+            return ~is_null if negated else is_null
+        case CheckedCompare(Prop() as column):
+            return _comparison(column, predicate.op, _operand(predicate, column, resolve_value))
+    raise AssertionError(f"{predicate} is no condition of a mutation")
+
+
+def exact_ids(type_def: TypeDef, predicate: Predicate, resolve_value: ValueResolver) -> list[str] | None:
     """The only ids that can match, if the condition names them by `id` or by the whole key; None if it does not."""
-    if isinstance(condition, And):
-        return next(
-            (ids for part in condition.parts if (ids := exact_ids(one, part)) is not None), _whole_key(one, condition)
-        )
-    if isinstance(condition, Or):
-        found = [exact_ids(one, part) for part in condition.parts]
-        return None if any(ids is None for ids in found) else [row_id for ids in found for row_id in ids or ()]
-    if not isinstance(condition, Compare) or condition.op not in ("=", "in") or condition.value is None:
+    match predicate:
+        case AllOf(parts):
+            by_part = (exact_ids(type_def, part, resolve_value) for part in parts)
+            return next((ids for ids in by_part if ids is not None), _id_by_whole_key(type_def, parts, resolve_value))
+        case AnyOf(parts):
+            alternatives = [exact_ids(type_def, part, resolve_value) for part in parts]
+            if any(ids is None for ids in alternatives):
+                return None
+            return [row_id for ids in alternatives for row_id in ids or ()]
+        case CheckedCompare(Prop() as column, "=" | "in") if column.column == "id" or type_def.key == (column.column,):
+            operand = _operand(predicate, column, resolve_value)
+            if operand is None:
+                return None
+            prop = Property(column.column, column.name, column.type)
+            return [canonical_text(prop, value) for value in (operand if predicate.op == "in" else [operand])]
+    return None
+
+
+def _id_by_whole_key(type_def: TypeDef, parts: tuple[Predicate, ...], resolve_value: ValueResolver) -> list[str] | None:
+    """The id, if there is an equality on every member of a key of several members."""
+    if len(type_def.key) < 2:
         return None
-    prop = column_of(one, condition.name)
-    if prop.id != "id" and one.key != (prop.id,):
-        return None
-    values = condition.value if condition.op == "in" else [condition.value]
-    return [canonical_text(prop, convert(prop, value)) for value in values if value is not None]
+    equal_values: dict[str, Any] = {}
+    for part in parts:
+        match part:
+            case CheckedCompare(Prop() as column, "="):
+                value = _operand(part, column, resolve_value)
+                if value is not None:
+                    equal_values[column.column] = value
+    return [derive_id(type_def, equal_values)] if set(type_def.key) <= set(equal_values) else None
 
 
-def _whole_key(one: TypeDef, condition: And) -> list[str] | None:
-    """An equality on every member of a key of several members."""
-    named: dict[str, Any] = {}
-    for part in condition.parts:
-        if isinstance(part, Compare) and part.op == "=" and part.value is not None:
-            prop = column_of(one, part.name)
-            named[prop.id] = convert(prop, part.value)
-    if len(one.key) < 2 or not set(one.key) <= set(named):
-        return None
-    return [derive_id(one, named)]
+def _operand(compare: CheckedCompare, column: Prop, resolve_value: ValueResolver) -> Any:
+    """The right side in stored form. A text may compare a column with a value of a wider type, which may not fit."""
+    assert isinstance(compare.right, Const | Param | Now | ListOf)
+    return convert_operand(column, compare.op, resolve_value(compare.right))
 
 
-def _comparison(prop: Property, field: pc.Expression, condition: Compare) -> pc.Expression:
-    op, value = condition.op, condition.value
-    if prop.type.scalar is Scalar.BLOB or prop.type.vector_size is not None:
-        raise InvalidInput(f"{prop.name} is a {prop.type}, which cannot be compared", code="not_comparable")
-    if value is None:
+def _comparison(column: Prop, op: str, operand: Any) -> pc.Expression:
+    field = pc.field(column.column)
+    if operand is None:
         return pc.scalar(False)
     if op == "in":
-        return field.isin(pa.array([convert(prop, item) for item in value if item is not None], arrow_type(prop.type)))
-    if op in ("contains", "starts_with"):
-        return _text_match(prop, field, op, value)
-    if prop.type.is_list:
-        raise Unsupported(f"{prop.name} is a list; `{op}` on lists is not supported in a condition of a mutation")
-    literal = pc.scalar(pa.scalar(convert(prop, value), arrow_type(prop.type)))
-    compared: dict[str, Any] = {
-        "=": lambda: field == literal,
-        "!=": lambda: field != literal,
-        "<": lambda: field < literal,
-        "<=": lambda: field <= literal,
-        ">": lambda: field > literal,
-        ">=": lambda: field >= literal,
-    }
-    result: pc.Expression = compared[op]()
-    return result
-
-
-def _text_match(prop: Property, field: pc.Expression, op: str, value: Any) -> pc.Expression:
-    if prop.type.is_list:
-        raise Unsupported(f"{prop.name} is a list; `{op}` on lists is not supported in a condition of a mutation")
-    if prop.type.scalar is not Scalar.STRING or not isinstance(value, str):
-        raise InvalidInput(f"`{op}` needs text on both sides, {prop.name} is {prop.type}", code="wrong_operand")
-    return pc.starts_with(field, value) if op == "starts_with" else pc.match_substring(field, value)
+        return field.isin(pa.array(operand, arrow_type(column.type)))
+    if op == "contains":
+        return pc.match_substring(field, operand)
+    if op == "starts_with":
+        return pc.starts_with(field, operand)
+    expression: pc.Expression = _COMPARISONS[op](field, pc.scalar(pa.scalar(operand, arrow_type(column.type))))
+    return expression

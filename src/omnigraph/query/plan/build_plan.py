@@ -1,8 +1,8 @@
-"""A checked query becomes a plan, step by step as its meaning is told: nothing here tries to be fast.
+"""Builds the plan of a checked query exactly as the language defines its meaning; speed is left to the rewrite rules.
 
-A block (`optional`, `not`) is planned on its own and joined on the variables it shares, if its nested blocks look at
-nothing but those; conditions on outer columns become conditions of the join. Otherwise it is planned on top of the
-outer rows, narrowed to what it uses, and joined back.
+A block (`optional`, `not`) is planned on its own and joined on the variables that it shares with the outer pattern, if
+its nested blocks use only the keys of those; conditions on outer columns become conditions of the join. Any other
+block is planned on top of the outer rows, reduced to the variables that the block uses, and joined back.
 """
 
 from __future__ import annotations
@@ -10,149 +10,183 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.plan import nodes as n
-from omnigraph.query.plan.expressions import conjuncts, parts, references, rename, rename_condition
+from omnigraph.query.language.checked import (
+    STRING,
+    BoundVariable,
+    CheckedRead,
+    Const,
+    Entity,
+    EntityType,
+    Expr,
+    Hop,
+    ListOf,
+    Now,
+    OrderBy,
+    Param,
+    Pattern,
+    Predicate,
+    Prop,
+    ReturnColumn,
+    Rrf,
+)
+from omnigraph.query.plan.expressions import conjuncts, operands, references, rename_condition, rename_variables
+from omnigraph.query.plan.nodes import (
+    Aggregation,
+    AntiJoin,
+    DistinctVariables,
+    Edges,
+    HopLeaf,
+    LeftJoin,
+    Limit,
+    NaturalJoin,
+    Pairs,
+    Plan,
+    Project,
+    RankFusion,
+    Reach,
+    Scan,
+    Selection,
+    Sort,
+    provides,
+)
 
-Env = dict[str, str]
+PlanNames = dict[str, str]
 """The name of a variable in the query → its name in the plan."""
 
 
-def build(read: c.CheckedRead) -> n.Plan:
-    """The plan as the query says it."""
+def build_plan(read: CheckedRead) -> Plan:
+    """Returns the plan that follows the text of the query step by step."""
     builder = _Builder()
-    body, env = builder.pattern(read.pattern, None, {})
-    columns = tuple(c.Column(one.name, rename(one.value, env)) for one in read.columns)
-    order = tuple(c.OrderBy(rename(one.value, env), one.descending, one.column) for one in read.order)
-    values = [*(one.value for one in columns), *(one.value for one in order)]
-    fused = tuple(dict.fromkeys(one for one in values if isinstance(one, c.Rrf)))
-    if fused:
-        body = n.Fuse(body, fused)
-    plan: n.Plan
+    body, names = builder.plan_pattern(read.pattern, None, {})
+    columns = tuple(ReturnColumn(column.name, rename_variables(column.value, names)) for column in read.columns)
+    order = tuple(OrderBy(rename_variables(key.value, names), key.descending, key.column) for key in read.order)
+    values = [*(column.value for column in columns), *(key.value for key in order)]
+    fused_ranks = tuple(dict.fromkeys(value for value in values if isinstance(value, Rrf)))
+    if fused_ranks:
+        body = RankFusion(body, fused_ranks)
+    plan: Plan
     if read.grouping is not None or read.distinct:
         keys = read.grouping if read.grouping is not None else tuple(range(len(columns)))
-        plan = n.Aggregate(body, columns, keys)
-        ties = _group_ties([columns[place].value for place in keys])
+        plan = Aggregation(body, columns, keys)
+        ties = _group_ties([columns[position].value for position in keys])
     else:
-        plan = n.Project(body, columns)
-        ties = tuple(_id_of(builder.types[var], var) for var in env.values())
+        plan = Project(body, columns)
+        ties = tuple(_id_of(builder.types[var], var) for var in names.values())
     if order:
-        plan = n.Sort(plan, order, ties)
+        plan = Sort(plan, order, ties)
     if read.limit is not None or read.offset is not None:
-        plan = n.Limit(plan, read.limit, read.offset)
+        plan = Limit(plan, read.limit, read.offset)
     return plan
 
 
-def _id_of(type_: c.EntityType, var: str) -> c.Prop:
-    return c.Prop(var, type_.type_id, "id", "id", c.STRING, False)
+def _id_of(type_: EntityType, var: str) -> Prop:
+    return Prop(var, type_.type_id, "id", "id", STRING, False)
 
 
-def _group_ties(keys: list[c.Expr]) -> tuple[c.Expr, ...]:
-    """Groups differ in their keys: ids of whole entities first, then the other values."""
-    ids = [_id_of(one.type, one.var) for one in keys if isinstance(one, c.Entity)]
-    constants = (c.Entity, c.Const, c.Param, c.Now, c.ListOf)
-    return (*ids, *(one for one in keys if not isinstance(one, constants)))
+def _group_ties(keys: list[Expr]) -> tuple[Expr, ...]:
+    """Returns what orders groups whose sort keys are equal: ids of whole entities, then the other grouping values."""
+    ids = [_id_of(key.type, key.var) for key in keys if isinstance(key, Entity)]
+    constants = (Entity, Const, Param, Now, ListOf)
+    return (*ids, *(key for key in keys if not isinstance(key, constants)))
 
 
 @dataclass
 class _Builder:
-    """Hands out plan names; a `not` block may bind a name that a sibling binds too."""
+    """Plans patterns and keeps plan names unique: two sibling `not` blocks may bind the same name."""
 
-    types: dict[str, c.EntityType] = field(default_factory=dict)
+    types: dict[str, EntityType] = field(default_factory=dict)
 
-    def fresh(self, bound: c.Bound) -> str:
-        name, number = bound.name, 2
+    def plan_pattern(self, pattern: Pattern, base: Plan | None, outer: PlanNames) -> tuple[Plan, PlanNames]:
+        """Returns the rows of one scope on top of `base`, and the names visible in it, including optional ones."""
+        bound = {**outer, **{variable.name: self._new_name(variable) for variable in pattern.variables}}
+        plan = self._join_pattern(pattern, base, bound)
+        visible = dict(bound)
+        for block in pattern.optionals:
+            plan, optional_names = self._attach_block(plan, block, bound, LeftJoin)
+            visible.update(optional_names)
+        where = tuple(rename_condition(condition, visible) for condition in (*pattern.filters, *pattern.texts))
+        if where:
+            plan = Selection(plan, tuple(conjuncts(where)))
+        for block in pattern.nots:
+            plan, _ = self._attach_block(plan, block, visible, AntiJoin)
+        return plan, visible
+
+    def _new_name(self, variable: BoundVariable) -> str:
+        name, number = variable.name, 2
         while name in self.types:
-            name, number = f"{bound.name}#{number}", number + 1
-        self.types[name] = bound.type
+            name, number = f"{variable.name}#{number}", number + 1
+        self.types[name] = variable.type
         return name
 
-    def pattern(self, pattern: c.Pattern, base: n.Plan | None, outer: Env) -> tuple[n.Plan, Env]:
-        """The rows of one scope on top of `base`, and the names seen in it, those lent by optional blocks included."""
-        own = {**outer, **{one.name: self.fresh(one) for one in pattern.variables}}
-        plan = self._joined(pattern, base, own)
-        seen = dict(own)
-        for block in pattern.optionals:
-            plan, lent = self._attach(plan, block, own, n.LeftJoin)
-            seen.update(lent)
-        where = tuple(rename_condition(one, seen) for one in (*pattern.filters, *pattern.texts))
-        if where:
-            plan = n.Filter(plan, tuple(conjuncts(where)))
-        for block in pattern.nots:
-            plan, _ = self._attach(plan, block, seen, n.AntiJoin)
-        return plan, seen
+    def _join_pattern(self, pattern: Pattern, base: Plan | None, names: PlanNames) -> Plan:
+        nodes = [variable for variable in pattern.variables if variable.type.kind == "node"]
+        inputs: list[Plan] = [] if base is None else [base]
+        inputs += [Scan(names[variable.name], variable.type) for variable in nodes]
+        inputs += [self._plan_hop(hop, names) for hop in pattern.hops]
+        return inputs[0] if len(inputs) == 1 else NaturalJoin(tuple(inputs))
 
-    def _joined(self, pattern: c.Pattern, base: n.Plan | None, env: Env) -> n.Plan:
-        inputs: list[n.Plan] = [] if base is None else [base]
-        inputs += [n.Scan(env[one.name], one.type) for one in pattern.variables if one.type.kind == "node"]
-        inputs += [self._hop(hop, env) for hop in pattern.hops]
-        return inputs[0] if len(inputs) == 1 else n.Join(tuple(inputs))
-
-    def _hop(self, hop: c.Hop, env: Env) -> n.Hop:
-        left, right = env[hop.left], env[hop.right]
+    def _plan_hop(self, hop: Hop, names: PlanNames) -> HopLeaf:
+        left, right = names[hop.left], names[hop.right]
         if hop.var is not None:
-            var = env[hop.var]
-            return n.Edges(var, self.types[var], left, right, hop.direction)
+            var = names[hop.var]
+            return Edges(var, self.types[var], left, right, hop.direction)
         if hop.is_plain:
-            return n.Pairs(left, right, hop.edge, hop.direction)
-        return n.Reach(left, right, hop.edge, hop.direction, hop.low, hop.high)
+            return Pairs(left, right, hop.edge, hop.direction)
+        return Reach(left, right, hop.edge, hop.direction, hop.low, hop.high)
 
-    def _attach(
-        self, plan: n.Plan, block: c.Pattern, env: Env, kind: type[n.LeftJoin] | type[n.AntiJoin]
-    ) -> tuple[n.Plan, Env]:
-        if _stands_alone(block, env):
-            filters = tuple(one for one in block.filters if not _looks_out(one, env))
-            texts = tuple(one for one in block.texts if one.prop.var not in env)
-            inner = c.Pattern(block.variables, block.hops, filters, texts, block.optionals, block.nots)
-            right, names = self.pattern(inner, None, env)
-            left_over = (
-                *(one for one in block.filters if one not in filters),
-                *(one for one in block.texts if one not in texts),
+    def _attach_block(
+        self, plan: Plan, block: Pattern, names: PlanNames, join: type[LeftJoin] | type[AntiJoin]
+    ) -> tuple[Plan, PlanNames]:
+        """Returns `plan` joined with the block, and the names that the block adds."""
+        if _stands_alone(block, names):
+            filters = tuple(predicate for predicate in block.filters if not _reads_outer_columns(predicate, names))
+            texts = tuple(text for text in block.texts if text.prop.var not in names)
+            inner = Pattern(block.variables, block.hops, filters, texts, block.optionals, block.nots)
+            right, block_names = self.plan_pattern(inner, None, names)
+            join_conditions = (
+                *(predicate for predicate in block.filters if predicate not in filters),
+                *(text for text in block.texts if text not in texts),
             )
-            where = tuple(conjuncts(tuple(rename_condition(one, names) for one in left_over)))
-            on = tuple(var for var in n.provides(right) if var in n.provides(plan))
-            return kind(plan, right, on, where), _lent(names, env)
-        used = tuple(dict.fromkeys(env[name] for name in _used(block) if name in env))
-        right, names = self.pattern(block, n.Narrow(plan, used), env)
-        return kind(plan, right, used, (), null_safe=True), _lent(names, env)
+            renamed = tuple(rename_condition(condition, block_names) for condition in join_conditions)
+            on = tuple(var for var in provides(right) if var in provides(plan))
+            return join(plan, right, on, tuple(conjuncts(renamed))), _added_names(block_names, names)
+        used = tuple(dict.fromkeys(names[name] for name, _ in _variable_uses(block) if name in names))
+        right, block_names = self.plan_pattern(block, DistinctVariables(plan, used), names)
+        return join(plan, right, used, (), null_safe=True), _added_names(block_names, names)
 
 
-def _lent(names: Env, outer: Mapping[str, str]) -> Env:
+def _added_names(names: PlanNames, outer: Mapping[str, str]) -> PlanNames:
     return {name: var for name, var in names.items() if name not in outer}
 
 
-# ---- what a block looks at -------------------------------------------------------------------------------------------
+# ---- what a block uses of the outer pattern --------------------------------------------------------------------------
 
 
-def _stands_alone(block: c.Pattern, outer: Mapping[str, str]) -> bool:
-    """Whether the block's rows can be told without the outer rows: only keys of its own hops tie it to them."""
+def _stands_alone(block: Pattern, outer: Mapping[str, str]) -> bool:
+    """Whether the block's rows do not depend on the outer rows: only keys of its own hops connect it to them."""
     if not block.variables and not block.hops:
         return False
-    met = {end for hop in block.hops for end in (hop.left, hop.right)}
+    hop_ends = {end for hop in block.hops for end in (hop.left, hop.right)}
     for inner in (*block.optionals, *block.nots):
-        for name, column in _uses(inner):
-            if name in outer and (column or name not in met):
+        for name, needs_column in _variable_uses(inner):
+            if name in outer and (needs_column or name not in hop_ends):
                 return False
     return True
 
 
-def _looks_out(predicate: c.Predicate, outer: Mapping[str, str]) -> bool:
-    return any(ref.var in outer for value in parts(predicate) for ref in references(value))
+def _reads_outer_columns(predicate: Predicate, outer: Mapping[str, str]) -> bool:
+    return any(ref.var in outer for value in operands(predicate) for ref in references(value))
 
 
-def _used(block: c.Pattern) -> Iterator[str]:
-    return (name for name, _ in _uses(block))
-
-
-def _uses(block: c.Pattern) -> Iterator[tuple[str, bool]]:
-    """Every variable that the block or a block in it mentions, and whether it needs more than the key."""
+def _variable_uses(block: Pattern) -> Iterator[tuple[str, bool]]:
+    """Yields every variable that the block or a nested block uses, and whether the use needs more than its key."""
     for hop in block.hops:
         yield hop.left, False
         yield hop.right, False
     for condition in (*block.filters, *block.texts):
-        for value in parts(condition):
+        for value in operands(condition):
             for ref in references(value):
-                yield ref.var, isinstance(ref, c.Prop)
+                yield ref.var, isinstance(ref, Prop)
     for inner in (*block.optionals, *block.nots):
-        own = {one.name for one in inner.variables}
-        yield from ((name, column) for name, column in _uses(inner) if name not in own)
+        inner_names = {variable.name for variable in inner.variables}
+        yield from ((name, needs_column) for name, needs_column in _variable_uses(inner) if name not in inner_names)

@@ -1,105 +1,121 @@
-"""What expressions and predicates refer to, and the same under other names of variables."""
+"""What expressions and conditions refer to, and how to rename the variables in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.plan.nodes import Computed, Condition
+from omnigraph.query.language.checked import (
+    AggregateCall,
+    AllOf,
+    AnyOf,
+    Bm25,
+    CheckedCompare,
+    CheckedNullTest,
+    Entity,
+    Expr,
+    Nearest,
+    Predicate,
+    Prop,
+    Rrf,
+    TextFilter,
+)
+from omnigraph.query.plan.nodes import Condition, Search
 
 Names = Mapping[str, str]
+"""Old name of a variable → new name; a variable that is missing keeps its name."""
 
 
-def parts(condition: Condition) -> Iterator[c.Expr]:
-    """The expressions that a condition compares."""
+def operands(condition: Condition) -> Iterator[Expr]:
+    """Yields the expressions that a condition tests."""
     match condition:
-        case c.TextFilter():
+        case TextFilter():
             yield condition.prop
-        case c.Compare():
+        case CheckedCompare():
             yield condition.left
             yield condition.right
-        case c.NullTest():
+        case CheckedNullTest():
             yield condition.operand
-        case c.AllOf() | c.AnyOf():
-            for one in condition.parts:
-                yield from parts(one)
+        case AllOf() | AnyOf():
+            for part in condition.parts:
+                yield from operands(part)
 
 
-def references(value: c.Expr) -> Iterator[c.Prop | c.Entity]:
-    """The columns and entities that an expression reads."""
+def references(value: Expr) -> Iterator[Prop | Entity]:
+    """Yields the columns and entities that an expression reads."""
     match value:
-        case c.Prop() | c.Entity():
+        case Prop() | Entity():
             yield value
-        case c.Aggregate():
+        case AggregateCall():
             yield value.argument
-        case c.Bm25() | c.Nearest():
+        case Bm25() | Nearest():
             yield value.prop
-        case c.Rrf():
+        case Rrf():
             yield value.first.prop
             yield value.second.prop
 
 
-def variables(condition: Condition) -> frozenset[str]:
-    return frozenset(ref.var for value in parts(condition) for ref in references(value))
+def variables_of(condition: Condition) -> frozenset[str]:
+    return frozenset(ref.var for value in operands(condition) for ref in references(value))
 
 
-def computed(value: c.Expr) -> Iterator[Computed]:
-    """The searches behind an expression."""
+def searches_in(value: Expr) -> Iterator[Search]:
+    """Yields the searches that an expression ranks by."""
     match value:
-        case c.Bm25() | c.Nearest():
+        case Bm25() | Nearest():
             yield value
-        case c.Rrf():
+        case Rrf():
             yield value.first
             yield value.second
 
 
 def conjuncts(conditions: tuple[Condition, ...]) -> Iterator[Condition]:
-    for one in conditions:
-        if isinstance(one, c.AllOf):
-            yield from conjuncts(one.parts)
+    """Yields the conditions with every `AllOf` replaced by its parts."""
+    for condition in conditions:
+        if isinstance(condition, AllOf):
+            yield from conjuncts(condition.parts)
         else:
-            yield one
+            yield condition
 
 
-# ---- other names -----------------------------------------------------------------------------------------------------
+# ---- renaming --------------------------------------------------------------------------------------------------------
 
 
-def rename(value: c.Expr, names: Names) -> c.Expr:
+def rename_variables(value: Expr, names: Names) -> Expr:
     match value:
-        case c.Prop() | c.Entity():
+        case Prop() | Entity():
             return replace(value, var=names.get(value.var, value.var))
-        case c.Aggregate():
-            argument = rename(value.argument, names)
-            assert isinstance(argument, (c.Prop, c.Entity))
+        case AggregateCall():
+            argument = rename_variables(value.argument, names)
+            assert isinstance(argument, (Prop, Entity))
             return replace(value, argument=argument)
-        case c.Bm25() | c.Nearest():
-            return replace(value, prop=_prop(value.prop, names))
-        case c.Rrf():
-            first, second = rename(value.first, names), rename(value.second, names)
-            assert isinstance(first, (c.Bm25, c.Nearest))
-            assert isinstance(second, (c.Bm25, c.Nearest))
+        case Bm25() | Nearest():
+            return replace(value, prop=_rename_prop(value.prop, names))
+        case Rrf():
+            first, second = rename_variables(value.first, names), rename_variables(value.second, names)
+            assert isinstance(first, (Bm25, Nearest))
+            assert isinstance(second, (Bm25, Nearest))
             return replace(value, first=first, second=second)
     return value
 
 
-def _prop(prop: c.Prop, names: Names) -> c.Prop:
+def _rename_prop(prop: Prop, names: Names) -> Prop:
     return replace(prop, var=names.get(prop.var, prop.var))
 
 
 def rename_condition(condition: Condition, names: Names) -> Condition:
-    if isinstance(condition, c.TextFilter):
-        return replace(condition, prop=_prop(condition.prop, names))
-    return rename_predicate(condition, names)
+    if isinstance(condition, TextFilter):
+        return replace(condition, prop=_rename_prop(condition.prop, names))
+    return _rename_predicate(condition, names)
 
 
-def rename_predicate(predicate: c.Predicate, names: Names) -> c.Predicate:
+def _rename_predicate(predicate: Predicate, names: Names) -> Predicate:
     match predicate:
-        case c.Compare(left, op, right):
-            return c.Compare(rename(left, names), op, rename(right, names))
-        case c.NullTest(operand, negated):
-            return c.NullTest(rename(operand, names), negated)
-        case c.AllOf(parts_):
-            return c.AllOf(tuple(rename_predicate(one, names) for one in parts_))
-        case c.AnyOf(parts_):
-            return c.AnyOf(tuple(rename_predicate(one, names) for one in parts_))
+        case CheckedCompare(left, op, right):
+            return CheckedCompare(rename_variables(left, names), op, rename_variables(right, names))
+        case CheckedNullTest(operand, negated):
+            return CheckedNullTest(rename_variables(operand, names), negated)
+        case AllOf(parts):
+            return AllOf(tuple(_rename_predicate(part, names) for part in parts))
+        case AnyOf(parts):
+            return AnyOf(tuple(_rename_predicate(part, names) for part in parts))

@@ -1,76 +1,88 @@
-"""The relational plan of a reading query: immutable nodes that hold no engine, no data and no user text.
+"""The relational plan of a reading query: immutable nodes without engine, data or user text.
 
-Rows are assignments of variables. Every node *provides* variables: their keys, and of some of them further columns.
-Joins are natural: two inputs meet on the variables that both provide, so that a plan has no join conditions to get
-wrong. Expressions and predicates are those of the checked query; a variable's name is unique in the whole plan.
+A row assigns entities to variables. Every node *provides* variables: the keys of their entities, and further columns of
+some. Joins are natural: inputs are joined on the variables that both provide, so a plan needs no join conditions.
+Expressions and predicates are those of the checked query; a variable's name is unique in the whole plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard
 
-from omnigraph.query.language import checked as c
+from omnigraph.query.language.checked import (
+    Bm25,
+    Const,
+    Direction,
+    EntityType,
+    Expr,
+    Nearest,
+    OrderBy,
+    Param,
+    Predicate,
+    ReturnColumn,
+    Rrf,
+    TextFilter,
+)
 
-#: The identity of an entity inside a plan. Engines may code it as they like; `id` is the user's.
+#: Column name of an entity's identity inside a plan. An engine chooses its coding; the column `id` is what users see.
 KEY = "key"
 
-Computed = c.TextFilter | c.Bm25 | c.Nearest
-"""A value that no column holds: what a search says about a row."""
+Search = TextFilter | Bm25 | Nearest
+"""A value that is computed by searching a column, not stored in one."""
 
-Condition = c.Predicate | c.TextFilter
+Condition = Predicate | TextFilter
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The nodes of a type. `where` holds for every row; an engine may use any part of it to read less."""
+    """The nodes of one type that satisfy `where`. An engine may use any part of `where` to read fewer rows."""
 
     var: str
-    type: c.EntityType
+    type: EntityType
     columns: tuple[str, ...] = ()
     where: tuple[Condition, ...] = ()
-    computed: tuple[Computed, ...] = ()
+    searches: tuple[Search, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Node pairs that an edge connects. With `distinct` each pair once, else once or more often.
+    """Node pairs that edges of one type connect: each pair once if `distinct`, otherwise at least once.
 
-    `ids` names the ends whose user-visible id is needed though no scan provides it.
+    `ids` names the ends whose user-visible id is needed and that no scan provides.
     """
 
     left: str
     right: str
     edge: str
-    direction: c.Direction
+    direction: Direction
     distinct: bool = True
     ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """One row per stored edge, two where it can be read both ways between different nodes."""
+    """One row per stored edge; with direction `either` a second one that swaps the ends, except for a loop."""
 
     var: str
-    type: c.EntityType
+    type: EntityType
     left: str
     right: str
-    direction: c.Direction
+    direction: Direction
     columns: tuple[str, ...] = ()
     where: tuple[Condition, ...] = ()
-    computed: tuple[Computed, ...] = ()
+    searches: tuple[Search, ...] = ()
     ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Pairs at a shortest distance of `low` to `high`, breadth first; `high` None is up to the ceiling."""
+    """Pairs whose shortest distance is `low` to `high` hops; without `high` the query limit is the ceiling."""
 
     left: str
     right: str
     edge: str
-    direction: c.Direction
+    direction: Direction
     low: int
     high: int | None
     ids: tuple[str, ...] = ()
@@ -78,32 +90,32 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """How many pairs of a hop each node at one end has; nodes without any are left out.
+    """Number of pairs of each node at one end of a hop; nodes without pairs have no row.
 
-    Stands for `Pairs` whose other end nobody looks at. `weight` names the number for `Aggregate.weights`.
+    Replaces `Pairs` whose other end is only counted. `weight` is the name of the number in `Aggregation.weights`.
     """
 
     var: str
     edge: str
-    direction: c.Direction
+    direction: Direction
     end: Literal["left", "right"]
     weight: str
     ids: tuple[str, ...] = ()
 
 
-Hop = Pairs | Edges | Reach
+HopLeaf = Pairs | Edges | Reach
 Leaf = Scan | Pairs | Edges | Reach | Degrees
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """All combinations of rows that agree on shared variables, in this order."""
+class NaturalJoin:
+    """All combinations of rows that agree on shared variables. Without inputs: one row without variables."""
 
     inputs: tuple[Plan, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class Selection:
     """Rows for which every condition is true."""
 
     input: Plan
@@ -112,10 +124,9 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class LeftJoin:
-    """Rows of `left`, each with its matches in `right`, or with nulls.
+    """Rows of `left`, each with its matches in `right`, or with nulls if it has none.
 
-    Rows match if they agree on the variables of `on` and `where` holds. `null_safe`: a missing entity agrees with a
-    missing one.
+    Rows match if they agree on the variables of `on` and satisfy `where`. `null_safe`: two missing entities agree.
     """
 
     left: Plan
@@ -137,19 +148,19 @@ class AntiJoin:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrow:
-    """Only these variables, each assignment once; what a block is joined with if it looks at outer columns."""
+class DistinctVariables:
+    """Only these variables, each assignment once. A block that reads outer columns is planned on top of this."""
 
     input: Plan
     variables: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fuse:
-    """Adds the fused ranks, which depend on all rows."""
+class RankFusion:
+    """Adds fused ranks, which depend on all rows of the input."""
 
     input: Plan
-    ranks: tuple[c.Rrf, ...]
+    ranks: tuple[Rrf, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,30 +168,30 @@ class Project:
     """The result columns, one row per input row."""
 
     input: Plan
-    columns: tuple[c.Column, ...]
+    columns: tuple[ReturnColumn, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
-    """One row per group; `keys` are the places of the grouping columns. No keys: one group, even without rows.
+class Aggregation:
+    """One row per group; `keys` are the positions of the grouping columns. Without keys: one group, even without rows.
 
-    Without aggregates among the columns this is `distinct`. An input row stands for as many rows as the product of its
-    `weights` says.
+    Without aggregates among the columns this is `distinct`. An input row counts as often as the product of its
+    `weights`.
     """
 
     input: Plan
-    columns: tuple[c.Column, ...]
+    columns: tuple[ReturnColumn, ...]
     keys: tuple[int, ...]
     weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Nulls first ascending, last descending, but a missing rank is the worst; then `ties`, which make it total."""
+    """Nulls are first ascending and last descending, but a missing rank is always last; `ties` make the order total."""
 
     input: Plan
-    keys: tuple[c.OrderBy, ...]
-    ties: tuple[c.Expr, ...]
+    keys: tuple[OrderBy, ...]
+    ties: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +199,8 @@ class Limit:
     """A window of the rows."""
 
     input: Plan
-    limit: c.Const | c.Param | None
-    offset: c.Const | c.Param | None
+    limit: Const | Param | None
+    offset: Const | Param | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +208,10 @@ class TopK:
     """`Sort` and `Limit` in one."""
 
     input: Plan
-    keys: tuple[c.OrderBy, ...]
-    ties: tuple[c.Expr, ...]
-    limit: c.Const | c.Param
-    offset: c.Const | c.Param | None
+    keys: tuple[OrderBy, ...]
+    ties: tuple[Expr, ...]
+    limit: Const | Param
+    offset: Const | Param | None
 
 
 Plan = (
@@ -209,14 +220,14 @@ Plan = (
     | Edges
     | Reach
     | Degrees
-    | Join
-    | Filter
+    | NaturalJoin
+    | Selection
     | LeftJoin
     | AntiJoin
-    | Narrow
-    | Fuse
+    | DistinctVariables
+    | RankFusion
     | Project
-    | Aggregate
+    | Aggregation
     | Sort
     | Limit
     | TopK
@@ -231,7 +242,7 @@ def children(plan: Plan) -> tuple[Plan, ...]:
     match plan:
         case Scan() | Pairs() | Edges() | Reach() | Degrees():
             return ()
-        case Join(inputs):
+        case NaturalJoin(inputs):
             return inputs
         case LeftJoin() | AntiJoin():
             return plan.left, plan.right
@@ -240,30 +251,22 @@ def children(plan: Plan) -> tuple[Plan, ...]:
 
 
 def with_children(plan: Plan, new: tuple[Plan, ...]) -> Plan:
-    """The same node over other inputs; the node itself if they are the same objects."""
-    if all(one is two for one, two in zip(children(plan), new, strict=True)):
+    """Returns the same node over new inputs, or the node itself if the inputs are the same objects."""
+    if all(old_child is new_child for old_child, new_child in zip(children(plan), new, strict=True)):
         return plan
     match plan:
         case Scan() | Pairs() | Edges() | Reach() | Degrees():
             return plan
-        case Join():
-            return Join(new)
+        case NaturalJoin():
+            return NaturalJoin(new)
         case LeftJoin() | AntiJoin():
             return replace(plan, left=new[0], right=new[1])
         case _:
             return replace(plan, input=new[0])
 
 
-def leaves(plan: Plan) -> Iterator[Leaf]:
-    """In the order of the plan; a leaf that stands in two places comes twice."""
-    if is_leaf(plan):
-        yield plan
-    for one in children(plan):
-        yield from leaves(one)
-
-
 def provides(plan: Plan) -> tuple[str, ...]:
-    """The variables whose keys the rows have."""
+    """Returns the variables whose keys the rows of `plan` have."""
     match plan:
         case Scan() | Degrees():
             return (plan.var,)
@@ -273,6 +276,6 @@ def provides(plan: Plan) -> tuple[str, ...]:
             return tuple(dict.fromkeys((plan.var, plan.left, plan.right)))
         case AntiJoin():
             return provides(plan.left)
-        case Narrow():
+        case DistinctVariables():
             return plan.variables
-    return tuple(dict.fromkeys(var for one in children(plan) for var in provides(one)))
+    return tuple(dict.fromkeys(var for child in children(plan) for var in provides(child)))

@@ -1,114 +1,137 @@
-"""A plan as text: one line per node, two spaces per level. The same plan always gives the same text."""
+"""Prints a plan as text: one line per node, two spaces per level. Equal plans have equal texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from omnigraph.query.language import checked as c
+from omnigraph.query.language.checked import Const, Direction, Param, TextFilter
 from omnigraph.query.language.show import show_expr, show_predicate
-from omnigraph.query.plan import nodes as n
+from omnigraph.query.plan.nodes import (
+    Aggregation,
+    AntiJoin,
+    Condition,
+    Degrees,
+    DistinctVariables,
+    Edges,
+    HopLeaf,
+    Leaf,
+    LeftJoin,
+    Limit,
+    NaturalJoin,
+    Pairs,
+    Plan,
+    Project,
+    RankFusion,
+    Reach,
+    Scan,
+    Selection,
+    Sort,
+    TopK,
+    children,
+    is_leaf,
+)
 
 
-def show_plan(plan: n.Plan, notes: Mapping[n.Leaf, str] | None = None) -> str:
-    """The plan; `notes` are added to the lines of leaves, such as the way they were read."""
+def show_plan(plan: Plan, notes: Mapping[Leaf, str] | None = None) -> str:
+    """Returns the text of the plan; `notes` are added to the lines of leaves, such as how their rows were read."""
     return "\n".join(_lines(plan, notes or {})) + "\n"
 
 
-def _lines(plan: n.Plan, notes: Mapping[n.Leaf, str]) -> Iterator[str]:
-    note = notes.get(plan) if n.is_leaf(plan) else None
+def _lines(plan: Plan, notes: Mapping[Leaf, str]) -> Iterator[str]:
+    note = notes.get(plan) if is_leaf(plan) else None
     yield _line(plan) + (f"  [{note}]" if note else "")
-    for one in n.children(plan):
-        yield from ("  " + line for line in _lines(one, notes))
+    for child in children(plan):
+        yield from ("  " + line for line in _lines(child, notes))
 
 
-def _line(plan: n.Plan) -> str:
+def _line(plan: Plan) -> str:
     match plan:
-        case n.Scan():
+        case Scan():
             return f"Scan ${plan.var}: {plan.type.type_id}{_columns(plan)}"
-        case n.Edges():
+        case Edges():
             return f"Edges {show_hop(plan)}{_columns(plan)}{_ids(plan)}"
-        case n.Pairs():
+        case Pairs():
             return f"Pairs {show_hop(plan)}{'' if plan.distinct else ' repeated'}{_ids(plan)}"
-        case n.Reach():
+        case Reach():
             return f"Reach {show_hop(plan)}{_ids(plan)}"
-        case n.Degrees():
+        case Degrees():
             ends = (f"${plan.var}", "()") if plan.end == "left" else ("()", f"${plan.var}")
             return f"Degrees {plan.weight} of {_arrow(ends[0], plan.edge, plan.direction, ends[1])}{_ids(plan)}"
-        case n.Join():
+        case NaturalJoin():
             return "Join" if plan.inputs else "One row"
-        case n.Filter():
+        case Selection():
             return f"Filter {_conditions(plan.where)}"
-        case n.LeftJoin() | n.AntiJoin():
-            return f"{type(plan).__name__}{_on(plan)}"
-        case n.Narrow():
-            return f"Narrow {', '.join(f'${one}' for one in plan.variables)}"
-        case n.Fuse():
-            return f"Fuse {', '.join(show_expr(one) for one in plan.ranks)}"
-        case n.Project() | n.Aggregate():
-            return f"{type(plan).__name__} {_results(plan)}"
-        case n.Sort():
+        case LeftJoin() | AntiJoin():
+            return f"{'LeftJoin' if isinstance(plan, LeftJoin) else 'AntiJoin'}{_on(plan)}"
+        case DistinctVariables():
+            return f"Narrow {', '.join(f'${var}' for var in plan.variables)}"
+        case RankFusion():
+            return f"Fuse {', '.join(show_expr(rank) for rank in plan.ranks)}"
+        case Project() | Aggregation():
+            return f"{'Project' if isinstance(plan, Project) else 'Aggregate'} {_results(plan)}"
+        case Sort():
             return f"Sort {_order(plan)}"
-        case n.TopK():
+        case TopK():
             return f"TopK {_order(plan)}{_window(plan.limit, plan.offset)}"
-        case n.Limit():
+        case Limit():
             return f"Limit{_window(plan.limit, plan.offset)}"
 
 
-def show_hop(hop: n.Hop) -> str:
-    """`$a -[edge]-> $b`, with the bounds of a repeated hop."""
-    name = f"${hop.var}: {hop.type.type_id}" if isinstance(hop, n.Edges) else hop.edge
-    if isinstance(hop, n.Reach):
+def show_hop(hop: HopLeaf) -> str:
+    """Returns `$a -[edge]-> $b`, with the bounds of a repeated hop."""
+    name = f"${hop.var}: {hop.type.type_id}" if isinstance(hop, Edges) else hop.edge
+    if isinstance(hop, Reach):
         name += f" {{{hop.low},{'' if hop.high is None else hop.high}}}"
     return _arrow(f"${hop.left}", name, hop.direction, f"${hop.right}")
 
 
-def _arrow(left: str, name: str, direction: c.Direction, right: str) -> str:
+def _arrow(left: str, name: str, direction: Direction, right: str) -> str:
     before, after = {"forward": ("-", "->"), "backward": ("<-", "-"), "either": ("-", "-")}[direction]
     return f"{left} {before}[{name}]{after} {right}"
 
 
-def _columns(plan: n.Scan | n.Edges) -> str:
+def _columns(plan: Scan | Edges) -> str:
     text = f" ({', '.join(plan.columns)})" if plan.columns else ""
-    ranks = [show_expr(one) for one in plan.computed if not isinstance(one, c.TextFilter)]
+    ranks = [show_expr(search) for search in plan.searches if not isinstance(search, TextFilter)]
     text += f" with {', '.join(ranks)}" if ranks else ""
     return text + (f" where {_conditions(plan.where)}" if plan.where else "")
 
 
-def _ids(hop: n.Hop | n.Degrees) -> str:
-    return f" ids of {', '.join(f'${one}' for one in hop.ids)}" if hop.ids else ""
+def _ids(hop: HopLeaf | Degrees) -> str:
+    return f" ids of {', '.join(f'${var}' for var in hop.ids)}" if hop.ids else ""
 
 
-def _on(plan: n.LeftJoin | n.AntiJoin) -> str:
-    text = f" on {', '.join(f'${one}' for one in plan.on)}" if plan.on else ""
+def _on(plan: LeftJoin | AntiJoin) -> str:
+    text = f" on {', '.join(f'${var}' for var in plan.on)}" if plan.on else ""
     text += " or both missing" if plan.null_safe else ""
     return text + (f" where {_conditions(plan.where)}" if plan.where else "")
 
 
-def _conditions(where: tuple[n.Condition, ...]) -> str:
-    return " and ".join(show_condition(one) for one in where)
+def _conditions(where: tuple[Condition, ...]) -> str:
+    return " and ".join(show_condition(condition) for condition in where)
 
 
-def show_condition(one: n.Condition) -> str:
-    if isinstance(one, c.TextFilter):
-        edits = "" if one.edits is None else f", {show_expr(one.edits)}"
-        return f"{one.function}({show_expr(one.prop)}, {show_expr(one.query)}{edits})"
-    return show_predicate(one)
+def show_condition(condition: Condition) -> str:
+    if isinstance(condition, TextFilter):
+        edits = "" if condition.edits is None else f", {show_expr(condition.edits)}"
+        return f"{condition.function}({show_expr(condition.prop)}, {show_expr(condition.query)}{edits})"
+    return show_predicate(condition)
 
 
-def _results(plan: n.Project | n.Aggregate) -> str:
-    text = ", ".join(f"{one.name} = {show_expr(one.value)}" for one in plan.columns)
-    if isinstance(plan, n.Aggregate):
-        keys = ", ".join(plan.columns[place].name for place in plan.keys)
+def _results(plan: Project | Aggregation) -> str:
+    text = ", ".join(f"{column.name} = {show_expr(column.value)}" for column in plan.columns)
+    if isinstance(plan, Aggregation):
+        keys = ", ".join(plan.columns[position].name for position in plan.keys)
         text += f" by {keys or 'nothing'}"
         text += f" times {', '.join(plan.weights)}" if plan.weights else ""
     return text
 
 
-def _order(plan: n.Sort | n.TopK) -> str:
-    keys = [f"{show_expr(one.value)} {'desc' if one.descending else 'asc'}" for one in plan.keys]
-    return ", ".join([*keys, *(show_expr(one) for one in plan.ties)])
+def _order(plan: Sort | TopK) -> str:
+    keys = [f"{show_expr(key.value)} {'desc' if key.descending else 'asc'}" for key in plan.keys]
+    return ", ".join([*keys, *(show_expr(tie) for tie in plan.ties)])
 
 
-def _window(limit: c.Const | c.Param | None, offset: c.Const | c.Param | None) -> str:
+def _window(limit: Const | Param | None, offset: Const | Param | None) -> str:
     text = f" limit {show_expr(limit)}" if limit is not None else ""
     return text + (f" offset {show_expr(offset)}" if offset is not None else "")

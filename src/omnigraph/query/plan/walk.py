@@ -1,31 +1,51 @@
-"""Looking through a plan: its nodes, and the conditions and values that each holds."""
+"""Walks through a plan: its nodes, and the conditions and values of each node."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.plan import nodes as n
+from omnigraph.query.language.checked import Expr
 from omnigraph.query.plan.expressions import conjuncts
+from omnigraph.query.plan.nodes import (
+    Aggregation,
+    AntiJoin,
+    Condition,
+    Edges,
+    LeftJoin,
+    Plan,
+    Project,
+    Scan,
+    Selection,
+    Sort,
+    TopK,
+    children,
+    with_children,
+)
 
 
-def all_nodes(plan: n.Plan) -> Iterator[n.Plan]:
-    """The node itself first, then everything below it."""
+def all_nodes(plan: Plan) -> Iterator[Plan]:
+    """Yields the node itself, then everything below it."""
     yield plan
-    for one in n.children(plan):
-        yield from all_nodes(one)
+    for child in children(plan):
+        yield from all_nodes(child)
 
 
-def conditions_of(plan: n.Plan) -> Iterator[n.Condition]:
-    if isinstance(plan, (n.Scan, n.Edges, n.Filter, n.LeftJoin, n.AntiJoin)):
+def transform_nodes(plan: Plan, transform: Callable[[Plan], Plan]) -> Plan:
+    """Applies `transform` to every node, inputs first."""
+    return transform(with_children(plan, tuple(transform_nodes(child, transform) for child in children(plan))))
+
+
+def conditions_of(plan: Plan) -> Iterator[Condition]:
+    """Yields the conditions of this node."""
+    if isinstance(plan, (Scan, Edges, Selection, LeftJoin, AntiJoin)):
         yield from conjuncts(plan.where)
 
 
-def values_of(plan: n.Plan) -> Iterator[c.Expr]:
-    """The expressions that the result and its order are made of."""
+def result_values(plan: Plan) -> Iterator[Expr]:
+    """Yields the expressions of this node that produce or order the result."""
     match plan:
-        case n.Project() | n.Aggregate():
-            yield from (one.value for one in plan.columns)
-        case n.Sort() | n.TopK():
-            yield from (one.value for one in plan.keys)
+        case Project() | Aggregation():
+            yield from (column.value for column in plan.columns)
+        case Sort() | TopK():
+            yield from (key.value for key in plan.keys)
             yield from plan.ties

@@ -11,14 +11,14 @@ import duckdb
 import pyarrow as pa
 
 from omnigraph.errors import InvalidInput, OmnigraphError
-from omnigraph.query.limits import Budget, Deadline, exceeded
+from omnigraph.query.limits import Budget, Deadline, limit_error
 
 _POOLED = 4
 _MEMORY_STEP = 1 << 24
 _SMALL_BYTES = 1 << 20
 
 
-class Duck:
+class DuckDatabase:
     """One in-memory database, and the tables it knows: a table that comes again is not introduced again."""
 
     def __init__(self) -> None:
@@ -29,40 +29,40 @@ class Duck:
         self._memory_bytes = 0
         self._tables: dict[str, pa.Table] = {}
 
-    def allow(self, memory_bytes: int) -> None:
+    def limit_memory(self, memory_bytes: int) -> None:
         memory_bytes -= memory_bytes % _MEMORY_STEP
         if memory_bytes != self._memory_bytes:
             self.connection.execute("SET memory_limit = ?", [f"{max(_MEMORY_STEP, memory_bytes) // 1024}KiB"])
             self._memory_bytes = memory_bytes
 
-    def know(self, tables: Mapping[str, pa.Table]) -> None:
+    def register_tables(self, tables: Mapping[str, pa.Table]) -> None:
         """Exactly these tables: of former statements only what comes again is held in memory."""
-        self.forget([name for name in self._tables if name not in tables])
+        self.unregister_tables([name for name in self._tables if name not in tables])
         for name, table in tables.items():
             if self._tables.get(name) is not table:
                 self.connection.register(name, table)
                 self._tables[name] = table
 
-    def forget(self, names: Collection[str]) -> None:
+    def unregister_tables(self, names: Collection[str]) -> None:
         """Let go of tables that are nobody else's."""
         for name in names:
             self._tables.pop(name, None)
             self.connection.unregister(name)
 
 
-class Ducks:
+class DuckPool:
     """Databases for reuse. Each runs one statement at a time, so that its memory limit is one query's."""
 
     def __init__(self) -> None:
-        self._free: list[Duck] = []
+        self._free: list[DuckDatabase] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def borrowed(self) -> Iterator[Duck]:
+    def borrow(self) -> Iterator[DuckDatabase]:
         """One that nobody else uses; it is closed instead of given back if anything goes wrong."""
         with self._lock:
             found = self._free.pop() if self._free else None
-        found = found or Duck()
+        found = found or DuckDatabase()
         sound = False
         try:
             yield found
@@ -76,10 +76,10 @@ class Ducks:
                 found.connection.close()
 
 
-DUCKS = Ducks()
+_POOL = DuckPool()
 
 
-def run(
+def run_statement(
     sql: str,
     tables: Mapping[str, pa.Table],
     values: Mapping[str, Any],
@@ -90,24 +90,26 @@ def run(
     """The rows of one statement. Tables named in `lasting` are expected to come again, and small ones cost nothing:
     both stay until the next statement, which is cheaper than to forget them now.
     """
-    with DUCKS.borrowed() as duck:
-        duck.allow(budget.left_bytes)
-        duck.know(tables)
+    with _POOL.borrow() as duck:
+        duck.limit_memory(budget.remaining_bytes)
+        duck.register_tables(tables)
         try:
             with deadline.interrupting(duck.connection.interrupt):
                 return duck.connection.sql(sql, params=dict(values)).to_arrow_table()
         except duckdb.Error as error:
-            raise _translated(error, deadline, budget) from error
+            raise _translate_error(error, deadline, budget) from error
         finally:
-            duck.forget([name for name, one in tables.items() if name not in lasting and one.nbytes > _SMALL_BYTES])
+            duck.unregister_tables(
+                [name for name, one in tables.items() if name not in lasting and one.nbytes > _SMALL_BYTES]
+            )
 
 
-def _translated(error: duckdb.Error, deadline: Deadline, budget: Budget) -> OmnigraphError:
+def _translate_error(error: duckdb.Error, deadline: Deadline, budget: Budget) -> OmnigraphError:
     if isinstance(error, duckdb.InterruptException):
         deadline.check()
         return InvalidInput("the query was cancelled", code="cancelled")
     if isinstance(error, duckdb.OutOfMemoryException):
-        return exceeded(
+        return limit_error(
             "query_memory_bytes",
             budget.bound_bytes,
             None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.query.plan import nodes as n
+from omnigraph.query.plan.nodes import Degrees, Leaf, Plan, Scan
 from omnigraph.query.plan.show import show_hop, show_plan
 
 
@@ -58,15 +58,15 @@ class Explanation:
         }
 
 
-def reads(leaf: n.Leaf) -> str:
+def describe_leaf(leaf: Leaf) -> str:
     """What a table of the statement stands for."""
     match leaf:
-        case n.Scan():
+        case Scan():
             return f"${leaf.var}: {leaf.type.name}"
-        case n.Degrees():
+        case Degrees():
             return f"number of {leaf.edge} at ${leaf.var}"
     return show_hop(leaf)
 
 
-def plan_text(plan: n.Plan, steps: dict[n.Leaf, StepReport]) -> str:
+def annotate_plan(plan: Plan, steps: dict[Leaf, StepReport]) -> str:
     return show_plan(plan, {leaf: f"{one.table}: {one.access}, {one.rows} rows" for leaf, one in steps.items()})

@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from omnigraph.adjacency.column_cache import ImageKey, Images
+from omnigraph.adjacency.column_cache import ColumnCache, CachedTableKey
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
-from omnigraph.query.language.bind import Given
+from omnigraph.query.language.bind import ValueResolver
 from omnigraph.query.limits import Budget, Deadline, QueryLimits
-from omnigraph.query.plan import nodes as n
 from omnigraph.query.plan.facts import Facts
-from omnigraph.query.run.leaf_rows import PROBE_KEYS, Filled, Known, laid_out, narrowest
+from omnigraph.query.plan.nodes import Degrees, Edges, HopLeaf, Pairs, Reach, Scan
+from omnigraph.query.run.leaf_rows import PROBE_KEYS, KnownKeys, LeafRows, cheapest_end, to_positional_columns
 from omnigraph.query.run.push_filters import exact_ids, to_filter
 from omnigraph.query.run.traverse import (
-    Bounds,
-    IdReach,
+    BoundedReach,
+    HopBounds,
     ceiling_warning,
-    columns_of,
-    first_of_each,
-    oriented,
-    pair_set,
+    distinct_pairs,
+    drop_repeated_ids,
+    edge_columns_at,
+    orient_edges,
 )
-from omnigraph.query.search.search_columns import Searcher, matching, sources
+from omnigraph.query.search.search_columns import Searcher, searched_columns, text_filter_mask
 from omnigraph.schema.catalog import Catalog, TypeDef
 
 
@@ -33,9 +33,9 @@ class IdAccess:
     """Keys are the users' ids."""
 
     snapshot: Snapshot
-    images: Images
+    column_cache: ColumnCache
     searcher: Searcher
-    given: Given
+    resolve_value: ValueResolver
     deadline: Deadline
     budget: Budget
     limits: QueryLimits
@@ -46,108 +46,110 @@ class IdAccess:
     def _catalog(self) -> Catalog:
         return self.snapshot.catalog
 
-    def scan(self, leaf: n.Scan, known: Known) -> Filled:
+    def scan(self, leaf: Scan, known: KnownKeys) -> LeafRows:
         one = self._catalog.by_id[leaf.type.type_id]
         view = self.snapshot.view(one)
         rows, access, whole = self._rows(leaf, one, view, known.get(leaf.var))
-        searched = self.searcher.columns(leaf, rows, ImageKey.of(one.id, view), view, whole=whole)
-        kept = matching(leaf, searched)
-        table = laid_out(rows.append_column("k", rows["id"]), leaf.columns, searched, ["k"])
-        return Filled(self._counted(table if kept is None else table.filter(kept)), access)
+        searched = self.searcher.columns(leaf, rows, CachedTableKey.of(one.id, view), view, whole=whole)
+        kept = text_filter_mask(leaf, searched)
+        table = to_positional_columns(rows.append_column("k", rows["id"]), leaf.columns, searched, ["k"])
+        return LeafRows(self._count_bytes(table if kept is None else table.filter(kept)), access)
 
-    def _rows(self, leaf: n.Scan, one: TypeDef, view: TableView, known: pa.Array | None) -> tuple[pa.Table, str, bool]:
+    def _rows(self, leaf: Scan, one: TypeDef, view: TableView, known: pa.Array | None) -> tuple[pa.Table, str, bool]:
         """Rows with the id and all columns that the leaf needs; whether they are the whole table in image order."""
-        columns = list(dict.fromkeys(("id", *leaf.columns, *sources(leaf))))
-        ids = exact_ids(one, leaf.where, self.given)
+        columns = list(dict.fromkeys(("id", *leaf.columns, *searched_columns(leaf))))
+        ids = exact_ids(one, leaf.where, self.resolve_value)
         if ids is not None:
             return view.find(ids, columns), "lookup by id", False
         if known is not None:
             return view.find(known.to_pylist(), columns), f"lookup of {len(known)} known ids", False
-        if leaf.computed:
-            return self.images.columns(ImageKey.of(one.id, view), view, columns), "search", True
-        where = to_filter(leaf.where, self.given)
+        if leaf.searches:
+            return self.column_cache.columns(CachedTableKey.of(one.id, view), view, columns), "search", True
+        where = to_filter(leaf.where, self.resolve_value)
         return view.scan(columns, where), "scan" if where is None else "filtered scan", False
 
-    def edges(self, leaf: n.Pairs | n.Edges, known: Known) -> Filled:
-        one = self._catalog.by_id[leaf.type.type_id if isinstance(leaf, n.Edges) else leaf.edge]
+    def edges(self, leaf: Pairs | Edges, known: KnownKeys) -> LeafRows:
+        one = self._catalog.by_id[leaf.type.type_id if isinstance(leaf, Edges) else leaf.edge]
         view = self.snapshot.view(one)
-        if isinstance(leaf, n.Pairs):
+        if isinstance(leaf, Pairs):
             rows, access, _ = self._edge_rows(leaf, one, view, ["id", "src", "dst"], known)
-            table = oriented(rows, (), leaf)
-            return Filled(self._counted(_with_ids(pair_set(table) if leaf.distinct else table, leaf)), access)
-        columns = list(dict.fromkeys(("id", "src", "dst", *leaf.columns, *sources(leaf))))
+            table = orient_edges(rows, (), leaf)
+            return LeafRows(
+                self._count_bytes(_with_ids(distinct_pairs(table) if leaf.distinct else table, leaf)), access
+            )
+        columns = list(dict.fromkeys(("id", "src", "dst", *leaf.columns, *searched_columns(leaf))))
         rows, access, whole = self._edge_rows(leaf, one, view, columns, known)
-        searched = self.searcher.columns(leaf, rows, ImageKey.of(one.id, view), view, whole=whole)
-        kept = matching(leaf, searched)
-        flat = laid_out(rows, leaf.columns, searched, ["id", "src", "dst"])
+        searched = self.searcher.columns(leaf, rows, CachedTableKey.of(one.id, view), view, whole=whole)
+        kept = text_filter_mask(leaf, searched)
+        flat = to_positional_columns(rows, leaf.columns, searched, ["id", "src", "dst"])
         flat = flat if kept is None else flat.filter(kept)
         names = [name for name in flat.column_names if name not in ("src", "dst")]
-        table = oriented(flat, names, leaf)
+        table = orient_edges(flat, names, leaf)
         table = table.rename_columns(["k" if name == "id" else name for name in table.column_names])
-        return Filled(self._counted(_with_ids(table, leaf)), access)
+        return LeafRows(self._count_bytes(_with_ids(table, leaf)), access)
 
     def _edge_rows(
-        self, leaf: n.Pairs | n.Edges, one: TypeDef, view: TableView, columns: list[str], known: Known
+        self, leaf: Pairs | Edges, one: TypeDef, view: TableView, columns: list[str], known: KnownKeys
     ) -> tuple[pa.Table, str, bool]:
-        where = leaf.where if isinstance(leaf, n.Edges) else ()
-        ids = exact_ids(one, where, self.given)
+        where = leaf.where if isinstance(leaf, Edges) else ()
+        ids = exact_ids(one, where, self.resolve_value)
         if ids is not None:
             return view.find(ids, columns), "lookup by id", False
-        end = narrowest(leaf, known, self.facts)
+        end = cheapest_end(leaf, known, self.facts)
         if end is not None:
             return *self._edges_at(leaf, end, known[end], view, columns), False
-        if isinstance(leaf, n.Edges) and leaf.computed:
-            return self.images.columns(ImageKey.of(one.id, view), view, columns), "search", True
-        pushed = to_filter(where, self.given)
+        if isinstance(leaf, Edges) and leaf.searches:
+            return self.column_cache.columns(CachedTableKey.of(one.id, view), view, columns), "search", True
+        pushed = to_filter(where, self.resolve_value)
         return view.scan(columns, pushed), "scan" if pushed is None else "filtered scan", False
 
     def _edges_at(
-        self, leaf: n.Hop, end: str, keys: pa.Array, view: TableView, columns: list[str]
+        self, leaf: HopLeaf, end: str, keys: pa.Array, view: TableView, columns: list[str]
     ) -> tuple[pa.Table, str]:
         wanted = keys.to_pylist()
-        names = columns_of(leaf, end)
+        names = edge_columns_at(leaf, end)
         parts = [view.find_by(name, wanted, columns) for name in names]
-        rows = parts[0] if len(parts) == 1 else first_of_each(pa.concat_tables(parts))
+        rows = parts[0] if len(parts) == 1 else drop_repeated_ids(pa.concat_tables(parts))
         return rows, f"lookup by {' and '.join(names)} of {len(wanted)} known ids"
 
-    def reach(self, leaf: n.Reach, known: Known) -> Filled:
-        bounds = Bounds.of(leaf, self.limits)
+    def reach(self, leaf: Reach, known: KnownKeys) -> LeafRows:
+        bounds = HopBounds.of(leaf, self.limits)
         view = self.snapshot.view(self._catalog.by_id[leaf.edge])
-        known_end = narrowest(leaf, known, self.facts)
+        known_end = cheapest_end(leaf, known, self.facts)
         start = known_end or leaf.left
         columns = ["id", "src", "dst"]
 
         def edges_from(keys: pa.Array | None) -> pa.Table:
             if keys is None or len(keys) > PROBE_KEYS:
-                rows = self.images.columns(ImageKey.of(leaf.edge, view), view, columns)
+                rows = self.column_cache.columns(CachedTableKey.of(leaf.edge, view), view, columns)
             else:
                 rows, _ = self._edges_at(leaf, start, keys, view, columns)
-            table = oriented(rows, (), leaf)
+            table = orient_edges(rows, (), leaf)
             return table if start == leaf.left else table.rename_columns(["r", "l"]).select(["l", "r"])
 
-        pairs, cut = IdReach(bounds, self.deadline, self.budget).run(known.get(start), edges_from)
+        pairs, cut = BoundedReach(bounds, self.deadline, self.budget).run(known.get(start), edges_from)
         if cut:
             self.warnings.append(ceiling_warning(bounds))
         if start != leaf.left:
             pairs = pairs.rename_columns(["r", "l"]).select(["l", "r"])
         place = "everywhere" if known_end is None else f"{len(known[start])} known ids"
-        return Filled(_with_ids(pairs, leaf), f"breadth first from {place}")
+        return LeafRows(_with_ids(pairs, leaf), f"breadth first from {place}")
 
-    def degrees(self, leaf: n.Degrees, known: Known) -> Filled:
+    def degrees(self, leaf: Degrees, known: KnownKeys) -> LeafRows:
         """Counted from the pairs; the other end gets a name that no variable can have."""
         ends = (leaf.var, "#") if leaf.end == "left" else ("#", leaf.var)
-        pairs = self.edges(n.Pairs(*ends, leaf.edge, leaf.direction), known)
+        pairs = self.edges(Pairs(*ends, leaf.edge, leaf.direction), known)
         column = "l" if leaf.end == "left" else "r"
         counted = pairs.table.group_by(column).aggregate([(column, "count")])
         table = pa.table({"k": counted[column], "w": counted[f"{column}_count"]})
-        return Filled(table.append_column("ki", table["k"]) if leaf.ids else table, pairs.access)
+        return LeafRows(table.append_column("ki", table["k"]) if leaf.ids else table, pairs.access)
 
-    def _counted(self, table: pa.Table) -> pa.Table:
+    def _count_bytes(self, table: pa.Table) -> pa.Table:
         self.budget.take(table.nbytes)
         return table
 
 
-def _with_ids(table: pa.Table, leaf: n.Hop) -> pa.Table:
+def _with_ids(table: pa.Table, leaf: HopLeaf) -> pa.Table:
     for end, name in ((leaf.left, "l"), (leaf.right, "r")):
         if end in leaf.ids:
             table = table.append_column(f"{name}i", table[name])

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language.bind import Given
+from omnigraph.query.language.bind import ValueResolver
+from omnigraph.query.language.checked import AnyOf, CheckedCompare, CheckedNullTest, Const, Now, Param, Prop, Value
 from omnigraph.query.plan.nodes import Condition
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import PropType, Scalar, TypeDef
@@ -24,36 +24,36 @@ from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, canonical_text, deri
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def to_filter(conditions: Iterable[Condition], given: Given) -> pc.Expression | None:
+def to_filter(conditions: Iterable[Condition], given: ValueResolver) -> pc.Expression | None:
     """All conditions that can be pushed, together; None if there are none."""
     found = [one for one in (_filter(condition, given) for condition in conditions) if one is not None]
     return reduce(and_, found) if found else None
 
 
-def is_exact(condition: Condition, given: Given) -> bool:
+def is_exact(condition: Condition, given: ValueResolver) -> bool:
     """Whether the filter lets through exactly the rows for which the condition is true."""
-    if isinstance(condition, c.NullTest):
-        return isinstance(condition.operand, c.Prop)
-    named = sides(condition) if isinstance(condition, c.Compare) else None
+    if isinstance(condition, CheckedNullTest):
+        return isinstance(condition.operand, Prop)
+    named = column_and_value(condition) if isinstance(condition, CheckedCompare) else None
     return named is not None and named[1] in _MIRRORED and _filter(condition, given) is not None
 
 
-def _filter(condition: Condition, given: Given) -> pc.Expression | None:
+def _filter(condition: Condition, given: ValueResolver) -> pc.Expression | None:
     match condition:
-        case c.NullTest(c.Prop() as prop, negated):
+        case CheckedNullTest(Prop() as prop, negated):
             field = pc.field(prop.column)
             return field.is_valid() if negated else field.is_null()
-        case c.AnyOf(parts):
+        case AnyOf(parts):
             found = [_filter(one, given) for one in parts]
             whole = [one for one in found if one is not None]
             return reduce(or_, whole) if len(whole) == len(parts) else None
-        case c.Compare():
+        case CheckedCompare():
             return _comparison(condition, given)
     return None
 
 
-def _comparison(one: c.Compare, given: Given) -> pc.Expression | None:
-    named = sides(one)
+def _comparison(one: CheckedCompare, given: ValueResolver) -> pc.Expression | None:
+    named = column_and_value(one)
     if named is None:
         return None
     prop, op, value = named
@@ -64,9 +64,9 @@ def _comparison(one: c.Compare, given: Given) -> pc.Expression | None:
     if meant is None:
         return None
     if op == "in":
-        fitting = [item for item in meant if fits(kind, item)]
+        fitting = [item for item in meant if fits_type(kind, item)]
         return field.isin(pa.array(fitting, arrow_type(kind)))
-    if op not in _MIRRORED or not fits(kind, meant):
+    if op not in _MIRRORED or not fits_type(kind, meant):
         return None
     literal = pc.scalar(pa.scalar(meant, arrow_type(kind)))
     compared: dict[str, Callable[[], pc.Expression]] = {
@@ -80,17 +80,17 @@ def _comparison(one: c.Compare, given: Given) -> pc.Expression | None:
     return compared[op]()
 
 
-def sides(one: c.Compare) -> tuple[c.Prop, str, c.Value] | None:
+def column_and_value(one: CheckedCompare) -> tuple[Prop, str, Value] | None:
     """A column on the left and a value on the right."""
-    values = (c.Const, c.Param, c.Now)
-    if isinstance(one.left, c.Prop) and isinstance(one.right, values):
+    values = (Const, Param, Now)
+    if isinstance(one.left, Prop) and isinstance(one.right, values):
         return one.left, one.op, one.right
-    if isinstance(one.right, c.Prop) and isinstance(one.left, values) and one.op in _MIRRORED:
+    if isinstance(one.right, Prop) and isinstance(one.left, values) and one.op in _MIRRORED:
         return one.right, _MIRRORED[one.op], one.left
     return None
 
 
-def fits(kind: PropType, value: Any) -> bool:
+def fits_type(kind: PropType, value: Any) -> bool:
     """Whether the column could hold the value; a number out of its range is compared by the engine."""
     if kind.scalar in INTEGER_BOUNDS:
         low, high = INTEGER_BOUNDS[kind.scalar]
@@ -101,11 +101,11 @@ def fits(kind: PropType, value: Any) -> bool:
 # ---- the only ids that can match -------------------------------------------------------------------------------------
 
 
-def exact_ids(one: TypeDef, conditions: Iterable[Condition], given: Given) -> list[str] | None:
+def exact_ids(one: TypeDef, conditions: Iterable[Condition], given: ValueResolver) -> list[str] | None:
     """The only ids that can match, if the conditions name them by `id` or by the whole key; None if they do not."""
     named: dict[str, Any] = {}
     for condition in conditions:
-        found = sides(condition) if isinstance(condition, c.Compare) else None
+        found = column_and_value(condition) if isinstance(condition, CheckedCompare) else None
         if found is None or found[1] not in ("=", "in"):
             continue
         prop, op, value = found
@@ -127,6 +127,6 @@ def _id_text(one: TypeDef, column: str, value: Any) -> str | None:
     if column == "id":
         return value if isinstance(value, str) else None
     prop = one.by_id[column]
-    if value is None or prop.type.scalar in FLOATS or not fits(prop.type, value):
+    if value is None or prop.type.scalar in FLOATS or not fits_type(prop.type, value):
         return None
     return canonical_text(prop, value)

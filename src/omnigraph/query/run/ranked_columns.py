@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.adjacency.coded_tables import Codes
-from omnigraph.query.language import checked as c
-from omnigraph.query.language.bind import Given
+from omnigraph.adjacency.coded_tables import CodedTables
+from omnigraph.query.language.bind import ValueResolver
+from omnigraph.query.language.checked import AllOf, AnyOf, CheckedCompare, CheckedNullTest, Prop
 from omnigraph.query.plan.nodes import Condition
-from omnigraph.query.run.push_filters import fits, sides
+from omnigraph.query.run.push_filters import column_and_value, fits_type
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import PropType
 
@@ -30,10 +30,10 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 #: Whole numbers up to here are exact as floats.
-EXACT = float(1 << 53)
+EXACT_FLOAT_BOUND = float(1 << 53)
 
 
-class Beyond(Exception):
+class NeedsSqlFallback(Exception):
     """What is asked here does not fit the short way."""
 
 
@@ -64,12 +64,12 @@ class RankedColumn:
     def numbers(self) -> Ints:
         """The values as integers, of a type that has them."""
         wide = pa.uint64() if self.values.type == pa.uint64() else pa.int64()
-        if wide == pa.uint64() and len(self.values) and self.values[-1].as_py() >= EXACT:
-            raise Beyond
+        if wide == pa.uint64() and len(self.values) and self.values[-1].as_py() >= EXACT_FLOAT_BOUND:
+            raise NeedsSqlFallback
         made: Ints = _integers(self.values).to_numpy(zero_copy_only=False).astype(np.int64)
         return made
 
-    def bounds(self, value: Any) -> tuple[int, int]:
+    def rank_range(self, value: Any) -> tuple[int, int]:
         """Where the value would stand, before and behind its equals."""
         if pa.types.is_string(self.values.type):
             places = range(len(self.values))
@@ -80,7 +80,7 @@ class RankedColumn:
         number = _integers(pa.array([value], self.values.type))[0].as_py()
         return int(np.searchsorted(self.numbers, number)), int(np.searchsorted(self.numbers, number, side="right"))
 
-    def none(self) -> Bools:
+    def no_rows(self) -> Bools:
         return np.zeros(len(self.ranks), np.bool_)
 
 
@@ -97,63 +97,63 @@ def _integers(values: pa.Array) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RankedColumns:
     """The ranked columns of one snapshot, and conditions on them."""
 
-    codes: Codes
-    given: Given
+    coded_tables: CodedTables
+    resolve_value: ValueResolver
 
     def column(self, type_id: str, name: str) -> RankedColumn:
-        _, view, key = self.codes.image(type_id)
-        images = self.codes.images
-        return images.derived(key, ("ranks", name), lambda: RankedColumn.of(images.columns(key, view, [name])[name]))
+        _, view, key = self.coded_tables.table(type_id)
+        images = self.coded_tables.column_cache
+        return images.derive(key, ("ranks", name), lambda: RankedColumn.of(images.columns(key, view, [name])[name]))
 
     def rows(self, type_id: str, where: Sequence[Condition]) -> Ints:
         """The rows for which all conditions are true."""
         found: Bools | None = None
         for one in where:
-            true = self._true(type_id, one)
+            true = self._rows_where_true(type_id, one)
             found = true if found is None else found & true
         assert found is not None
         return np.flatnonzero(found)
 
-    def _true(self, type_id: str, condition: Condition) -> Bools:
+    def _rows_where_true(self, type_id: str, condition: Condition) -> Bools:
         match condition:
-            case c.NullTest(c.Prop() as prop, negated):
+            case CheckedNullTest(Prop() as prop, negated):
                 ranks = self.column(type_id, prop.column).ranks
                 return ranks >= 0 if negated else ranks < 0
-            case c.AnyOf(parts):
-                return reduce(or_, [self._true(type_id, one) for one in parts])
-            case c.AllOf(parts):
-                return reduce(and_, [self._true(type_id, one) for one in parts])
-            case c.Compare():
-                return self._compared(type_id, condition)
-        raise Beyond
+            case AnyOf(parts):
+                return reduce(or_, [self._rows_where_true(type_id, one) for one in parts])
+            case AllOf(parts):
+                return reduce(and_, [self._rows_where_true(type_id, one) for one in parts])
+            case CheckedCompare():
+                return self._compare(type_id, condition)
+        raise NeedsSqlFallback
 
-    def _compared(self, type_id: str, one: c.Compare) -> Bools:
-        named = sides(one)
+    def _compare(self, type_id: str, one: CheckedCompare) -> Bools:
+        named = column_and_value(one)
         if named is None:
-            raise Beyond
+            raise NeedsSqlFallback
         prop, op, value = named
-        column, meant = self.column(type_id, prop.column), self.given(value)
+        column, meant = self.column(type_id, prop.column), self.resolve_value(value)
         if meant is None:
-            return column.none()
+            return column.no_rows()
         if op == "in":
             return _is_one_of(column, [item for item in meant if item is not None], prop.type)
-        if not fits(prop.type, meant):
-            raise Beyond
+        if not fits_type(prop.type, meant):
+            raise NeedsSqlFallback
         if op in ("contains", "starts_with"):
             test = pc.starts_with if op == "starts_with" else pc.match_substring
-            return _holds(column, np.asarray(test(column.values, meant)))
-        return _ordered(column, op, meant)
+            return _by_rank(column, np.asarray(test(column.values, meant)))
+        return _compare_ranks(column, op, meant)
 
 
-def _ordered(column: RankedColumn, op: str, meant: Any) -> Bools:
+def _compare_ranks(column: RankedColumn, op: str, meant: Any) -> Bools:
     ranks = column.ranks
-    first, behind = column.bounds(meant)
+    first, behind = column.rank_range(meant)
     match op:
         case "=":
-            return ranks == first if behind > first else column.none()
+            return ranks == first if behind > first else column.no_rows()
         case "!=":
             return (ranks >= 0) & ((ranks < first) | (ranks >= behind))
         case "<":
@@ -164,19 +164,19 @@ def _ordered(column: RankedColumn, op: str, meant: Any) -> Bools:
             return ranks >= behind
         case ">=":
             return ranks >= first
-    raise Beyond
+    raise NeedsSqlFallback
 
 
 def _is_one_of(column: RankedColumn, items: Sequence[Any], kind: PropType) -> Bools:
-    if not all(fits(kind, item) for item in items):
-        raise Beyond
+    if not all(fits_type(kind, item) for item in items):
+        raise NeedsSqlFallback
     wanted = np.zeros(len(column.values), np.bool_)
     for item in pa.array(items, arrow_type(kind)).to_pylist():
-        first, behind = column.bounds(item)
+        first, behind = column.rank_range(item)
         wanted[first:behind] = True
-    return _holds(column, wanted)
+    return _by_rank(column, wanted)
 
 
-def _holds(column: RankedColumn, values: Bools) -> Bools:
+def _by_rank(column: RankedColumn, values: Bools) -> Bools:
     """Per row what `values` says of its value; a missing one is never true."""
     return np.append(values, np.False_)[column.ranks]

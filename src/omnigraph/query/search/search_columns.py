@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.adjacency.column_cache import ImageKey, Images
-from omnigraph.embed.providers import Embedder, embedded
+from omnigraph.adjacency.column_cache import ColumnCache, CachedTableKey
+from omnigraph.embed.providers import Embedder, embed_query_text
 from omnigraph.log.table_view import TableView
-from omnigraph.query.language import checked as c
-from omnigraph.query.language.bind import Given
+from omnigraph.query.language.bind import ValueResolver
+from omnigraph.query.language.checked import Bm25, Nearest, TextFilter
 from omnigraph.query.limits import Deadline
-from omnigraph.query.plan import nodes as n
-from omnigraph.query.search.text import TextIndex, TextQuery, hits
+from omnigraph.query.plan.nodes import Edges, Scan, Search
+from omnigraph.query.search.text import TextIndex, TextQuery, match_texts
 from omnigraph.query.search.vectors import distances
 
 
@@ -23,62 +23,62 @@ from omnigraph.query.search.vectors import distances
 class Searcher:
     """Evaluates searches for one run."""
 
-    images: Images
-    given: Given
+    column_cache: ColumnCache
+    resolve_value: ValueResolver
     deadline: Deadline
     embedder: Embedder | None
 
     def columns(
-        self, leaf: n.Scan | n.Edges, rows: pa.Table, key: ImageKey, view: TableView, *, whole: bool
+        self, leaf: Scan | Edges, rows: pa.Table, key: CachedTableKey, view: TableView, *, whole: bool
     ) -> list[pa.Array]:
         """One array per search of the leaf. `whole`: the rows are all rows of the table, in the order of the image."""
-        return [self._column(one, rows, key, view, whole=whole) for one in leaf.computed]
+        return [self._column(one, rows, key, view, whole=whole) for one in leaf.searches]
 
-    def _column(self, one: n.Computed, rows: pa.Table, key: ImageKey, view: TableView, *, whole: bool) -> pa.Array:
+    def _column(self, one: Search, rows: pa.Table, key: CachedTableKey, view: TableView, *, whole: bool) -> pa.Array:
         column = one.prop.column
         match one:
-            case c.Nearest():
+            case Nearest():
                 return distances(rows[column], self._vector(one), one.metric, self.deadline.check)
-            case c.Bm25():
+            case Bm25():
                 index = self._index(key, view, column)
-                query = self.given(one.query)
+                query = self.resolve_value(one.query)
                 return index.scores(query) if whole else index.scores_of(rows[column], query)
-            case c.TextFilter():
-                edits = self.given(one.edits) if one.edits is not None else 0
-                asked = TextQuery.of(one.function, self.given(one.query), edits)
+            case TextFilter():
+                edits = self.resolve_value(one.edits) if one.edits is not None else 0
+                asked = TextQuery.of(one.function, self.resolve_value(one.query), edits)
                 if whole:
-                    return pa.array(self._index(key, view, column).hits(asked, self.deadline.check))
-                return pa.array(hits(rows[column], asked, self.deadline.check))
+                    return pa.array(self._index(key, view, column).match_rows(asked, self.deadline.check))
+                return pa.array(match_texts(rows[column], asked, self.deadline.check))
 
-    def _index(self, key: ImageKey, view: TableView, column: str) -> TextIndex:
+    def _index(self, key: CachedTableKey, view: TableView, column: str) -> TextIndex:
         def make() -> TextIndex:
-            texts = self.images.columns(key, view, [column])[column]
+            texts = self.column_cache.columns(key, view, [column])[column]
             if view.overlay is not None and view.pinned is not None:
-                layer = self.images.layer(key, view)
-                if layer.stable:
+                layer = self.column_cache.layer(key, view)
+                if layer.is_stable:
                     base = self._index(key.base, replace(view, overlay=None), column)
-                    return base.changed(texts, layer.changed, self.deadline.check)
+                    return base.with_changes(texts, layer.changed_positions, self.deadline.check)
             return TextIndex.of(texts, self.deadline.check)
 
-        return self.images.derived(key, ("text", column), make)
+        return self.column_cache.derive(key, ("text", column), make)
 
-    def _vector(self, one: c.Nearest) -> Sequence[float]:
-        meant = self.given(one.query)
+    def _vector(self, one: Nearest) -> Sequence[float]:
+        meant = self.resolve_value(one.query)
         if not one.embeds:
             return list(meant)
         size = one.prop.type.vector_size
         assert size is not None
-        return embedded(meant, size, one.model, self.embedder)
+        return embed_query_text(meant, size, one.model, self.embedder)
 
 
-def sources(leaf: n.Scan | n.Edges) -> tuple[str, ...]:
+def searched_columns(leaf: Scan | Edges) -> tuple[str, ...]:
     """The columns that the searches of a leaf look at."""
-    return tuple(dict.fromkeys(one.prop.column for one in leaf.computed))
+    return tuple(dict.fromkeys(one.prop.column for one in leaf.searches))
 
 
-def matching(leaf: n.Scan | n.Edges, found: Sequence[pa.Array]) -> pa.Array | None:
+def text_filter_mask(leaf: Scan | Edges, found: Sequence[pa.Array]) -> pa.Array | None:
     """Which rows pass the text filters that hold for every row of the leaf; None if there are none."""
-    wanted = [array for one, array in zip(leaf.computed, found, strict=True) if one in leaf.where]
+    wanted = [array for one, array in zip(leaf.searches, found, strict=True) if one in leaf.where]
     if not wanted:
         return None
     return pa.array(np.logical_and.reduce([np.asarray(one) for one in wanted]))

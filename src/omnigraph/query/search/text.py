@@ -28,7 +28,7 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Check = Callable[[], None]
-Collected = dict[str, tuple[list[int], list[int]]]
+RowsByTerm = dict[str, tuple[list[int], list[int]]]
 
 
 def has_phrase(words: Sequence[str], phrase: Sequence[str]) -> bool:
@@ -36,7 +36,7 @@ def has_phrase(words: Sequence[str], phrase: Sequence[str]) -> bool:
     return any(list(words[at : at + size]) == list(phrase) for at in range(len(words) - size + 1)) if size else False
 
 
-def within(one: str, two: str, edits: int) -> bool:
+def is_within_edits(one: str, two: str, edits: int) -> bool:
     """Whether the Levenshtein distance is at most `edits`."""
     if abs(len(one) - len(two)) > edits:
         return False
@@ -69,11 +69,11 @@ class TextQuery:
             case "match_text":
                 return has_phrase(words, self.terms)
             case "fuzzy":
-                return any(within(one, two, self.edits) for two in set(words) for one in self.terms)
+                return any(is_within_edits(one, two, self.edits) for two in set(words) for one in self.terms)
         return not set(self.terms).isdisjoint(words)
 
 
-def hits(texts: pa.ChunkedArray, query: TextQuery, check: Check) -> Bools:
+def match_texts(texts: pa.ChunkedArray, query: TextQuery, check: Check) -> Bools:
     """Which of these texts match, each looked at by itself; a missing text does not."""
     found = np.zeros(len(texts), np.bool_)
     for at, text in enumerate(texts.to_pylist()):
@@ -99,11 +99,11 @@ class Postings:
         return int(self.rows.nbytes + self.counts.nbytes) + _POSTINGS_BYTES
 
 
-def _collected(
+def _collect_postings(
     texts: Iterable[tuple[int, str | None]], lengths: npt.NDArray[np.int32], present: Bools, check: Check
-) -> Collected:
+) -> RowsByTerm:
     """The rows and counts of every term of these texts; fills in their lengths."""
-    collected: Collected = {}
+    collected: RowsByTerm = {}
     for number, (at, text) in enumerate(texts):
         if number % _CHECK_EVERY == 0:
             check()
@@ -140,11 +140,11 @@ class TextIndex:
     @classmethod
     def of(cls, texts: pa.ChunkedArray, check: Check) -> TextIndex:
         lengths, present = np.zeros(len(texts), np.int32), np.zeros(len(texts), np.bool_)
-        collected = _collected(enumerate(texts.to_pylist()), lengths, present, check)
+        collected = _collect_postings(enumerate(texts.to_pylist()), lengths, present, check)
         postings = {word: Postings.of(*found) for word, found in collected.items()}
         return cls(texts, lengths, present, postings, sum(one.nbytes for one in postings.values()))
 
-    def changed(self, texts: pa.ChunkedArray, places: Ints, check: Check) -> TextIndex:
+    def with_changes(self, texts: pa.ChunkedArray, places: Ints, check: Check) -> TextIndex:
         """The index of a column that differs from this one in these places only; some may be behind its end."""
         grown = len(texts) - len(self._lengths)
         lengths = np.concatenate([self._lengths, np.zeros(grown, np.int32)])
@@ -156,41 +156,43 @@ class TextIndex:
             for word in set(terms(text)) if text is not None else ():
                 gone.setdefault(word, []).append(at)
         rows = zip(places.tolist(), texts.take(pa.array(places)).to_pylist(), strict=True)
-        new = _collected(rows, lengths, present, check)
+        new = _collect_postings(rows, lengths, present, check)
         postings = dict(self._postings)
         size = 0
         for word in {*gone, *new}:
-            made = self._replaced(word, gone.get(word, []), new.get(word, ([], [])))
+            made = self._replace_postings(word, gone.get(word, []), new.get(word, ([], [])))
             size += made.nbytes
             postings[word] = made
             if not len(made.rows):
                 del postings[word]
         return TextIndex(texts, lengths, present, postings, size)
 
-    def _replaced(self, word: str, gone: list[int], new: tuple[list[int], list[int]]) -> Postings:
+    def _replace_postings(self, word: str, gone: list[int], new: tuple[list[int], list[int]]) -> Postings:
         added, old = Postings.of(*new), self._postings.get(word)
         if old is None:
             return added
         kept = ~np.isin(old.rows, gone)
         return Postings(np.concatenate([old.rows[kept], added.rows]), np.concatenate([old.counts[kept], added.counts]))
 
-    def hits(self, query: TextQuery, check: Check) -> Bools:
+    def match_rows(self, query: TextQuery, check: Check) -> Bools:
         """Which rows match."""
         found = np.zeros(len(self._lengths), np.bool_)
         if not query.terms:
             return found
         if query.function == "match_text":
-            return self._phrase(query, found)
+            return self._match_phrase(query, found)
         wanted: Iterable[str] = set(query.terms)
         if query.function == "fuzzy":
             check()
-            wanted = [word for word in self._postings if any(within(one, word, query.edits) for one in query.terms)]
+            wanted = [
+                word for word in self._postings if any(is_within_edits(one, word, query.edits) for one in query.terms)
+            ]
         for word in wanted:
             if word in self._postings:
                 found[self._postings[word].rows] = True
         return found
 
-    def _phrase(self, query: TextQuery, found: Bools) -> Bools:
+    def _match_phrase(self, query: TextQuery, found: Bools) -> Bools:
         """Rows that hold all terms are read again for their order."""
         lists = [self._postings.get(word) for word in set(query.terms)]
         if any(one is None for one in lists):
@@ -221,7 +223,7 @@ class TextIndex:
         total = np.zeros(len(self._lengths))
         for word, weight in self.weights(query).items():
             postings = self._postings[word]
-            total[postings.rows] += self._part(weight, postings.counts, self._lengths[postings.rows])
+            total[postings.rows] += self._term_score(weight, postings.counts, self._lengths[postings.rows])
         return pa.array(total, mask=~self._present)
 
     def scores_of(self, texts: pa.ChunkedArray, query: str) -> pa.Array:
@@ -237,11 +239,11 @@ class TextIndex:
             score = np.zeros(1)
             for word, weight in weights.items():
                 if counts[word]:
-                    score += self._part(weight, np.array([counts[word]]), length)
+                    score += self._term_score(weight, np.array([counts[word]]), length)
             found.append(float(score[0]))
         return pa.array(found, pa.float64())
 
-    def _part(self, weight: float, counts: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Floats:
+    def _term_score(self, weight: float, counts: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Floats:
         norm = _K1 * (1 - _B + _B * (lengths / self.mean_length))
         part: Floats = weight * counts * (_K1 + 1) / (counts + norm)
         return part

@@ -19,11 +19,11 @@ Floats = npt.NDArray[np.float64]
 def distances(column: pa.ChunkedArray, query: Sequence[float], metric: str, check: Callable[[], None]) -> pa.Array:
     """The distance of every row of the column from the query."""
     wanted = np.asarray(query, np.float32).astype(np.float64)
-    parts = [_chunk(chunk, wanted, metric, check) for chunk in column.chunks]
+    parts = [_chunk_distances(chunk, wanted, metric, check) for chunk in column.chunks]
     return pa.concat_arrays(parts) if parts else pa.array([], pa.float64())
 
 
-def _chunk(chunk: pa.Array, wanted: Floats, metric: str, check: Callable[[], None]) -> pa.Array:
+def _chunk_distances(chunk: pa.Array, wanted: Floats, metric: str, check: Callable[[], None]) -> pa.Array:
     size = len(wanted)
     missing = np.asarray(chunk.is_null())
     # `flatten` would leave out missing rows; `values` is the whole buffer and ignores the offset.
@@ -33,11 +33,11 @@ def _chunk(chunk: pa.Array, wanted: Floats, metric: str, check: Callable[[], Non
     step = max(1, _BLOCK_VALUES // size)
     for at in range(0, len(chunk), step):
         check()
-        found[at : at + step] = _block(flat[at : at + step].astype(np.float64), wanted, metric)
+        found[at : at + step] = _block_distances(flat[at : at + step].astype(np.float64), wanted, metric)
     return pa.array(found, mask=missing | np.isnan(found))
 
 
-def _block(rows: Floats, wanted: Floats, metric: str) -> Floats:
+def _block_distances(rows: Floats, wanted: Floats, metric: str) -> Floats:
     # Row by row the same sum in the same order, wherever the row stands: a matrix product does not promise that.
     if metric == "l2":
         found: Floats = np.sqrt(((rows - wanted) ** 2).sum(axis=1))

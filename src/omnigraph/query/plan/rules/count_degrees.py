@@ -1,4 +1,4 @@
-"""Aggregation before the join: where one end of a hop is only counted, its number per node stands for its rows."""
+"""Aggregates before the join: if one end of a hop is only counted, the number of its pairs replaces the pairs."""
 
 from __future__ import annotations
 
@@ -6,104 +6,127 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.plan import nodes as n
-from omnigraph.query.plan.expressions import references, variables
+from omnigraph.query.language.checked import AggregateCall, Entity, Expr, ReturnColumn
+from omnigraph.query.plan.expressions import references, variables_of
 from omnigraph.query.plan.facts import Facts
-from omnigraph.query.plan.walk import all_nodes, conditions_of, values_of
+from omnigraph.query.plan.nodes import (
+    Aggregation,
+    AntiJoin,
+    Degrees,
+    DistinctVariables,
+    LeftJoin,
+    Limit,
+    NaturalJoin,
+    Pairs,
+    Plan,
+    RankFusion,
+    Selection,
+    Sort,
+    TopK,
+    provides,
+)
+from omnigraph.query.plan.walk import all_nodes, conditions_of, result_values
 
 
-def count_degrees(plan: n.Plan, _facts: Facts) -> n.Plan:
-    """Sets of pairs below an aggregate become degrees, where nothing but their number is asked of one end.
+def count_degrees(plan: Plan, _facts: Facts) -> Plan:
+    """Replaces pairs below an aggregation by degrees, where the plan uses nothing but the number of one end.
 
-    Every remaining row then stands for as many as the product of its degrees. Plans that narrow or rank their rows
-    look at rows as such and stay as they are.
+    Every remaining row then counts as often as the product of its degrees. Plans with `DistinctVariables` or
+    `RankFusion` depend on single rows and stay unchanged.
     """
-    found = next((one for one in all_nodes(plan) if isinstance(one, n.Aggregate)), None)
-    if found is None or any(isinstance(one, (n.Narrow, n.Fuse)) for one in all_nodes(plan)):
+    nodes = list(all_nodes(plan))
+    aggregation = next((node for node in nodes if isinstance(node, Aggregation)), None)
+    if aggregation is None or any(isinstance(node, (DistinctVariables, RankFusion)) for node in nodes):
         return plan
-    if not any(isinstance(value, c.Aggregate) for one in all_nodes(plan) for value in values_of(one)):
+    if not any(isinstance(value, AggregateCall) for node in nodes for value in result_values(node)):
         return plan
-    swaps = _Swaps(_looked_at(plan))
-    body = swaps.along(found.input)
-    return _finished(plan, body, swaps) if swaps.weights else plan
+    replacement = _PairsReplacement(_used_variables(plan))
+    body = replacement.replace_below(aggregation.input)
+    return _rebuild_end(plan, body, replacement) if replacement.weights else plan
 
 
 @dataclass
-class _Swaps:
-    """What was replaced: the weights, and for every end that is gone the one that stands for it."""
+class _PairsReplacement:
+    """The weights that replace pairs, and for every removed end the end that remains of its hop."""
 
-    looked_at: set[str]
+    used_variables: set[str]
     weights: list[str] = field(default_factory=list)
-    stands_for: dict[str, str] = field(default_factory=dict)
+    remaining_end: dict[str, str] = field(default_factory=dict)
 
-    def along(self, plan: n.Plan) -> n.Plan:
-        """Down the side whose rows the groups are made of."""
+    def replace_below(self, plan: Plan) -> Plan:
+        """Replaces pairs on the side of every join whose rows form the groups."""
         match plan:
-            case n.Pairs():
-                return self._swapped(plan, set())
-            case n.Join():
+            case Pairs():
+                return self._to_degrees(plan, set())
+            case NaturalJoin():
                 inputs = list(plan.inputs)
-                for at, part in enumerate(inputs):
-                    if isinstance(part, n.Pairs):
-                        rest = {var for place, one in enumerate(inputs) if place != at for var in n.provides(one)}
-                        inputs[at] = self._swapped(part, rest)
-                return n.Join(tuple(inputs))
-            case n.LeftJoin() | n.AntiJoin():
-                return replace(plan, left=self.along(plan.left))
-            case n.Filter():
-                return replace(plan, input=self.along(plan.input))
+                for position, child in enumerate(inputs):
+                    if isinstance(child, Pairs):
+                        siblings = [*inputs[:position], *inputs[position + 1 :]]
+                        joined_variables = {var for sibling in siblings for var in provides(sibling)}
+                        inputs[position] = self._to_degrees(child, joined_variables)
+                return NaturalJoin(tuple(inputs))
+            case LeftJoin() | AntiJoin():
+                return replace(plan, left=self.replace_below(plan.left))
+            case Selection():
+                return replace(plan, input=self.replace_below(plan.input))
         return plan
 
-    def _swapped(self, pairs: n.Pairs, others: set[str]) -> n.Plan:
-        for end, kept in ((pairs.right, pairs.left), (pairs.left, pairs.right)):
-            if not pairs.distinct or end == kept or end in self.looked_at | others or end in pairs.ids:
+    def _to_degrees(self, pairs: Pairs, joined_variables: set[str]) -> Plan:
+        needed = self.used_variables | joined_variables
+        for counted, node in ((pairs.right, pairs.left), (pairs.left, pairs.right)):
+            if not pairs.distinct or counted == node or counted in needed or counted in pairs.ids:
                 continue
-            name = f"n{len(self.weights)}"
-            self.weights.append(name)
-            self.stands_for[end] = kept
-            side: Literal["left", "right"] = "left" if kept == pairs.left else "right"
-            return n.Degrees(kept, pairs.edge, pairs.direction, side, name, pairs.ids)
+            weight = f"n{len(self.weights)}"
+            self.weights.append(weight)
+            self.remaining_end[counted] = node
+            end: Literal["left", "right"] = "left" if node == pairs.left else "right"
+            return Degrees(node, pairs.edge, pairs.direction, end, weight, pairs.ids)
         return pairs
 
 
-def _looked_at(plan: n.Plan) -> set[str]:
-    """The variables of which anything but the number of rows is asked: in conditions, joins of blocks, results."""
-    found: set[str] = set()
-    for one in all_nodes(plan):
-        if isinstance(one, (n.LeftJoin, n.AntiJoin)):
-            found |= set(n.provides(one.right))
-        for condition in conditions_of(one):
-            found |= variables(condition)
-        for value in values_of(one):
+def _used_variables(plan: Plan) -> set[str]:
+    """Returns the variables of which conditions, joins of blocks or results use more than the number of rows."""
+    used: set[str] = set()
+    for node in all_nodes(plan):
+        if isinstance(node, (LeftJoin, AntiJoin)):
+            used |= set(provides(node.right))
+        for condition in conditions_of(node):
+            used |= variables_of(condition)
+        for value in result_values(node):
             if not _only_counts(value):
-                found |= {ref.var for ref in references(value)}
-    return found
+                used |= {ref.var for ref in references(value)}
+    return used
 
 
-def _only_counts(value: c.Expr) -> bool:
-    return isinstance(value, c.Aggregate) and isinstance(value.argument, c.Entity) and not value.distinct
+def _only_counts(value: Expr) -> bool:
+    return isinstance(value, AggregateCall) and isinstance(value.argument, Entity) and not value.distinct
 
 
-def _finished(plan: n.Plan, body: n.Plan, swaps: _Swaps) -> n.Plan:
-    """The end of the plan over the new body."""
+def _rebuild_end(plan: Plan, body: Plan, replacement: _PairsReplacement) -> Plan:
+    """Returns the aggregation and what is above it, over the new body."""
     match plan:
-        case n.Aggregate():
-            columns = tuple(c.Column(one.name, _counted(one.value, swaps.stands_for)) for one in plan.columns)
-            return n.Aggregate(body, columns, plan.keys, tuple(swaps.weights))
-        case n.Sort() | n.TopK():
-            keys = tuple(replace(key, value=_counted(key.value, swaps.stands_for)) for key in plan.keys)
-            return replace(plan, input=_finished(plan.input, body, swaps), keys=keys)
-        case n.Limit():
-            return replace(plan, input=_finished(plan.input, body, swaps))
-    raise AssertionError(f"{type(plan).__name__} above an aggregate")
+        case Aggregation():
+            columns = tuple(
+                ReturnColumn(column.name, _count_remaining_end(column.value, replacement.remaining_end))
+                for column in plan.columns
+            )
+            return Aggregation(body, columns, plan.keys, tuple(replacement.weights))
+        case Sort() | TopK():
+            keys = tuple(
+                replace(key, value=_count_remaining_end(key.value, replacement.remaining_end)) for key in plan.keys
+            )
+            return replace(plan, input=_rebuild_end(plan.input, body, replacement), keys=keys)
+        case Limit():
+            return replace(plan, input=_rebuild_end(plan.input, body, replacement))
+    raise AssertionError(f"{type(plan).__name__} above an aggregation")
 
 
-def _counted(value: c.Expr, stands_for: Mapping[str, str]) -> c.Expr:
-    """Rows that have one end of a hop are the rows that have the other."""
-    if not isinstance(value, c.Aggregate) or not isinstance(value.argument, c.Entity):
+def _count_remaining_end(value: Expr, remaining_end: Mapping[str, str]) -> Expr:
+    """Counts the remaining end instead of the removed one: both are present in the same rows."""
+    if not isinstance(value, AggregateCall) or not isinstance(value.argument, Entity):
         return value
     var = value.argument.var
-    while var in stands_for:
-        var = stands_for[var]
+    while var in remaining_end:
+        var = remaining_end[var]
     return replace(value, argument=replace(value.argument, var=var))
