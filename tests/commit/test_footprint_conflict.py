@@ -12,12 +12,12 @@ from omnigraph.commit.footprint import (
     EXACT_KEYS_MAX,
     Footprint,
     FootprintBuilder,
-    conflict,
+    find_footprint_conflict,
     members_meet,
     merge_writes,
     tuple_key,
 )
-from omnigraph.log.commit_record import CommitRecord, Kind, Stub, Touched
+from omnigraph.log.commit_record import CommitKind, CommitRecord, Stub, TouchedTable
 from tests.commit.plans import T, U
 from tests.log.records import entries, header, record, rows
 
@@ -55,7 +55,7 @@ def _where(table: str, condition: pc.Expression) -> Claims:
     return lambda builder: builder.predicate(table, condition)
 
 
-def _theirs(*claims: Claims, kind: Kind = "mutate", **fields: Any) -> CommitRecord:
+def _theirs(*claims: Claims, kind: CommitKind = "mutate", **fields: Any) -> CommitRecord:
     return record(6, kind, writes=_of(*claims).writes, **fields)
 
 
@@ -91,7 +91,7 @@ CASES: list[tuple[str, list[Claims], list[Claims], bool]] = [
 
 @pytest.mark.parametrize(("ours", "theirs", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_reads_against_writes(ours: list[Claims], theirs: list[Claims], expected: bool) -> None:
-    hit = conflict(_of(*ours), "schema-1", _theirs(*theirs))
+    hit = find_footprint_conflict(_of(*ours), "schema-1", _theirs(*theirs))
     assert (hit is not None) == expected
     if hit is not None:
         assert hit.table == T
@@ -99,24 +99,24 @@ def test_reads_against_writes(ours: list[Claims], theirs: list[Claims], expected
 
 
 @pytest.mark.parametrize("kind", ["fold", "physical", "gc", "epoch"])
-def test_what_changes_nothing_logical_never_conflicts(kind: Kind) -> None:
-    assert conflict(_of(_all(T), _read(T, "row", "a")), "schema-1", _theirs(_wild(T), kind=kind)) is None
+def test_what_changes_nothing_logical_never_conflicts(kind: CommitKind) -> None:
+    assert find_footprint_conflict(_of(_all(T), _read(T, "row", "a")), "schema-1", _theirs(_wild(T), kind=kind)) is None
 
 
 @pytest.mark.parametrize("kind", ["mutate", "load", "merge", "schema", "recovery", "close"])
-def test_everything_else_does(kind: Kind) -> None:
-    assert conflict(_of(_read(T, "row", "a")), "schema-1", _theirs(_wild(T), kind=kind)) is not None
+def test_everything_else_does(kind: CommitKind) -> None:
+    assert find_footprint_conflict(_of(_read(T, "row", "a")), "schema-1", _theirs(_wild(T), kind=kind)) is not None
 
 
 def test_another_schema_invalidates_everybody() -> None:
-    hit = conflict(NOTHING, "schema-1", _theirs(schema="schema-2", kind="schema"))
+    hit = find_footprint_conflict(NOTHING, "schema-1", _theirs(schema="schema-2", kind="schema"))
     assert hit is not None
     assert hit.table is None
 
 
 def test_a_stub_means_everything() -> None:
     """H19: what a collected commit wrote is unknown."""
-    assert conflict(NOTHING, "schema-1", Stub(header(6))) is not None
+    assert find_footprint_conflict(NOTHING, "schema-1", Stub(header(6))) is not None
 
 
 OLDER = pc.field("age") > 50
@@ -138,16 +138,16 @@ def test_a_condition_meets_new_rows_that_satisfy_it(
 ) -> None:
     """H17. Only the record's own entries count, not what was in the overlay before."""
     overlay = entries("old", {"before": 99}).with_entries(entries("rid6", ages, deleted))
-    theirs = record(6, overlay={T: overlay}, touched={T: Touched(inserted=1)})
-    assert (conflict(_of(_where(T, OLDER)), "schema-1", theirs) is not None) == expected
-    assert conflict(_of(_where(U, OLDER)), "schema-1", theirs) is None, "a condition is about one table"
+    theirs = record(6, overlay={T: overlay}, touched={T: TouchedTable(inserted=1)})
+    assert (find_footprint_conflict(_of(_where(T, OLDER)), "schema-1", theirs) is not None) == expected
+    assert find_footprint_conflict(_of(_where(U, OLDER)), "schema-1", theirs) is None, "a condition is about one table"
 
 
 def test_a_condition_meets_every_staged_change_of_its_table() -> None:
     """No row images are at hand there."""
-    theirs = record(6, touched={T: Touched(inserted=1, staged=True)})
-    assert conflict(_of(_where(T, OLDER)), "schema-1", theirs) is not None
-    assert conflict(_of(_where(U, OLDER)), "schema-1", theirs) is None
+    theirs = record(6, touched={T: TouchedTable(inserted=1, staged=True)})
+    assert find_footprint_conflict(_of(_where(T, OLDER)), "schema-1", theirs) is not None
+    assert find_footprint_conflict(_of(_where(U, OLDER)), "schema-1", theirs) is None
 
 
 def test_too_many_keys_become_a_wildcard() -> None:
@@ -161,8 +161,8 @@ def test_too_many_keys_become_a_wildcard() -> None:
     wild = builder.build().writes
     assert wild.wild == {f"{T}|row|*"}
     assert not len(wild.exact)
-    assert conflict(_of(_read(T, "row", "anything")), "schema-1", record(6, writes=wild)) is not None
-    assert conflict(_of(_read(T, "live", "anything")), "schema-1", record(6, writes=wild)) is None
+    assert find_footprint_conflict(_of(_read(T, "row", "anything")), "schema-1", record(6, writes=wild)) is not None
+    assert find_footprint_conflict(_of(_read(T, "live", "anything")), "schema-1", record(6, writes=wild)) is None
 
 
 def test_write_sets_are_sorted_and_joined() -> None:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph.commit.footprint import Footprint, FootprintBuilder
-from omnigraph.commit.group import Group
+from omnigraph.commit.group import CommitGroup
 from omnigraph.commit.publish_plan import PublishPlan, WriteOptions
 from tests.commit.plans import T, U, action, move, plan
 
@@ -32,7 +32,7 @@ def _selecting(condition: pc.Expression) -> PublishPlan:
 
 
 def _admits(first: PublishPlan, second: PublishPlan, *, max_members: int = 10, max_entries: int = 100) -> bool:
-    group = Group(max_members, max_entries)
+    group = CommitGroup(max_members, max_entries)
     assert group.admits(first)
     group.add(first)
     return group.admits(second)
@@ -66,7 +66,7 @@ def test_who_shares_a_record(one: PublishPlan, other: PublishPlan, together: boo
 
 
 def test_the_third_is_compared_with_both() -> None:
-    group = Group(10, 100)
+    group = CommitGroup(10, 100)
     group.add(_row("a"))
     group.add(_row("b"))
     assert not group.admits(_row("b"))
@@ -101,7 +101,7 @@ def test_two_staged_changes_of_one_table_cannot_both_move_its_pin() -> None:
 
 
 def test_bounds() -> None:
-    group = Group(2, 3)
+    group = CommitGroup(2, 3)
     filled = []
     for name in "ab":
         group.add(_row(name))
@@ -109,4 +109,4 @@ def test_bounds() -> None:
     assert filled == [False, True]
     assert not _admits(plan(action({"a": 1, "b": 2, "c": 3})), _row("d"), max_entries=3)
     assert _admits(plan(action({"a": 1, "b": 2})), _row("d"), max_entries=3)
-    assert Group(10, 1).admits(plan(action({"a": 1, "b": 2, "c": 3}))), "the first is always taken"
+    assert CommitGroup(10, 1).admits(plan(action({"a": 1, "b": 2, "c": 3}))), "the first is always taken"

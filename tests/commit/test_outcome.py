@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.commit.put_record import Landed, Refused, put_record
+from omnigraph.commit.put_record import RecordLanded, RecordRefused, put_record
 from omnigraph.errors import Corruption, Forbidden, InvalidInput, Unavailable, Unknown
 from omnigraph.log.commit_record import Member, Stub
 from omnigraph.log.stream import RecordStream, record_key
@@ -54,7 +54,7 @@ class Bench:
         self.backend = Backend(store=self.meter, tables=TableStore(str(path)), clock=self.clock)
         self.records = RecordStream(self.meter, STREAM)
 
-    def put(self, deadline_s: float = 30.0) -> Landed | Refused:
+    def put(self, deadline_s: float = 30.0) -> RecordLanded | RecordRefused:
         return put_record(self.backend, self.records, OURS, deadline_s)
 
     def stored(self) -> str | None:
@@ -69,7 +69,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_landed_in_one_request(bench: Bench) -> None:
     with bench.meter.measure() as cost:
-        assert bench.put() == Landed()
+        assert bench.put() == RecordLanded()
     assert cost.by_kind == {RequestKind.PUT: 1}
     assert bench.stored() == "ours"
 
@@ -80,7 +80,7 @@ def test_landed_in_one_request(bench: Bench) -> None:
 )
 def test_every_unclear_answer_ends_landed(bench: Bench, fault: Fault, times: int) -> None:
     bench.faulty.plan = FaultPlan.at(1, fault, kinds=PUT, times=times)
-    assert bench.put() == Landed()
+    assert bench.put() == RecordLanded()
     assert bench.stored() == "ours"
 
 
@@ -89,7 +89,7 @@ def test_another_record_refuses(bench: Bench) -> None:
     bench.plain.put(record_key(STREAM, 7), record(7, rid="later").encoded)
     with bench.meter.measure() as cost:
         outcome = bench.put()
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, RecordRefused)
     assert [one.rid for one in outcome.entries] == ["theirs", "later"]
     assert cost.hops == 2, "what refused and what followed come in one hop"
 
@@ -97,9 +97,9 @@ def test_another_record_refuses(bench: Bench) -> None:
 def test_a_stub_of_another_refuses_and_our_own_stub_is_ours(bench: Bench) -> None:
     """H23: a name that was collected still says whose it was."""
     bench.plain.put(KEY, Stub(header(6, rid="theirs")).encode())
-    assert isinstance(bench.put(), Refused)
+    assert isinstance(bench.put(), RecordRefused)
     bench.plain.put(KEY, Stub(header(6, rid="ours")).encode())
-    assert bench.put() == Landed()
+    assert bench.put() == RecordLanded()
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.EXISTS_WITHOUT_EFFECT])
@@ -107,7 +107,7 @@ def test_a_competitor_that_comes_in_meanwhile_refuses(bench: Bench, fault: Fault
     """Ours had no effect, theirs has: only another rid proves that ours did not land."""
     bench.faulty.plan = FaultPlan.at(1, fault, kinds=PUT)
     bench.plain.put_if_absent(KEY, record(6, rid="theirs").encoded)
-    assert isinstance(bench.put(), Refused)
+    assert isinstance(bench.put(), RecordRefused)
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.EXISTS_WITHOUT_EFFECT])
@@ -134,7 +134,7 @@ def test_a_read_that_fails_once_is_tried_again(bench: Bench) -> None:
     bench.faulty.plan = FaultPlan.at(1, Fault.LOSE_ANSWER, kinds=PUT).also(
         FaultPlan.at(1, Fault.FAIL_BEFORE, kinds=GET, times=16)
     )
-    assert bench.put() == Landed()
+    assert bench.put() == RecordLanded()
 
 
 def test_forbidden_from_the_start_did_not_land(bench: Bench) -> None:
@@ -218,6 +218,6 @@ def test_the_same_bytes_every_time(bench: Bench) -> None:
 
     bench.faulty.put_if_absent = watched  # type: ignore[method-assign]
     bench.faulty.plan = FaultPlan.at(1, Fault.FAIL_BEFORE, kinds=PUT, times=4)
-    assert bench.put() == Landed()
+    assert bench.put() == RecordLanded()
     assert len(seen) == 5
     assert set(seen) == {OURS.encoded}

@@ -17,7 +17,7 @@ from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
-from omnigraph.mutate.table_state import TableState
+from omnigraph.mutate.table_state import PendingTable
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.lance import PinnedTable
 
@@ -34,12 +34,12 @@ BELOW_THE_CAPTURE = (
     "load/local/reject.py",
     "load/local/operation.py",
 )  # fmt: skip
-COLLABORATORS = (WriteTxn, Snapshot, CommitRecord, Catalog, TableView, PinnedTable, OverlayTable, TableState)
+COLLABORATORS = (WriteTxn, Snapshot, CommitRecord, Catalog, TableView, PinnedTable, OverlayTable, PendingTable)
 NEWER = {
     "checkout_latest", "checkout_version", "follow", "head", "latest", "latest_version", "newest", "publisher",
     "read_ahead", "refresh", "reload",
 }  # fmt: skip
-RESOLVERS = {"Publisher", "RecordStream", "Registry", "Site"}
+RESOLVERS = {"Publisher", "RecordStream", "Registry", "GraphRuntime"}
 
 
 def resolutions(source: str) -> list[str]:

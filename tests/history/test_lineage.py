@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.log.commit_record import CommitRecord, parse_commit_id
-from omnigraph.log.lineage import merge_bases
+from omnigraph.log.lineage import RecordCache, merge_bases
 from tests.history.bed import Bed, change, conflicts_of, content, forget, kinds_of, knows, people, rows, touched
 
 
@@ -16,7 +16,7 @@ def bases(bed: Bed, one: str, other: str) -> list[str]:
         stream, seq = parse_commit_id(bed.on(branch).refresh())
         return site.records(stream).record(seq)
 
-    return [found.commit_id for found in merge_bases(site.records, [record(one)], record(other))]
+    return [found.commit_id for found in merge_bases(RecordCache(site.records), [record(one)], record(other))]
 
 
 def cross(bed: Bed, one: str, other: str, tag: str) -> None:

@@ -19,9 +19,9 @@ from omnigraph.errors import (
     Unknown,
 )
 from omnigraph.intents.objects import (
-    Aborted,
-    Confirmed,
-    Ending,
+    IntentAborted,
+    IntentConfirmed,
+    IntentEnding,
     decide_aborted,
     decode_decision,
     decode_ending,
@@ -30,7 +30,7 @@ from omnigraph.intents.objects import (
     take_over,
     write_end,
 )
-from omnigraph.intents.scope import Intent, Intents
+from omnigraph.intents.scope import IntentScope
 from omnigraph.intents.states import list_intents, read_intent
 from omnigraph.log.commit_record import CommitRecord, Member
 from omnigraph.query.language.statements import InsertEdge, InsertNode
@@ -41,11 +41,21 @@ from tests.load.spark.loading import load, new_graph, node, write_lines
 from tests.support.faulty_store import Fault, FaultPlan
 
 
-def _opened(actor: Actor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> Intent:
-    return Intents(actor.backend).open("load", op_id, actor.graph._branch.publisher.head, WriteOptions(actor=ACTOR))
+def _open_intent(actor: Actor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> IntentScope:
+    """An open intent with its heartbeat, for use in a `with` block."""
+    intent = IntentScope(actor.backend, "load", WriteOptions(actor=ACTOR))
+    intent.open(op_id, actor.graph._branch.publisher.head)
+    return intent
 
 
-def _plan(actor: Actor, intent: Intent) -> PublishPlan:
+def _open_silent_intent(actor: Actor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> IntentScope:
+    """An open intent whose driver never writes a heartbeat."""
+    intent = _open_intent(actor, op_id)
+    intent._stop_heart()
+    return intent
+
+
+def _plan(actor: Actor, intent: IntentScope) -> PublishPlan:
     return PublishPlan("load", intent.id, actor.graph._branch.publisher.head)
 
 
@@ -59,7 +69,7 @@ def test_a_bulk_operation_leaves_three_objects_and_ends_itself(place: str) -> No
         (intent,) = intents(place)
         assert objects(place, intent) == ["0-open", "1", "2"]
         key = intent_key(intent, "2")
-        assert decode_ending(actor.backend.store.get(key), key) == Ending("done", receipt.commit_id, None)
+        assert decode_ending(actor.backend.store.get(key), key) == IntentEnding("done", receipt.commit_id, None)
         assert actor.recover() == []
         assert [one.op_id for one in _members(actor, receipt.commit_id)] == [intent]
     assert not _hearts()
@@ -90,28 +100,35 @@ def test_the_opening_says_who_does_what(place: str) -> None:
     with acting(place) as actor:
         head = actor.graph._branch.publisher.head
         options = WriteOptions(actor=ACTOR, message="nightly", client_key="k")
-        opened = Intents(actor.backend).open("load", "01CCCCCCCCCCCCCCCCCCCCCCCC", head, options)
+        intent = IntentScope(actor.backend, "load", options)
+        intent.open("01CCCCCCCCCCCCCCCCCCCCCCCC", head)
+        intent._stop_heart()
         state = read_intent(actor.backend, list_intents(actor.backend.store)[0])
-        assert state.opening == opened.opening
-        told = state.opening
-        assert (told.operation, told.branch, told.stream, told.base) == ("load", "main", head.stream, head.commit_id)
-        assert (told.actor, told.message, told.client_key) == (ACTOR, "nightly", "k")
-        assert told.grace_s >= 10 * told.beat_s
+        assert state.opening == intent.opening
+        opening = state.opening
+        assert (opening.operation, opening.branch, opening.stream, opening.base) == (
+            "load",
+            "main",
+            head.stream,
+            head.commit_id,
+        )
+        assert (opening.actor, opening.message, opening.client_key) == (ACTOR, "nightly", "k")
+        assert opening.grace_s >= 10 * opening.beat_s
         with pytest.raises(OmnigraphError) as error:
-            Intents(actor.backend).open("load", told.op_id, head, WriteOptions())
+            IntentScope(actor.backend, "load", WriteOptions()).open(opening.op_id, head)
         assert error.value.code == "intent_exists"
 
 
 def test_h38_the_first_decision_holds_for_everybody(place: str) -> None:
     """H38: driver and recoverer, in both orders; and of two recoverers."""
     with acting(place) as actor:
-        first = _opened(actor)
+        first = _open_silent_intent(actor)
         confirmed = first.confirm(_plan(actor, first))
         assert confirmed.answers == (f"{confirmed.base.stream}/{first.id}",)
-        assert isinstance(decide_aborted(actor.backend, first.id, "late", "recoverer"), Confirmed)
-        second = _opened(actor, "01DDDDDDDDDDDDDDDDDDDDDDDD")
-        assert decide_aborted(actor.backend, second.id, "one", "a") == Aborted("one", "a")
-        assert decide_aborted(actor.backend, second.id, "two", "b") == Aborted("one", "a")
+        assert isinstance(decide_aborted(actor.backend, first.id, "late", "recoverer"), IntentConfirmed)
+        second = _open_silent_intent(actor, "01DDDDDDDDDDDDDDDDDDDDDDDD")
+        assert decide_aborted(actor.backend, second.id, "one", "a") == IntentAborted("one", "a")
+        assert decide_aborted(actor.backend, second.id, "two", "b") == IntentAborted("one", "a")
         with pytest.raises(IntentEnded, match="one"):
             second.confirm(_plan(actor, second))
 
@@ -119,7 +136,7 @@ def test_h38_the_first_decision_holds_for_everybody(place: str) -> None:
 def test_h38_a_late_heartbeat_changes_no_decision(place: str) -> None:
     """H38: the heartbeat is an object of its own, and the only one that is written twice."""
     with acting(place, recovery_grace=0.02) as actor:
-        with _opened(actor) as intent:
+        with _open_intent(actor) as intent:
             beats = list_intents(actor.backend.store)[0].objects
             for _ in range(3):
                 seen = beats.get("heartbeat")
@@ -139,9 +156,13 @@ def test_h38_a_late_heartbeat_changes_no_decision(place: str) -> None:
 
 def test_h38_of_two_ends_the_first_holds(place: str) -> None:
     with acting(place) as actor:
-        intent = _opened(actor)
-        assert write_end(actor.backend, intent.id, Ending("done", "x.1", None)) == Ending("done", "x.1", None)
-        assert write_end(actor.backend, intent.id, Ending("abandoned", None, "late")) == Ending("done", "x.1", None)
+        intent = _open_silent_intent(actor)
+        assert write_end(actor.backend, intent.id, IntentEnding("done", "x.1", None)) == IntentEnding(
+            "done", "x.1", None
+        )
+        assert write_end(actor.backend, intent.id, IntentEnding("abandoned", None, "late")) == IntentEnding(
+            "done", "x.1", None
+        )
         assert take_over(actor.backend, intent.id, "recovery") == "recovery"
         assert take_over(actor.backend, intent.id, "driver") == "recovery"
 
@@ -149,7 +170,7 @@ def test_h38_of_two_ends_the_first_holds(place: str) -> None:
 def test_h38_the_clock_is_the_store_s(place: str) -> None:
     """A driver whose own clock is years off is judged by what the store says of its objects."""
     with acting(place) as actor:
-        _opened(actor)
+        _open_silent_intent(actor)
         found = list_intents(actor.backend.store)[0]
         state = read_intent(actor.backend, found)
         now = store_now(actor.backend)
@@ -163,7 +184,7 @@ def test_h38_the_clock_is_the_store_s(place: str) -> None:
 
 def test_the_grace_is_never_less_than_ten_heartbeats(place: str) -> None:
     with acting(place) as actor:
-        _opened(actor)
+        _open_silent_intent(actor)
         age(place, 250)
         state = read_intent(actor.backend, list_intents(actor.backend.store)[0])
         assert state.is_live(store_now(actor.backend), 0), "it beats every 30 seconds"
@@ -178,7 +199,7 @@ def test_a_failing_operation_aborts_its_own_intent(place: str) -> None:
         (intent,) = intents(place)
         key = intent_key(intent, "1")
         decided = decode_decision(actor.backend.store.get(key), key)
-        assert isinstance(decided, Aborted)
+        assert isinstance(decided, IntentAborted)
         assert (decided.by, "no" in decided.reason) == ("driver", True)
         assert "2" in objects(place, intent)
         assert actor.recover() == []

@@ -38,7 +38,7 @@ Lists = dict[str, list[int]]
 def run(link: Link, *, uri: str, seed: int, seconds_s: float, config: Mapping[str, Any], broken: bool = False) -> int:
     """Random transactions until the time is over; each is reported before it writes and after it ended."""
     if broken:
-        vars(publish)["conflict"] = lambda *_: None
+        vars(publish)["find_footprint_conflict"] = lambda *_: None
     own = Config(fsync=False, publish_deadline_s=10.0, **config)
     graph = omnigraph.open(uri, config=own)
     chance = random.Random(f"{seed}/{link.index}")

@@ -13,10 +13,10 @@ from omnigraph.log.commit_record import (
     CommitRef,
     Epoch,
     Header,
-    Kind,
+    CommitKind,
     Member,
     Pin,
-    Touched,
+    TouchedTable,
     WriteSet,
 )
 from omnigraph.log.overlay import OverlayTable
@@ -38,7 +38,7 @@ def ages_of(overlay: OverlayTable) -> dict[str, int | None]:
     return {row["id"]: row["age"] for row in overlay.rows.to_pylist()}
 
 
-def header(seq: int = 5, kind: Kind = "mutate", **changes: Any) -> Header:
+def header(seq: int = 5, kind: CommitKind = "mutate", **changes: Any) -> Header:
     given: dict[str, Any] = {
         "stream": STREAM,
         "seq": seq,
@@ -58,11 +58,11 @@ def header(seq: int = 5, kind: Kind = "mutate", **changes: Any) -> Header:
 
 def record(
     seq: int = 5,
-    kind: Kind = "mutate",
+    kind: CommitKind = "mutate",
     *,
     pins: Mapping[str, Pin] | None = None,
     overlay: Mapping[str, OverlayTable] | None = None,
-    touched: Mapping[str, Touched] | None = None,
+    touched: Mapping[str, TouchedTable] | None = None,
     writes: WriteSet | None = None,
     trail: tuple[Header, ...] = (),
     epoch: Epoch | None = None,

@@ -16,7 +16,7 @@ from omnigraph.log.commit_record import (
     Member,
     Pin,
     Stub,
-    Touched,
+    TouchedTable,
     WriteSet,
     decode_record,
     parse_commit_id,
@@ -33,7 +33,7 @@ FULL = replace(
             "node.person-1": entries("rid33", {"a": 1, "b": None}, ["c"]),
             "edge.knows-1": entries("r2", {"e": 4}),
         },
-        touched={"node.person-1": Touched(2, 0, 1, True, "1", "9223372036854775809")},
+        touched={"node.person-1": TouchedTable(2, 0, 1, True, "1", "9223372036854775809")},
         writes=WriteSet(np.array([3, 5, 2**64 - 1], np.uint64), frozenset({"t|*"}), frozenset({"t|row"})),
         trail=(header(31), header(32, "fold", actor="omnigraph:fold")),
         epoch=Epoch(4, "holder"),
@@ -87,7 +87,7 @@ def test_a_stub_keeps_what_answers_was_it_mine() -> None:
     assert again == stub
     assert (again.rid, again.seq, again.commit_id) == (FULL.rid, 33, FULL.commit_id)
     with pytest.raises(SnapshotExpired) as caught:
-        raise stub.expired()
+        raise stub.expired_error()
     assert caught.value.details == {"commit_id": FULL.commit_id}
 
 

@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from omnigraph.api import init
 from omnigraph.commit.publish_plan import TableAction
-from omnigraph.commit.publisher import Published
+from omnigraph.commit.publisher import PlanPublished
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.query.language.statements import Compare, Condition, InsertNode, NullTest, Update
-from omnigraph.query.plan.arrow_predicate import to_expression
+from omnigraph.query.plan.arrow_predicate import condition_to_expression
 from omnigraph.schema.arrow import arrow_schema
 from tests.schedules.guarded import guarded_by
 from tests.schedules.world import WAIT_S, Actor, World, aged, knows, named, person, without
@@ -46,7 +46,7 @@ def test_h01_a_merged_row_from_the_same_seq_of_a_branch_is_not_folded_away(world
         rows = dev.snapshot().view(one).find(["x"])
         action = TableAction(one.id, arrow_schema(one), rows, updated=1)
         merged = merger.publish(merger.plan("merge", action, merged=dev.head.header))
-        assert isinstance(merged, Published)
+        assert isinstance(merged, PlanPublished)
     late.result(WAIT_S)
     assert world.ages() == {"x": 99, "y": 1}
     world.assert_sound()
@@ -285,7 +285,7 @@ def test_h10_a_limit_is_applied_after_hiding(world: World) -> None:
     one = snapshot.type("Person")
     view = snapshot.view(one)
     assert view.scan(["id"], limit=5).num_rows == 5
-    young = to_expression(one, named("p9"))
+    young = condition_to_expression(one, named("p9"))
     assert view.scan(["id"], young, limit=1)["id"].to_pylist() == ["p9"]
     pinned_only = view.scan(["id"], pa.compute.field(one.by_name["age"].id) < 50, limit=1)
     assert pinned_only["id"].to_pylist() == ["p9"]

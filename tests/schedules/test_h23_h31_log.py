@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.clock import SystemClock, SystemIds
 from omnigraph.commit.publish_plan import Receipt, WriteOptions
-from omnigraph.commit.publisher import Published
+from omnigraph.commit.publisher import PlanPublished
 from omnigraph.errors import Corruption, InvalidInput, SnapshotExpired, Unavailable, Unknown, WriterFenced
 from omnigraph.log.commit_record import CommitRecord, Stub, decode_record
 from omnigraph.log.stream import record_key
@@ -251,7 +251,7 @@ def test_h27_a_commit_is_found_by_its_public_id(world: World) -> None:
     for _ in range(3):
         dev.apply(person("y"))
     merged = main.publish(main.plan("merge", merged=dev.head.header))
-    assert isinstance(merged, Published)
+    assert isinstance(merged, PlanPublished)
     record = main.head
     assert [one.commit_id for one in record.header.parents] == [old, dev.head.commit_id]
     assert record.header.gen == 1 + dev.head.header.gen
@@ -377,8 +377,8 @@ def test_h39_one_operation_published_twice_lands_once(world: World) -> None:
     plan = first.plan("mutate")
     landed = first.publish(plan)
     found = second.publish(plan)
-    assert isinstance(landed, Published)
-    assert isinstance(found, Published)
+    assert isinstance(landed, PlanPublished)
+    assert isinstance(found, PlanPublished)
     assert found.record.commit_id == landed.record.commit_id
     assert _ops(world).count(plan.op_id) == 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.api import Graph, make_backend
 from omnigraph.commit.birth import GraphExists, init_graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, InvalidInput, NotFound, SnapshotExpired
 from omnigraph.log.branches import BranchExists
@@ -190,7 +190,7 @@ def test_h34_a_stamp_without_record_0_is_completed(world: World) -> None:
         init_graph(make_backend(path, None, config, pauses=pauses), catalog)
     with pytest.raises(GraphExists):
         init_graph(make_backend(path, None, config), catalog)
-    sites = [Site.open(make_backend(path, None, config), read_only=False) for _ in range(2)]
+    sites = [GraphRuntime.open(make_backend(path, None, config), read_only=False) for _ in range(2)]
     graphs = [Graph(site, site.branch("main")) for site in sites]
     for number, graph in enumerate(graphs):
         graph.apply([person(f"p{number}")])

@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph.commit.publish_plan import Receipt, WriteOptions
 from omnigraph.errors import Conflict, Unknown
-from omnigraph.intents.objects import Aborted, decide_aborted
+from omnigraph.intents.objects import IntentAborted, decide_aborted
 from omnigraph.intents.recovery import Recovery
 from omnigraph.intents.run_bulk import run_bulk
 from omnigraph.intents.states import list_intents
@@ -136,13 +136,13 @@ def test_h38_driver_and_recoverer_decide_once(world: World) -> None:
         [found] = list_intents(other.site.backend.store)
         first = decide_aborted(other.site.backend, found.op_id, "no sign of life", "one")
         second = decide_aborted(other.site.backend, found.op_id, "none at all", "another")
-        assert first == second == Aborted("no sign of life", "one")
+        assert first == second == IntentAborted("no sign of life", "one")
     with pytest.raises(Conflict):
         late.result(WAIT_S)
     assert world.ages() == {}
     with driver.held("intent.confirmed", lambda: _bulk(driver)) as late:
         found = max(list_intents(other.site.backend.store), key=lambda one: one.op_id)
-        assert not isinstance(decide_aborted(other.site.backend, found.op_id, "late", "recoverer"), Aborted)
+        assert not isinstance(decide_aborted(other.site.backend, found.op_id, "late", "recoverer"), IntentAborted)
     assert late.result(WAIT_S).counts["inserted"] == ROWS
     assert len(world.ages()) == ROWS
 

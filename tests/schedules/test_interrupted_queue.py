@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from omnigraph.commit.footprint import Hit
+from omnigraph.commit.footprint import PlanConflict
 from omnigraph.commit.next_record import next_record
 from omnigraph.commit.publish_plan import PublishPlan, WriteTxn
-from omnigraph.commit.publisher import Outcome, Publisher, Stale, _Ticket
+from omnigraph.commit.publisher import PlanStale, Publisher, PublishOutcome, _Ticket
 from omnigraph.errors import ReadSetChanged
 from omnigraph.mutate.mutation import Mutation
 from omnigraph.storage.store import PutResult
@@ -78,10 +78,10 @@ def test_a_verdict_on_a_plan_that_was_just_withdrawn(world: World, monkeypatch: 
     actor = world.actor()
     judged = Publisher._verdict
 
-    def verdict(self: Publisher, ticket: Any, head: Any, recent: Any) -> Outcome | None:
+    def verdict(self: Publisher, ticket: Any, head: Any, recent: Any) -> PublishOutcome | None:
         if ticket.plan.options.actor == "waiter":
             self._withdraw(ticket)
-            return Stale(Hit(None, "it does not hold"))
+            return PlanStale(PlanConflict(None, "it does not hold"))
         return judged(self, ticket, head, recent)
 
     with actor.held("write.before-record", lambda: actor.apply(person("first"))) as first:

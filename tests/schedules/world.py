@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from omnigraph.api import Graph, init, make_backend
 from omnigraph.clock import Clock, IdSource
-from omnigraph.commit.graph_runtime import Branch, Site
+from omnigraph.commit.graph_runtime import Branch, GraphRuntime
 from omnigraph.commit.publish_plan import PublishPlan, Receipt, TableAction
-from omnigraph.commit.publisher import Outcome, Publisher
+from omnigraph.commit.publisher import Publisher, PublishOutcome
 from omnigraph.config import Config
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.snapshot import Snapshot
@@ -44,7 +44,7 @@ _CONFIG: dict[str, Any] = {"fsync": False, "fold": "never", "publish_deadline_s"
 class Actor:
     """One process's handle on one branch."""
 
-    def __init__(self, world: World, site: Site, pauses: ControlledPauses, branch: str) -> None:
+    def __init__(self, world: World, site: GraphRuntime, pauses: ControlledPauses, branch: str) -> None:
         self._world = world
         self.site = site
         self.pauses = pauses
@@ -65,7 +65,7 @@ class Actor:
     def apply(self, *statements: Statement, **options: Any) -> Receipt:
         return self.graph.apply(statements, **options)
 
-    def publish(self, plan: PublishPlan) -> Outcome:
+    def publish(self, plan: PublishPlan) -> PublishOutcome:
         """Hand a plan straight to the publisher."""
         clock = self.site.backend.clock
         return self.publisher.publish(plan, clock.monotonic() + self.site.backend.config.publish_deadline_s)
@@ -75,7 +75,7 @@ class Actor:
             kind, self.site.backend.ids.ulid(), fields.pop("base", None) or self.head, actions=actions, **fields
         )
 
-    def gc_record(self, *honours: str) -> Outcome:
+    def gc_record(self, *honours: str) -> PublishOutcome:
         """The fence that cleanup puts before it marks."""
         return self.publish(self.plan("gc", gc={"id": "gc-1", "honours": list(honours)}))
 
@@ -124,7 +124,7 @@ class World:
             self.path, self._options, Config(**{**_CONFIG, **config}), wrap=wrap, pauses=pauses, clock=clock, ids=ids
         )
         self._pauses.append(pauses)
-        made = Actor(self, Site.open(backend, read_only=False), pauses, branch)
+        made = Actor(self, GraphRuntime.open(backend, read_only=False), pauses, branch)
         self._actors.append(made)
         return made
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import IntentEnded, Unknown
-from omnigraph.intents.recovery import Recovered, Recovery
+from omnigraph.intents.recovery import Recovery, RecoveryResult
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from tests.schedules.world import Actor, World, knows
 from tests.support.processes import Workers
@@ -37,7 +37,7 @@ def intents(world: World) -> dict[str, set[str]]:
     return found
 
 
-def recover(actor: Actor, now: str | None = None) -> list[Recovered]:
+def recover(actor: Actor, now: str | None = None) -> list[RecoveryResult]:
     return Recovery(actor.site).run(now=now)
 
 
@@ -268,8 +268,8 @@ class TestSchema:
     def test_killed_after_its_record(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # S151
         actor = scattered(world, **PATIENT)
         with monkeypatch.context() as patch:
-            patch.setattr("omnigraph.intents.scope.Intent.done", lambda *_: None)
-            patch.setattr("omnigraph.intents.scope.Intent.abort", lambda *_: None)
+            patch.setattr("omnigraph.intents.scope.IntentScope.end", lambda *_: None)
+            patch.setattr("omnigraph.intents.scope.IntentScope.abort", lambda *_: None)
             commit_id = self._apply(actor)
         (op_id,) = intents(world)
         (found,) = recover(actor, op_id)

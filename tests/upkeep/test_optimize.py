@@ -10,12 +10,13 @@ import pytest
 
 from omnigraph.clock import SystemClock
 from omnigraph.errors import NotFound, WriterFenced
-from omnigraph.log import indexes
-from omnigraph.log.indexes import disagreements, wanted_indexes
+from omnigraph.log.indexes import wanted_indexes
 from omnigraph.query.language.statements import Compare, Delete, Overwrite, Update
 from omnigraph.storage.lance import RewriteOptions
-from omnigraph.storage.lance.compaction import Heap, group_fragments
+from omnigraph.storage.lance.compaction import FragmentSize, group_fragments
 from omnigraph.upkeep.optimize import Optimizer
+from omnigraph.upkeep.verify import check_tables
+from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 from tests.schedules.world import Actor, World, person
 from tests.upkeep.ground import contents, fill, pinned, scattered
 from tests.upkeep.later import LaterClock
@@ -35,7 +36,7 @@ def _assert_indexes_tell_the_truth(actor: Actor) -> None:
     for one in snapshot.catalog.types:
         table = snapshot.view(one).pinned
         if table is not None:
-            assert list(disagreements(table, wanted_indexes(one, table), 24)) == []
+            assert list(find_index_disagreements(table, wanted_indexes(one, table), 24)) == []
 
 
 class TestOneRun:
@@ -197,8 +198,10 @@ class TestIndexes:
     def test_a_lying_index_is_noticed(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         actor = scattered(world)
         actor.graph.optimize()
-        real = indexes._ids
-        monkeypatch.setattr(indexes, "_ids", lambda p, c, v, indexed: [] if indexed else real(p, c, v, indexed))
+        real = check_tables._find_ids
+        monkeypatch.setattr(
+            check_tables, "_find_ids", lambda p, c, v, indexed: [] if indexed else real(p, c, v, indexed)
+        )
         with pytest.raises(AssertionError):
             _assert_indexes_tell_the_truth(actor)
 
@@ -295,7 +298,7 @@ class TestGrouping:
 
     def _run(self, sizes: list[int], options: RewriteOptions, removed: dict[int, int] | None = None) -> list[int]:
         """Rows of all fragments after one run."""
-        heaps = [Heap(at, rows, (removed or {}).get(at, 0), rows * 10) for at, rows in enumerate(sizes)]
+        heaps = [FragmentSize(at, rows, (removed or {}).get(at, 0), rows * 10) for at, rows in enumerate(sizes)]
         groups = group_fragments(heaps, options)
         taken = {one for group in groups for one in group}
         assert len(taken) == sum(len(group) for group in groups)
@@ -319,14 +322,14 @@ class TestGrouping:
 
     def test_removed_rows_alone_are_a_reason(self) -> None:
         options = RewriteOptions(target_rows=100)
-        assert group_fragments([Heap(0, 80, 20, 1)], options) == [[0]]
-        assert group_fragments([Heap(0, 95, 5, 1)], options) == []
-        assert group_fragments([Heap(0, 800, 200, 1)], options) == [[0]]
+        assert group_fragments([FragmentSize(0, 80, 20, 1)], options) == [[0]]
+        assert group_fragments([FragmentSize(0, 95, 5, 1)], options) == []
+        assert group_fragments([FragmentSize(0, 800, 200, 1)], options) == [[0]]
 
     def test_bytes_bound_a_group(self) -> None:
         options = RewriteOptions(max_source_bytes=100)
-        assert group_fragments([Heap(at, 10, 0, 60) for at in range(4)], options) == []
-        assert len(group_fragments([Heap(at, 10, 0, 50) for at in range(4)], options)) == 2
+        assert group_fragments([FragmentSize(at, 10, 0, 60) for at in range(4)], options) == []
+        assert len(group_fragments([FragmentSize(at, 10, 0, 50) for at in range(4)], options)) == 2
 
     def test_a_second_run_never_finds_anything(self, sweep_seed: int) -> None:
         draw = random.Random(sweep_seed)

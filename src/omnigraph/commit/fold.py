@@ -8,12 +8,12 @@ from threading import Lock
 import pyarrow as pa
 
 from omnigraph.commit.publish_plan import FoldAction, PublishPlan, WriteOptions
-from omnigraph.commit.publisher import Failed, Outcome, Published, Publisher
+from omnigraph.commit.publisher import PlanFailed, PlanPublished, Publisher, PublishOutcome
 from omnigraph.commit.staging import base_table, commit_staged
 from omnigraph.config import Config
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.overlay import OverlayTable, overlay_size
-from omnigraph.log.stream import Entry
+from omnigraph.log.stream import StreamEntry
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import TableDelta
 
@@ -42,7 +42,7 @@ class Folder:
         self._schema_of = schema_of
         self._busy = Lock()
 
-    def fold(self, holder: str | None = None) -> Entry | None:
+    def fold(self, holder: str | None = None) -> StreamEntry | None:
         """Move everything that is in the overlay now into tables. None if there was nothing to do."""
         with self._busy:
             return self._fold(holder)
@@ -73,16 +73,16 @@ class Folder:
         chance = 2 * (fullness(record, config) - 0.5)
         return chance > 0 and self._backend.ids.uniform(0, 1) < chance**2
 
-    def _fold(self, holder: str | None) -> Entry | None:
+    def _fold(self, holder: str | None) -> StreamEntry | None:
         record = self._publisher.head
         if not record.overlay or record.kind == "close" or record.epoch.holder != holder:
             return None
         plan = self.plan(record, holder)
         deadline = self._backend.clock.monotonic() + self._backend.config.publish_deadline_s
-        outcome: Outcome = self._publisher.publish(plan, deadline)
-        if isinstance(outcome, Failed):
+        outcome: PublishOutcome = self._publisher.publish(plan, deadline)
+        if isinstance(outcome, PlanFailed):
             raise outcome.error
-        return outcome.record if isinstance(outcome, Published) else None
+        return outcome.record if isinstance(outcome, PlanPublished) else None
 
     def plan(self, record: CommitRecord, holder: str | None = None) -> PublishPlan:
         """Stage every table that has entries in `record`. The plan removes exactly those entries, by their stamps."""

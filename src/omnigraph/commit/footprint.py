@@ -70,7 +70,7 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class PlanConflict:
     """Why a plan no longer holds: the table concerned, if one can be named."""
 
     table: str | None
@@ -88,10 +88,10 @@ class FootprintBuilder:
         self._predicates: list[Predicate] = []
 
     def read(self, table: str, kind: str, key: str) -> None:
-        self._reads[f"{table}|{kind}"].add(claim(table, kind, key))
+        self._reads[f"{table}|{kind}"].add(hash_claim(table, kind, key))
 
     def write(self, table: str, kind: str, key: str) -> None:
-        self._writes[f"{table}|{kind}"].add(claim(table, kind, key))
+        self._writes[f"{table}|{kind}"].add(hash_claim(table, kind, key))
 
     def read_write(self, table: str, kind: str, key: str) -> None:
         self.read(table, kind, key)
@@ -120,7 +120,7 @@ class FootprintBuilder:
         return Footprint(reads, frozenset(self._reads_all), tuple(self._predicates), writes)
 
 
-def claim(table: str, kind: str, key: str) -> int:
+def hash_claim(table: str, kind: str, key: str) -> int:
     return xxhash.xxh64_intdigest(f"{table}|{kind}|{key}".encode())
 
 
@@ -139,38 +139,38 @@ def merge_writes(parts: Iterable[WriteSet]) -> WriteSet:
     return WriteSet(exact, wild, frozenset().union(*(one.scopes for one in found)))
 
 
-def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> Hit | None:
+def find_footprint_conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> PlanConflict | None:
     """The one conflict test: does `theirs`, which landed after our base, change what we depend on?"""
     if isinstance(theirs, Stub):
-        return Hit(None, "a commit in between was collected, so what it wrote is unknown")
+        return PlanConflict(None, "a commit in between was collected, so what it wrote is unknown")
     if not theirs.is_logical:
         return None
     if theirs.schema != schema:
-        return Hit(None, "the schema changed")
+        return PlanConflict(None, "the schema changed")
     return _meets(ours, theirs.writes) or _phantom(ours, theirs)
 
 
-def _meets(ours: Footprint, writes: WriteSet) -> Hit | None:
+def _meets(ours: Footprint, writes: WriteSet) -> PlanConflict | None:
     for scope in writes.wild:
         hit = _meets_wildcard(ours, scope)
         if hit:
             return hit
     for table in ours.reads_all:
         if any(scope.split("|", 1)[0] == table for scope in writes.scopes):
-            return Hit(table, "the table was written, and the change depends on all of it")
+            return PlanConflict(table, "the table was written, and the change depends on all of it")
     for scope, keys in ours.reads.items():
         if scope in writes.scopes and _intersects(keys, writes):
-            return Hit(scope.split("|", 1)[0], "a row or key that the change depends on was written")
+            return PlanConflict(scope.split("|", 1)[0], "a row or key that the change depends on was written")
     return None
 
 
-def _meets_wildcard(ours: Footprint, wild: str) -> Hit | None:
+def _meets_wildcard(ours: Footprint, wild: str) -> PlanConflict | None:
     table, _, kind = wild.removesuffix("|*").partition("|")
     depends = table in ours.reads_all or any(
         scope == f"{table}|{kind}" if kind else scope.split("|", 1)[0] == table for scope in ours.reads
     )
     by_predicate = not kind and any(one.table == table for one in ours.predicates)
-    return Hit(table, "a bulk change wrote the table") if depends or by_predicate else None
+    return PlanConflict(table, "a bulk change wrote the table") if depends or by_predicate else None
 
 
 def _intersects(keys: frozenset[int], writes: WriteSet) -> bool:
@@ -179,7 +179,7 @@ def _intersects(keys: frozenset[int], writes: WriteSet) -> bool:
     return bool(np.isin(np.fromiter(keys, np.uint64, len(keys)), writes.exact, assume_unique=True).any())
 
 
-def _phantom(ours: Footprint, theirs: CommitRecord) -> Hit | None:
+def _phantom(ours: Footprint, theirs: CommitRecord) -> PlanConflict | None:
     """Rows that `theirs` wrote and that a predicate of ours would have selected.
 
     Before-images need no look: a row that matched before is among the rows we read.
@@ -189,10 +189,12 @@ def _phantom(ours: Footprint, theirs: CommitRecord) -> Hit | None:
         if touched is None:
             continue
         if touched.staged:
-            return Hit(one.table, "a bulk change wrote the table, and the change selects rows of it by a condition")
+            return PlanConflict(
+                one.table, "a bulk change wrote the table, and the change selects rows of it by a condition"
+            )
         own = theirs.own_entries(one.table)
         if own is not None and own.rows.filter(one.condition).num_rows:
-            return Hit(one.table, "a new row satisfies a condition of the change")
+            return PlanConflict(one.table, "a new row satisfies a condition of the change")
     return None
 
 

@@ -17,7 +17,7 @@ from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.writer import Writer
 from omnigraph.errors import BranchClosed, Forbidden, InvalidInput, NotFound, Unavailable, Unknown, WriterFenced
 from omnigraph.log.branches import MAIN, BranchEntry, BranchExists, Registry, check_branch_name, no_such_branch
-from omnigraph.log.commit_record import CommitRecord, Header, Kind, Member, Stub, no_such_commit
+from omnigraph.log.commit_record import CommitKind, CommitRecord, Header, Member, Stub, no_such_commit
 from omnigraph.log.snapshot import Catalogs
 from omnigraph.log.stamp import Stamp, read_stamp
 from omnigraph.log.stream import RecordStream, record_key
@@ -39,7 +39,7 @@ class Branch:
         return self.entry.name
 
 
-class Site:
+class GraphRuntime:
     """Shared by all handles of a process on one graph, so that its writers queue instead of racing each other."""
 
     def __init__(self, backend: Backend, stamp: Stamp, *, read_only: bool) -> None:
@@ -52,7 +52,7 @@ class Site:
         self._lock = Lock()
 
     @classmethod
-    def open(cls, backend: Backend, *, read_only: bool) -> Site:
+    def open(cls, backend: Backend, *, read_only: bool) -> GraphRuntime:
         """Read the stamp and, for writing, make sure that the store keeps its promises."""
         stamp, data = read_stamp(backend.store)
         if not read_only:
@@ -60,10 +60,7 @@ class Site:
         return cls(backend, stamp, read_only=read_only)
 
     def records(self, stream: str) -> RecordStream:
-        config = self.backend.config
-        return RecordStream(
-            self.backend.store, stream, listed_in_order=self.backend.listed_in_order, read_ahead=config.read_ahead
-        )
+        return RecordStream.open(self.backend, stream)
 
     def branch(self, name: str) -> Branch:
         """The live branch of this name, from memory if it was opened here and is still alive."""
@@ -97,7 +94,7 @@ class Site:
         entry, still_there = self._register(name, record.stream, base)
         if not isinstance(still_there, CommitRecord):
             self.registry.tombstone(entry)
-            raise still_there.expired() if still_there else no_such_commit(base.commit_id)
+            raise still_there.expired_error() if still_there else no_such_commit(base.commit_id)
         return self._remember(entry, record)
 
     def delete_branch(self, name: str, options: WriteOptions) -> Receipt:
@@ -106,7 +103,7 @@ class Site:
         check_branch_name(name)
         branch = self._known(name) or self.branch(name)
         try:
-            receipt = branch.writer.run(_Close(self.backend), options)
+            receipt = branch.writer.run(_CloseOperation(self.backend), options)
         except BranchClosed:
             self._bury(branch.entry)
             return self.delete_branch(name, options)
@@ -186,7 +183,7 @@ class Site:
         are the same and one hop is saved, else the stream just made stays unregistered and another one is made.
         """
         known = source.publisher.head if isinstance(source, Branch) else source
-        asked = self.backend.later(source.publisher.refresh) if isinstance(source, Branch) else None
+        asked = self.backend.start(source.publisher.refresh) if isinstance(source, Branch) else None
         record = self._fork_of(known, name, options)
         newest = asked.result() if asked else known
         if newest is known:
@@ -220,7 +217,7 @@ class Site:
 
     def _register(self, name: str, stream: str, source: CommitRecord) -> tuple[BranchEntry, CommitRecord | Stub | None]:
         """The registry entry and, in the same hop, the source as it is now."""
-        looked = self.backend.later(lambda: self.records(source.stream).get(source.seq))
+        looked = self.backend.start(lambda: self.records(source.stream).get(source.seq))
         try:
             entry = self.registry.create(name, stream)
         except BranchExists:
@@ -259,10 +256,10 @@ class Site:
             self.registry.tombstone(entry)
 
 
-class _Close:
+class _CloseOperation:
     """The last record of a stream."""
 
-    kind: Kind = "close"
+    kind: CommitKind = "close"
 
     def __init__(self, backend: Backend) -> None:
         self.op_id = backend.ids.ulid()
@@ -274,7 +271,7 @@ class _Close:
 class _EpochOperation:
     """A claim of the branch, or its release."""
 
-    kind: Kind = "epoch"
+    kind: CommitKind = "epoch"
 
     def __init__(self, backend: Backend, holder: str | None) -> None:
         self.op_id = backend.ids.ulid()

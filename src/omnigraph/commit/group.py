@@ -10,7 +10,7 @@ from omnigraph.commit.footprint import Footprint, members_meet
 from omnigraph.commit.publish_plan import PublishPlan
 
 
-class Group:
+class CommitGroup:
     """The plans chosen for the next record so far."""
 
     def __init__(self, max_members: int, max_entries: int) -> None:

@@ -21,7 +21,7 @@ from omnigraph.log.commit_record import (
     Header,
     Member,
     Pin,
-    Touched,
+    TouchedTable,
     WriteSet,
 )
 from omnigraph.log.overlay import OverlayTable
@@ -38,18 +38,18 @@ class PinMoved(Exception):
 
 
 @dataclass(frozen=True)
-class Draft:
+class RecordDraft:
     """State after some of the members: pins, overlay, what was touched."""
 
     pins: dict[str, Pin]
     overlay: dict[str, OverlayTable]
-    touched: dict[str, Touched]
+    touched: dict[str, TouchedTable]
 
 
 def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
     """The record at `previous.seq + 1` that publishes `members`, in order. Raises PinMoved (the pin CAS)."""
     first = members[0]
-    draft = Draft(dict(previous.pins), dict(previous.overlay), {})
+    draft = RecordDraft(dict(previous.pins), dict(previous.overlay), {})
     seq = previous.seq + 1
     for plan in members:
         for action in plan.actions:
@@ -128,7 +128,7 @@ def live_folds(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[Fol
     )
 
 
-def _apply(draft: Draft, action: TableAction, rid: str, seq: int) -> None:
+def _apply(draft: RecordDraft, action: TableAction, rid: str, seq: int) -> None:
     pin = draft.pins.get(action.table, _NO_PIN)
     entries = draft.overlay.get(action.table)
     if action.move is None:
@@ -149,9 +149,9 @@ def _apply(draft: Draft, action: TableAction, rid: str, seq: int) -> None:
     draft.touched[action.table] = _touch(draft.touched.get(action.table), action, pin.version)
 
 
-def _touch(before: Touched | None, action: TableAction, old_version: str | None) -> Touched:
-    one = before or Touched()
-    return Touched(
+def _touch(before: TouchedTable | None, action: TableAction, old_version: str | None) -> TouchedTable:
+    one = before or TouchedTable()
+    return TouchedTable(
         one.inserted + action.inserted,
         one.updated + action.updated,
         one.deleted + action.removed,
@@ -161,12 +161,12 @@ def _touch(before: Touched | None, action: TableAction, old_version: str | None)
     )
 
 
-def _fold(draft: Draft, fold: FoldAction) -> None:
+def _fold(draft: RecordDraft, fold: FoldAction) -> None:
     pin = draft.pins.get(fold.table, _NO_PIN)
     draft.pins[fold.table] = _moved(replace(pin, rows=pin.rows - fold.rows_removed), fold.move, fold.table)
     if fold.stamps:
         draft.overlay[fold.table] = draft.overlay[fold.table].without_stamps(fold.stamps)
-    draft.touched[fold.table] = Touched(staged=True, old_version=pin.version, new_version=fold.move.version)
+    draft.touched[fold.table] = TouchedTable(staged=True, old_version=pin.version, new_version=fold.move.version)
 
 
 def _moved(pin: Pin, move: StagedMove, table: str) -> Pin:
@@ -175,7 +175,7 @@ def _moved(pin: Pin, move: StagedMove, table: str) -> Pin:
     return replace(pin, version=move.version, size_bytes=move.size_bytes, fragments=move.fragments)
 
 
-def _reshape(draft: Draft, plan: PublishPlan, rid: str) -> None:
+def _reshape(draft: RecordDraft, plan: PublishPlan, rid: str) -> None:
     for table, reshape in plan.reshapes.items():
         if table in draft.overlay:
             draft.overlay[table] = reshape(draft.overlay[table], rid)

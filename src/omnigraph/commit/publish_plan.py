@@ -8,16 +8,16 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from omnigraph.commit.footprint import Footprint, Hit
+from omnigraph.commit.footprint import Footprint, PlanConflict
 from omnigraph.errors import InvalidInput
-from omnigraph.log.commit_record import CommitRecord, Header, Kind
+from omnigraph.log.commit_record import CommitKind, CommitRecord, Header
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
 from omnigraph.schema.catalog import Catalog, EntityKind, TypeDef
 from omnigraph.storage.lance import StagedTable, StagedVersion
 
-Judge = Callable[[CommitRecord], Hit | None]
+ConflictCheck = Callable[[CommitRecord], PlanConflict | None]
 """Whether a commit that landed meanwhile invalidates a bulk change: it alone can look its own rows up."""
 
 Reshape = Callable[[OverlayTable, str], OverlayTable]
@@ -158,7 +158,7 @@ class EpochChange:
 class PublishPlan:
     """All that `publish` needs. A plan holds only its own change: pins and overlay come from the previous record."""
 
-    kind: Kind
+    kind: CommitKind
     op_id: str
     base: CommitRecord
     footprint: Footprint = field(default_factory=Footprint)
@@ -173,7 +173,7 @@ class PublishPlan:
     epoch: EpochChange | None = None
     gc: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] | None = None
-    judge: Judge | None = None  # instead of the footprint, as long as this process lives
+    conflict_check: ConflictCheck | None = None  # instead of the footprint, as long as this process lives
     result: Mapping[str, Any] = field(default_factory=dict)
     answers: tuple[str, ...] = ()  # rows of `_ops` that tell of this plan, besides that of its client key
 

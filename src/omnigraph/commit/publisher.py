@@ -12,34 +12,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Condition
 
-from omnigraph.commit.footprint import OPS_SCOPE, Hit, conflict
-from omnigraph.commit.group import Group
+from omnigraph.commit.footprint import OPS_SCOPE, PlanConflict, find_footprint_conflict
+from omnigraph.commit.group import CommitGroup
 from omnigraph.commit.next_record import live_folds, next_record
 from omnigraph.commit.pacing import Pacing
 from omnigraph.commit.publish_plan import PublishPlan, TableAction
-from omnigraph.commit.put_record import Landed, put_record
+from omnigraph.commit.put_record import RecordLanded, put_record
 from omnigraph.errors import Contention, OmnigraphError, Unknown, WriterFenced
 from omnigraph.log.commit_record import CommitRecord, Stub
-from omnigraph.log.stream import Entry, RecordStream, branch_closed
+from omnigraph.log.stream import RecordStream, StreamEntry, branch_closed
 from omnigraph.storage.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PlanPublished:
     """The plan is part of this record, which may have been collected since."""
 
-    record: Entry
+    record: StreamEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class PlanStale:
     """The plan does not hold on the newest record; prepare it anew from there."""
 
-    hit: Hit
+    hit: PlanConflict
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class TableMoved:
     """The change holds on `tested`, but a table it staged has a newer pin there: re-commit the staged files on that."""
 
     table: str
@@ -47,18 +47,18 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Pointless:
+class NothingToFold:
     """A fold whose entries are gone: nothing to do, nothing lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class PlanFailed:
     """An answer for the caller, typed unless the plan itself is defective."""
 
     error: Exception
 
 
-Outcome = Published | Stale | Moved | Pointless | Failed
+PublishOutcome = PlanPublished | PlanStale | TableMoved | NothingToFold | PlanFailed
 
 #: What the pause points around a record of this kind are called; all others are writes.
 _POINTS = {"fold": "fold", "physical": "optimize", "gc": "cleanup"}
@@ -74,7 +74,7 @@ class _Ticket:
         self.in_flight = False
         self.alone = False
         self.withdrawn = False
-        self.outcome: Outcome | None = None
+        self.outcome: PublishOutcome | None = None
 
 
 class Publisher:
@@ -84,7 +84,7 @@ class Publisher:
         self.records = records
         self._backend = backend
         self._head = head
-        self._recent: deque[Entry] = deque(maxlen=backend.config.walk_limit)
+        self._recent: deque[StreamEntry] = deque(maxlen=backend.config.walk_limit)
         self._turn = Condition()
         self._queue: list[_Ticket] = []
         self._leader: _Ticket | None = None
@@ -101,7 +101,7 @@ class Publisher:
         self._follow(self.records.after(self._head.seq, self._backend.config.walk_limit))
         return self._head
 
-    def publish(self, plan: PublishPlan, deadline: float) -> Outcome:
+    def publish(self, plan: PublishPlan, deadline: float) -> PublishOutcome:
         """Publish `plan`, together with others where possible. Blocks until its outcome is known."""
         ticket = _Ticket(plan, deadline)
         try:
@@ -112,7 +112,7 @@ class Publisher:
             self._withdraw(ticket)
             raise
 
-    def _wait_for(self, ticket: _Ticket) -> Outcome:
+    def _wait_for(self, ticket: _Ticket) -> PublishOutcome:
         while True:
             try:
                 with self._turn:
@@ -135,7 +135,7 @@ class Publisher:
             for one in list(self._queue):
                 one.in_flight = False
                 if one.withdrawn:
-                    one.outcome = Failed(_interrupted(one.plan))
+                    one.outcome = PlanFailed(_interrupted(one.plan))
                     self._queue.remove(one)
             self._turn.notify_all()
 
@@ -159,10 +159,10 @@ class Publisher:
             self._put(record, members)
         except OmnigraphError as error:
             for ticket in members:
-                self._settle(ticket, Failed(_for_member(error, ticket.plan)))
+                self._settle(ticket, PlanFailed(_for_member(error, ticket.plan)))
         except BaseException:
             for ticket in members:
-                self._settle(ticket, Failed(_interrupted(ticket.plan)))
+                self._settle(ticket, PlanFailed(_interrupted(ticket.plan)))
             raise
 
     def _choose(self) -> tuple[CommitRecord, list[_Ticket]]:
@@ -170,7 +170,7 @@ class Publisher:
         config = self._backend.config
         with self._turn:
             waiting, head, recent = list(self._queue), self._head, list(self._recent)
-        group = Group(config.group_max_members, config.overlay_soft_entries)
+        group = CommitGroup(config.group_max_members, config.overlay_soft_entries)
         members: list[_Ticket] = []
         for ticket in waiting:
             verdict = self._verdict_or_defect(ticket, head, recent)
@@ -203,7 +203,7 @@ class Publisher:
             for ticket in members:
                 ticket.alone = True
                 if len(members) == 1:
-                    self._settle(ticket, Failed(error))
+                    self._settle(ticket, PlanFailed(error))
             return None
         self._own_rids.append(record.rid)
         return record
@@ -215,11 +215,11 @@ class Publisher:
         started = backend.clock.monotonic()
         outcome = put_record(backend, self.records, record, max(ticket.deadline for ticket in members))
         backend.pauses.reach(f"{point}.after-record")
-        if isinstance(outcome, Landed):
+        if isinstance(outcome, RecordLanded):
             self._pacing.landed(backend.clock.monotonic() - started)
             self._advance([record])
             for ticket in members:
-                self._settle(ticket, Published(record))
+                self._settle(ticket, PlanPublished(record))
             return
         for ticket in members:
             ticket.rounds += 1
@@ -229,34 +229,36 @@ class Publisher:
             newer += self.records.after_many(newer[-1].seq, limit=backend.config.walk_limit)
         self._follow(newer)
 
-    def _verdict_or_defect(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[Entry]) -> Outcome | None:
+    def _verdict_or_defect(
+        self, ticket: _Ticket, head: CommitRecord, recent: Sequence[StreamEntry]
+    ) -> PublishOutcome | None:
         try:
             return self._verdict(ticket, head, recent)
         except Exception as error:  # noqa: BLE001 - it answers its own caller, not whoever happens to lead
-            return Failed(error)
+            return PlanFailed(error)
 
-    def _verdict(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[Entry]) -> Outcome | None:
+    def _verdict(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[StreamEntry]) -> PublishOutcome | None:
         """Why the plan cannot be published on `head`; None if it can."""
         plan, config = ticket.plan, self._backend.config
         since = _since(plan.base, head, recent, config.walk_limit)
-        landed = next((one for one in since or () if publishes(one, plan.op_id)), None)
+        landed = next((one for one in since or () if is_published_in(one, plan.op_id)), None)
         if landed is not None:
-            return Published(landed)
-        fence = fence_of(plan, head) or next((fence for one in since or () if (fence := fence_of(plan, one))), None)
+            return PlanPublished(landed)
+        fence = find_fence(plan, head) or next((fence for one in since or () if (fence := find_fence(plan, one))), None)
         if fence is not None:
-            return Failed(fence)
+            return PlanFailed(fence)
         if ticket.rounds >= config.publish_max_rounds or self._backend.clock.monotonic() >= ticket.deadline:
-            return Failed(_contention(ticket.rounds))
+            return PlanFailed(_contention(ticket.rounds))
         if since is None:
-            return Stale(Hit(None, "too many commits landed in between"))
-        hit = next((hit for one in since if (hit := invalidates(plan, one))), None)
+            return PlanStale(PlanConflict(None, "too many commits landed in between"))
+        hit = next((hit for one in since if (hit := find_plan_conflict(plan, one))), None)
         if hit is not None:
-            return Stale(hit)
+            return PlanStale(hit)
         if plan.folds and not live_folds(head, plan.folds):
-            return Pointless()
-        return next((Moved(one.table, head) for one in plan.actions if _pin_moved(one, head)), None)
+            return NothingToFold()
+        return next((TableMoved(one.table, head) for one in plan.actions if _pin_moved(one, head)), None)
 
-    def _follow(self, entries: list[Entry]) -> None:
+    def _follow(self, entries: list[StreamEntry]) -> None:
         """Take over records of other processes."""
         if not entries:
             return
@@ -269,7 +271,7 @@ class Publisher:
             entries = [newest]
         self._advance(entries)
 
-    def _advance(self, entries: Sequence[Entry]) -> None:
+    def _advance(self, entries: Sequence[StreamEntry]) -> None:
         """Move the head forward, never back: refreshes and rounds of several threads may arrive in any order."""
         with self._turn:
             for one in entries:
@@ -281,7 +283,7 @@ class Publisher:
                 if isinstance(one, CommitRecord):
                     self._head = one
 
-    def _settle(self, ticket: _Ticket, outcome: Outcome) -> None:
+    def _settle(self, ticket: _Ticket, outcome: PublishOutcome) -> None:
         with self._turn:
             if ticket.outcome is None:
                 ticket.outcome = outcome
@@ -289,7 +291,7 @@ class Publisher:
                     self._queue.remove(ticket)
 
 
-def fence_of(plan: PublishPlan, record: Entry) -> OmnigraphError | None:
+def find_fence(plan: PublishPlan, record: StreamEntry) -> OmnigraphError | None:
     """Whether `record` forbids this writer to go on: the branch was closed, or somebody holds it exclusively."""
     if record.header.kind == "close":
         return branch_closed(record.stream)
@@ -307,22 +309,26 @@ def fence_of(plan: PublishPlan, record: Entry) -> OmnigraphError | None:
     return None
 
 
-def invalidates(plan: PublishPlan, record: Entry) -> Hit | None:
+def find_plan_conflict(plan: PublishPlan, record: StreamEntry) -> PlanConflict | None:
     """Why `plan`, made before `record`, does not hold after it; None if it does."""
     if isinstance(record, CommitRecord) and record.kind == "gc":
         honoured = plan.op_id in (record.gc or {}).get("honours", ())
         # What was staged before the fence may have been swept by now; inline changes name no file.
-        return Hit(None, "cleanup ran since the change was staged") if plan.is_staged and not honoured else None
+        return (
+            PlanConflict(None, "cleanup ran since the change was staged") if plan.is_staged and not honoured else None
+        )
     if plan.options.if_commit is not None and isinstance(record, CommitRecord) and record.is_logical:
-        return Hit(None, "a commit landed after the one that the change was bound to")
-    if plan.judge is not None and isinstance(record, CommitRecord) and record.schema == plan.base.schema:
+        return PlanConflict(None, "a commit landed after the one that the change was bound to")
+    if plan.conflict_check is not None and isinstance(record, CommitRecord) and record.schema == plan.base.schema:
         # What it claims in `_ops` is not the judge's to know: the same client key, or recovery that ended it.
-        claimed = conflict(plan.footprint.claims_only(OPS_SCOPE), plan.base.schema, record)
-        return claimed or (plan.judge(record) if record.is_logical else None)
-    return conflict(plan.footprint, plan.base.schema, record)
+        claimed = find_footprint_conflict(plan.footprint.claims_only(OPS_SCOPE), plan.base.schema, record)
+        return claimed or (plan.conflict_check(record) if record.is_logical else None)
+    return find_footprint_conflict(plan.footprint, plan.base.schema, record)
 
 
-def _since(base: CommitRecord, head: CommitRecord, recent: Sequence[Entry], walk_limit: int) -> list[Entry] | None:
+def _since(
+    base: CommitRecord, head: CommitRecord, recent: Sequence[StreamEntry], walk_limit: int
+) -> list[StreamEntry] | None:
     """Records after `base` up to `head`; None if they are too many or no longer at hand."""
     count = head.seq - base.seq
     if count > walk_limit:
@@ -346,7 +352,7 @@ def _trimmed(plan: PublishPlan, head: CommitRecord) -> PublishPlan:
     return replace(plan, folds=live_folds(head, plan.folds)) if plan.folds else plan
 
 
-def publishes(record: Entry, op_id: str) -> bool:
+def is_published_in(record: StreamEntry, op_id: str) -> bool:
     """Whether the operation is part of the record."""
     return any(member.op_id == op_id for member in record.header.members)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from omnigraph.errors import Corruption, Forbidden, InvalidInput, NotFound, OmnigraphError, Unavailable, Unknown
 from omnigraph.log.commit_record import CommitRecord
-from omnigraph.log.stream import Entry, RecordStream, record_key
+from omnigraph.log.stream import RecordStream, StreamEntry, record_key
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.store import NOT_DURABLE, PutResult
 
@@ -17,18 +17,20 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class RecordLanded:
     """The record is durable under its seq."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RecordRefused:
     """Another record has the seq: ours did not land and never will. With it come those that follow, read at once."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StreamEntry, ...]
 
 
-def put_record(backend: Backend, records: RecordStream, record: CommitRecord, deadline: float) -> Landed | Refused:
+def put_record(
+    backend: Backend, records: RecordStream, record: CommitRecord, deadline: float
+) -> RecordLanded | RecordRefused:
     """Create `record` under its seq. Raises Unknown if nobody could tell until `deadline` (monotonic seconds).
 
     "Exists" may be our own earlier try, somebody else's record, or a store that answers 409 without having looked;
@@ -41,7 +43,7 @@ def put_record(backend: Backend, records: RecordStream, record: CommitRecord, de
     while True:
         try:
             if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
-                return Landed()
+                return RecordLanded()
             unclear = True
             known = _look(records, record)
         except Forbidden as error:
@@ -58,7 +60,7 @@ def put_record(backend: Backend, records: RecordStream, record: CommitRecord, de
             raise
         except Unavailable as error:
             known = _look_if_possible(records, record)
-            if error.code == NOT_DURABLE and isinstance(known, Landed):
+            if error.code == NOT_DURABLE and isinstance(known, RecordLanded):
                 known = None  # it can be read, but a power cut could still take it: the next try makes it durable
             if known is None and error.code in FINAL_FAILURES and not unclear:
                 raise
@@ -73,14 +75,14 @@ def put_record(backend: Backend, records: RecordStream, record: CommitRecord, de
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-def _look(records: RecordStream, record: CommitRecord) -> Landed | Refused | None:
+def _look(records: RecordStream, record: CommitRecord) -> RecordLanded | RecordRefused | None:
     found = records.read_ahead(record.seq)
     if not found:
         return None
-    return Landed() if found[0].rid == record.rid else Refused(tuple(found))
+    return RecordLanded() if found[0].rid == record.rid else RecordRefused(tuple(found))
 
 
-def _look_if_possible(records: RecordStream, record: CommitRecord) -> Landed | Refused | None:
+def _look_if_possible(records: RecordStream, record: CommitRecord) -> RecordLanded | RecordRefused | None:
     try:
         return _look(records, record)
     except Corruption:

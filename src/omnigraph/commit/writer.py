@@ -13,10 +13,18 @@ from typing import Protocol, runtime_checkable
 from omnigraph.commit.back_pressure import NEEDS_OPTIMIZE, pressure_wait_s
 from omnigraph.commit.birth import create_object
 from omnigraph.commit.fold import Folder, must_fold_first
-from omnigraph.commit.footprint import Hit
+from omnigraph.commit.footprint import PlanConflict
 from omnigraph.commit.idempotency import check_client_key, earlier_answer, intent_answer, with_key_claim
 from omnigraph.commit.publish_plan import PublishPlan, Receipt, WriteOptions, WriteTxn
-from omnigraph.commit.publisher import Failed, Moved, Outcome, Published, Publisher, Stale, fence_of
+from omnigraph.commit.publisher import (
+    PlanFailed,
+    PlanPublished,
+    PlanStale,
+    Publisher,
+    PublishOutcome,
+    TableMoved,
+    find_fence,
+)
 from omnigraph.commit.staging import restage_moved, rides_inline, stage_actions
 from omnigraph.errors import (
     Conflict,
@@ -30,9 +38,9 @@ from omnigraph.errors import (
     ReadSetChanged,
     WriterFenced,
 )
-from omnigraph.log.commit_record import CommitRecord, Kind, parse_commit_id
+from omnigraph.log.commit_record import CommitKind, CommitRecord, parse_commit_id
 from omnigraph.log.snapshot import Catalogs, Snapshot, schema_key
-from omnigraph.log.stream import Entry
+from omnigraph.log.stream import StreamEntry
 from omnigraph.storage.backend import Backend
 
 _NEGATIVE = (Conflict, InvalidInput, NotFound, PreconditionFailed, WriterFenced, Corruption)
@@ -42,7 +50,7 @@ _NEGATIVE = (Conflict, InvalidInput, NotFound, PreconditionFailed, WriterFenced,
 class Operation(Protocol):
     """A verb with its arguments: what it would do to a given snapshot."""
 
-    kind: Kind
+    kind: CommitKind
     op_id: str
 
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
@@ -50,14 +58,14 @@ class Operation(Protocol):
 
 
 @runtime_checkable
-class Confirming(Protocol):
+class RecoverableOperation(Protocol):
     """An operation that leaves its staged plan behind before it is published, so that its work outlives it."""
 
     def confirm(self, plan: PublishPlan) -> PublishPlan:
         """The plan to publish. Raises if somebody has ended the operation meanwhile."""
 
 
-class Prepared:
+class PreparedOperation:
     """A plan that was made already, as an operation."""
 
     def __init__(self, plan: PublishPlan) -> None:
@@ -90,7 +98,7 @@ class Writer:
             answer = self._attempt(operation, options, holder, head, attempts)
             if isinstance(answer, Receipt):
                 return answer
-            if isinstance(answer, Stale):
+            if isinstance(answer, PlanStale):
                 self._decide_stale(answer.hit, options, head)
             attempts.count(table_work=attempts.staged)
 
@@ -112,7 +120,7 @@ class Writer:
     def run_once(self, plan: PublishPlan, options: WriteOptions, holder: str | None = None) -> Receipt:
         """Publish what was prepared on a captured state, or raise: the caller acted on what it read there."""
         base = plan.base
-        prepared = Prepared(plan)
+        prepared = PreparedOperation(plan)
         answer = self._attempt(prepared, options, holder, base, _Attempts(self._backend))
         if isinstance(answer, Receipt):
             return answer
@@ -122,12 +130,12 @@ class Writer:
             return replay
         if options.if_commit is not None:
             _check_precondition(head, options.if_commit)
-        hit = answer.hit if answer else Hit(None, "other commits landed since the transaction began")
+        hit = answer.hit if answer else PlanConflict(None, "other commits landed since the transaction began")
         raise _read_set_changed(hit, self._catalogs, base, head)
 
     def _attempt(
         self, operation: Operation, options: WriteOptions, holder: str | None, head: CommitRecord, attempts: _Attempts
-    ) -> Receipt | Stale | None:
+    ) -> Receipt | PlanStale | None:
         """One try from `head`. None means: the head was old, look again."""
         try:
             prepared = self._prepare(operation, options, holder, head)
@@ -140,18 +148,18 @@ class Writer:
                 raise
             return None
         attempts.confirmed = None
-        if isinstance(operation, Confirming):
+        if isinstance(operation, RecoverableOperation):
             plan = operation.confirm(plan)
             known = intent_answer(self._snapshot(plan.base), plan.op_id) if plan.answers else None
             if known is not None:
                 return _ended_elsewhere(plan, *known)
         outcome = _publish(self._backend, self._publisher, plan, attempts)
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, PlanFailed):
             raise outcome.error
-        if isinstance(outcome, Published):
+        if isinstance(outcome, PlanPublished):
             self._fold_after(outcome.record, holder)
             return _receipt(plan, outcome.record, attempts)
-        assert isinstance(outcome, Stale)
+        assert isinstance(outcome, PlanStale)
         return outcome
 
     def _make_room(self, holder: str | None) -> None:
@@ -204,8 +212,8 @@ class Writer:
             plan = replace(plan, footprint=with_key_claim(plan.footprint, head.stream, options.client_key))
         return plan
 
-    def _check_fence(self, kind: Kind, op_id: str, head: CommitRecord, holder: str | None) -> None:
-        fence = fence_of(PublishPlan(kind, op_id, head, holder=holder), head)
+    def _check_fence(self, kind: CommitKind, op_id: str, head: CommitRecord, holder: str | None) -> None:
+        fence = find_fence(PublishPlan(kind, op_id, head, holder=holder), head)
         if fence is not None:
             raise fence
 
@@ -222,7 +230,7 @@ class Writer:
         self._backend.pauses.reach("write.staged")
         return plan
 
-    def _decide_stale(self, hit: Hit, options: WriteOptions, base: CommitRecord) -> None:
+    def _decide_stale(self, hit: PlanConflict, options: WriteOptions, base: CommitRecord) -> None:
         """Raise if the caller wanted to decide; return to run the operation again.
 
         A lost precondition is found by the next attempt, after it has looked whether the client key was answered.
@@ -241,7 +249,7 @@ class Writer:
     def _snapshot(self, head: CommitRecord) -> Snapshot:
         return Snapshot(self._backend, head, self._catalogs.get(head.schema))
 
-    def _fold_after(self, record: Entry, holder: str | None) -> None:
+    def _fold_after(self, record: StreamEntry, holder: str | None) -> None:
         """Fold if it is time to. The write is acknowledged whatever becomes of the fold."""
         if not (isinstance(record, CommitRecord) and self._folder.wants_volunteer(record)):
             return
@@ -254,21 +262,21 @@ class Writer:
             return
 
 
-def publish_staged(backend: Backend, publisher: Publisher, plan: PublishPlan) -> Outcome:
+def publish_staged(backend: Backend, publisher: Publisher, plan: PublishPlan) -> PublishOutcome:
     """Publish a plan that was prepared and staged before, perhaps by another process. Raises Contention."""
     attempts = _Attempts(backend)
     attempts.staged = True
     return _publish(backend, publisher, plan, attempts)
 
 
-def _publish(backend: Backend, publisher: Publisher, plan: PublishPlan, attempts: _Attempts) -> Outcome:
+def _publish(backend: Backend, publisher: Publisher, plan: PublishPlan, attempts: _Attempts) -> PublishOutcome:
     """Publish, re-committing staged files as long as only pins moved."""
     while True:
         outcome = publisher.publish(plan, attempts.deadline_to_publish())
-        if not isinstance(outcome, Moved):
+        if not isinstance(outcome, TableMoved):
             return outcome
         if any(one.is_bound for one in plan.actions):
-            return Stale(Hit(outcome.table, "a fold or compaction moved the table"))
+            return PlanStale(PlanConflict(outcome.table, "a fold or compaction moved the table"))
         attempts.count(table_work=True)
         actions = restage_moved(backend, outcome.tested, plan.actions)
         plan = replace(plan, base=outcome.tested, actions=actions)
@@ -324,7 +332,7 @@ def _check_precondition(head: CommitRecord, if_commit: str) -> None:
         )
 
 
-def _read_set_changed(hit: Hit, catalogs: Catalogs, base: CommitRecord, head: CommitRecord) -> ReadSetChanged:
+def _read_set_changed(hit: PlanConflict, catalogs: Catalogs, base: CommitRecord, head: CommitRecord) -> ReadSetChanged:
     if hit.table is None:
         return ReadSetChanged(f"{hit.reason}; refresh and retry")
     expected, actual = (one.pins[hit.table].changed_seq if hit.table in one.pins else 0 for one in (base, head))
@@ -332,7 +340,7 @@ def _read_set_changed(hit: Hit, catalogs: Catalogs, base: CommitRecord, head: Co
     return ReadSetChanged.on_table(known.table_key if known else hit.table, expected, actual)
 
 
-def _receipt(plan: PublishPlan, record: Entry, attempts: _Attempts) -> Receipt:
+def _receipt(plan: PublishPlan, record: StreamEntry, attempts: _Attempts) -> Receipt:
     return Receipt(record.commit_id, plan.counts, plan.result, attempts=attempts.made, waited_s=attempts.waited_s)
 
 

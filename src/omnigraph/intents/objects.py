@@ -34,7 +34,7 @@ _CLOCK = "__locks/clock"
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class IntentOpening:
     """What `0-open` says. `grace_s` is how long the driver may be silent, `beat_s` how often it means to be heard."""
 
     op_id: str
@@ -51,7 +51,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Aborted:
+class IntentAborted:
     """A decision against the operation: nothing of it will ever be named."""
 
     reason: str
@@ -59,17 +59,17 @@ class Aborted:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class IntentConfirmed:
     """Everything is staged and this is the plan."""
 
     plan: SavedPlan
 
 
-Decision = Confirmed | Aborted
+IntentDecision = IntentConfirmed | IntentAborted
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class IntentEnding:
     """How it ended, for good."""
 
     outcome: Literal["done", "abandoned"]
@@ -87,29 +87,29 @@ def store_now(backend: Backend) -> datetime:
     return backend.store.head(_CLOCK).modified_at
 
 
-def encode_opening(opening: Opening) -> bytes:
+def encode_opening(opening: IntentOpening) -> bytes:
     return _encode("open", asdict(opening))
 
 
-def decode_opening(data: bytes, key: str) -> Opening:
-    return Opening(**_facts(data, key, "open"))
+def decode_opening(data: bytes, key: str) -> IntentOpening:
+    return IntentOpening(**_facts(data, key, "open"))
 
 
-def decode_decision(data: bytes, key: str) -> Decision:
+def decode_decision(data: bytes, key: str) -> IntentDecision:
     head = _head(data, key)
     if head.get("intent") == "aborted":
-        return Aborted(**_facts(data, key, "aborted"))
-    return Confirmed(decode_plan(data, key))
+        return IntentAborted(**_facts(data, key, "aborted"))
+    return IntentConfirmed(decode_plan(data, key))
 
 
-def decode_ending(data: bytes, key: str) -> Ending:
-    return Ending(**_facts(data, key, "end"))
+def decode_ending(data: bytes, key: str) -> IntentEnding:
+    return IntentEnding(**_facts(data, key, "end"))
 
 
-def decide_aborted(backend: Backend, op_id: str, reason: str, by: str) -> Decision:
+def decide_aborted(backend: Backend, op_id: str, reason: str, by: str) -> IntentDecision:
     """Decide against the operation, unless somebody was first. The answer is what holds now."""
     key = intent_key(op_id, DECISION)
-    return decode_decision(create_object(backend, key, _encode("aborted", asdict(Aborted(reason, by)))), key)
+    return decode_decision(create_object(backend, key, _encode("aborted", asdict(IntentAborted(reason, by)))), key)
 
 
 def take_over(backend: Backend, op_id: str, by: Literal["driver", "recovery"]) -> Literal["driver", "recovery"]:
@@ -123,7 +123,7 @@ def decode_taken(data: bytes, key: str) -> str:
     return str(_facts(data, key, "taken")["by"])
 
 
-def write_end(backend: Backend, op_id: str, ending: Ending) -> Ending:
+def write_end(backend: Backend, op_id: str, ending: IntentEnding) -> IntentEnding:
     """End the intent, unless it was ended before. The answer is the end that holds."""
     key = intent_key(op_id, END)
     return decode_ending(create_object(backend, key, _encode("end", asdict(ending))), key)

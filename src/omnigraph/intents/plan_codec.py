@@ -90,7 +90,7 @@ def encode_plan(plan: PublishPlan) -> bytes:
         "extra": dict(plan.extra) if plan.extra is not None else None,
         "result": dict(plan.result),
         "answers": list(plan.answers),
-        "judged": plan.judge is not None,
+        "judged": plan.conflict_check is not None,
         "sections": parts.sizes,
     }
     return encode_frame(head, parts.sections)

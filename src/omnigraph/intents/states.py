@@ -16,9 +16,9 @@ from omnigraph.intents.objects import (
     OPEN,
     RECOVERY,
     TAKEN,
-    Decision,
-    Ending,
-    Opening,
+    IntentDecision,
+    IntentEnding,
+    IntentOpening,
     decode_decision,
     decode_ending,
     decode_opening,
@@ -32,7 +32,7 @@ _SIGNS_OF_LIFE = (OPEN, BEAT, DECISION)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundIntent:
+class IntentFolder:
     """The objects of one intent, by their name in its folder, as they were listed."""
 
     op_id: str
@@ -66,28 +66,28 @@ class FoundIntent:
 class IntentState:
     """One intent as it was read."""
 
-    found: FoundIntent
-    opening: Opening
-    decision: Decision | None
+    folder: IntentFolder
+    opening: IntentOpening
+    decision: IntentDecision | None
     taken: str | None
-    ending: Ending | None
+    ending: IntentEnding | None
 
     def is_live(self, now: datetime, grace_s: float) -> bool:
         """Whether its driver may still be at work; both times are the store's."""
         silence_s = max(grace_s, BEATS_PER_GRACE * self.opening.beat_s)
-        return self.ending is None and now - self.found.last_sign_at <= timedelta(seconds=silence_s)
+        return self.ending is None and now - self.folder.last_sign_at <= timedelta(seconds=silence_s)
 
 
-def list_intents(store: Store) -> list[FoundIntent]:
+def list_intents(store: Store) -> list[IntentFolder]:
     """Every folder below `__recovery/`, by one listing."""
     found = []
     listed = [one for one in store.list(RECOVERY) if one.key.count("/") == 2]
     for op_id, group in groupby(listed, key=lambda one: one.key.split("/")[1]):
-        found.append(FoundIntent(op_id, {one.key.rsplit("/", 1)[-1]: one for one in group}))
+        found.append(IntentFolder(op_id, {one.key.rsplit("/", 1)[-1]: one for one in group}))
     return found
 
 
-def read_intent(backend: Backend, found: FoundIntent) -> IntentState:
+def read_intent(backend: Backend, found: IntentFolder) -> IntentState:
     """All that the intent says now. Raises Corruption or Unsupported that names the object."""
     keys = [intent_key(found.op_id, name) for name in (OPEN, DECISION, TAKEN, END)]
     opened, decided, taken, ended = backend.store.get_many(keys)

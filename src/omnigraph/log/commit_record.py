@@ -24,7 +24,7 @@ TRAIL_LENGTH = 32
 _SEQ_DIGITS = 16
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
-Kind = Literal[
+CommitKind = Literal[
     "init", "fork", "load", "mutate", "merge", "schema", "fold", "physical", "gc", "recovery", "epoch", "close"
 ]
 
@@ -79,7 +79,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedTable:
     """What a record did to one table."""
 
     inserted: int = 0
@@ -110,7 +110,7 @@ class Header:
     stream: str
     seq: int
     rid: str
-    kind: Kind
+    kind: CommitKind
     parents: tuple[CommitRef, ...]
     gen: int
     schema: str
@@ -137,7 +137,7 @@ class CommitRecord:
     epoch: Epoch
     content_seq: int  # the newest record up to here that is not in NON_LOGICAL
     pins: Mapping[str, Pin]
-    touched: Mapping[str, Touched]
+    touched: Mapping[str, TouchedTable]
     writes: WriteSet
     overlay: Overlay
     trail: tuple[Header, ...] = ()
@@ -158,7 +158,7 @@ class CommitRecord:
         return self.header.rid
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> CommitKind:
         return self.header.kind
 
     @property
@@ -240,7 +240,7 @@ class Stub:
         head = {"v": RECORD_VERSION, "stub": True, **_header_json(self.header), "crossing_seq": self.crossing_seq}
         return encode_frame({**head, "sections": []}, [])
 
-    def expired(self) -> SnapshotExpired:
+    def expired_error(self) -> SnapshotExpired:
         return SnapshotExpired(
             f"commit {self.header.commit_id} has been collected",
             advice="Name a newer commit; tags and branches protect what must stay",
@@ -308,7 +308,7 @@ def _header_of(raw: Mapping[str, Any]) -> Header:
     )
 
 
-def _touched_json(one: Touched) -> list[Any]:
+def _touched_json(one: TouchedTable) -> list[Any]:
     return [one.inserted, one.updated, one.deleted, one.staged, one.old_version, one.new_version]
 
 
@@ -330,7 +330,7 @@ def _record_of(header: Header, head: Mapping[str, Any], body: memoryview) -> Com
         epoch=Epoch(*head["epoch"]),
         content_seq=head["content_seq"],
         pins={table: Pin(*one) for table, one in head["pins"].items()},
-        touched={table: Touched(*one) for table, one in head["touched"].items()},
+        touched={table: TouchedTable(*one) for table, one in head["touched"].items()},
         writes=WriteSet(exact, frozenset(head["W"]["wild"]), frozenset(head["W"]["scopes"])),
         overlay=overlay,
         trail=tuple(_header_of(one) for one in head["trail"]),

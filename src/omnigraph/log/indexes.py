@@ -1,23 +1,17 @@
-"""Which indexes a table should have, how much of it they cover, and whether they tell the truth."""
+"""The indexes that a schema asks for, table by table, and how much of a table version each of them covers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
 
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.schema.catalog import SYSTEM_COLUMNS, IndexRule, Scalar, TypeDef
+from omnigraph.schema.catalog import SYSTEM_COLUMNS, DeclaredIndex, Scalar, TypeDef
 from omnigraph.storage.lance import IndexSpec, PinnedTable
-from omnigraph.storage.lance.errors import lance_call
-from omnigraph.storage.lance.filters import equals_any
 
 DEFAULT_METRIC = "cosine"
 _ROWS_PER_PARTITION = 4096
 _MOST_PARTITIONS = 4096
-_NO_SUCH_TEXT = "no row has this value"
 
 #: Texts are cut into words as the engine cuts them: no stems, no stop words; positions for phrases.
 _TEXT_PARAMS = (("with_position", True), ("stem", False), ("remove_stop_words", False), ("ascii_folding", False))
@@ -93,50 +87,13 @@ def table_coverage(snapshot: Snapshot, one: TypeDef) -> list[Coverage]:
     return coverage(pinned, wanted_indexes(one, pinned)) if pinned is not None else []
 
 
-def disagreements(pinned: PinnedTable, wanted: Sequence[IndexSpec], sample: int = 6) -> Iterator[str]:
-    """Values for which an index of this version answers otherwise than the rows do. Sorted indexes only.
-
-    The values are taken from the first and the last rows of the table, together with one that no row has.
-    """
-    built = {info.name for info in pinned.indices()}
-    for spec in wanted:
-        if spec.kind != "BTREE" or spec.name not in built:
-            continue
-        for value in _sampled(pinned, spec.column, sample):
-            with_index, without = (_ids(pinned, spec.column, value, indexed) for indexed in (True, False))
-            if with_index != without:
-                yield (
-                    f"index {spec.name} finds {len(with_index)} rows where {spec.column} is {value!r}, "
-                    f"the table has {len(without)}"
-                )
-
-
-def _is_sorted(one: TypeDef, rule: IndexRule) -> bool:
+def _is_sorted(one: TypeDef, rule: DeclaredIndex) -> bool:
     kind = one.by_id[rule.column].type
     return kind.vector_size is None and (kind.scalar is not Scalar.STRING or bool(kind.enum_values))
 
 
-def _vector_index(rule: IndexRule, rows: int) -> IndexSpec:
+def _vector_index(rule: DeclaredIndex, rows: int) -> IndexSpec:
     metric = rule.metric or DEFAULT_METRIC
     partitions = min(_MOST_PARTITIONS, rows // _ROWS_PER_PARTITION + 1)
     params = (("metric", metric), ("num_partitions", partitions))
     return IndexSpec(f"near_{rule.column}_{metric}", rule.column, "IVF_FLAT", params)
-
-
-def _sampled(pinned: PinnedTable, column: str, count: int) -> list[Any]:
-    """Distinct values of single rows at both ends of the table."""
-    if not pinned.rows:
-        return []
-    places = sorted({*range(min(count // 2, pinned.rows)), *range(max(0, pinned.rows - count // 2), pinned.rows)})
-    with lance_call(f"read table {pinned.table}"):
-        taken = pinned.lance().take(places, columns=[column])[column]
-    # A value that does not equal itself, which is how floats say "not a number", equals nothing by any way.
-    values = [one for one in dict.fromkeys(taken.to_pylist()) if one is not None and one == one]
-    return [*values, _NO_SUCH_TEXT] if pa.types.is_string(taken.type) else values
-
-
-def _ids(pinned: PinnedTable, column: str, value: object, indexed: bool) -> list[str]:
-    where = equals_any(pinned.schema.field(column), [value])
-    with lance_call(f"look {column} of table {pinned.table} up"):
-        scanner = pinned.lance().scanner(columns=["id"], filter=where, use_scalar_index=indexed)
-        return sorted(scanner.to_table()["id"].to_pylist())

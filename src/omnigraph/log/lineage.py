@@ -1,68 +1,78 @@
-"""Merge bases: the lowest common ancestors of two commits.
+"""Ancestry of commits: first parents, merge bases, and the commit that made a state.
 
-A stream is a line, so all its records up to one are ancestors of that one; only records with a parent in another
-stream lead anywhere else. Every record knows the newest of those below it, so the walk jumps from crossing to crossing
-and its cost depends on merges and forks, not on the number of commits between.
+A stream is a line: every record of a stream is an ancestor of all later ones. Only a record with a parent in another
+stream leads out of the line. Every record names the newest such record up to itself (`crossing_seq`), so the search
+for merge bases jumps from crossing to crossing, and its cost depends on merges and forks, not on the number of
+commits between them.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from omnigraph.log.commit_record import CommitRecord, Stub, no_such_commit
-from omnigraph.log.stream import Entry
+from omnigraph.log.commit_record import CommitRecord, Header, Stub, no_such_commit
+from omnigraph.log.stream import RecordStream, StreamEntry
 
 _OURS, _THEIRS, _STALE = 1, 2, 4
 _BOTH = _OURS | _THEIRS
 
-
-class Records(Protocol):
-    """One stream, as far as lineage reads it."""
-
-    def get(self, seq: int) -> Entry | None: ...
+OpenStream = Callable[[str], RecordStream]
+"""The reader of a stream by its name."""
 
 
-RecordsOf = Callable[[str], Records]
+class RecordCache:
+    """Commit records and stubs of any stream, each read from the store once.
 
-
-def remembered(records_of: RecordsOf, *known: CommitRecord) -> RecordsOf:
-    """The same records, each asked for once: for the time of one decision, in which none of them changes."""
-    seen: dict[tuple[str, int], Entry | None] = {(one.stream, one.seq): one for one in known}
-    return lambda stream: _Remembered(records_of(stream), stream, seen)
-
-
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    records: Records
-    stream: str
-    seen: dict[tuple[str, int], Entry | None]
-
-    def get(self, seq: int) -> Entry | None:
-        place = (self.stream, seq)
-        if place not in self.seen:
-            self.seen[place] = self.records.get(seq)
-        return self.seen[place]
-
-
-def merge_bases(records_of: RecordsOf, ours: Sequence[CommitRecord], theirs: CommitRecord) -> list[CommitRecord]:
-    """Common ancestors of both that are not ancestors of another common one; several after criss-cross merges.
-
-    `ours` is one commit, or several of which a virtual one was made: that one has the ancestors of all. Collected
-    commits on the way do not matter; a base that was collected is SnapshotExpired.
+    Meant for one decision: a caller that must see a stub which cleanup writes meanwhile reads the stream itself.
     """
-    return _Walk(records_of).run(ours, theirs)
+
+    def __init__(self, open_stream: OpenStream, entries: Iterable[StreamEntry] = ()) -> None:
+        self._open_stream = open_stream
+        self._entries: dict[tuple[str, int], StreamEntry | None] = {
+            (entry.stream, entry.seq): entry for entry in entries
+        }
+
+    def get(self, stream: str, seq: int) -> StreamEntry | None:
+        if (stream, seq) not in self._entries:
+            self._entries[stream, seq] = self._open_stream(stream).get(seq)
+        return self._entries[stream, seq]
 
 
-def content_place(records_of: RecordsOf, record: CommitRecord) -> tuple[str, int]:
-    """(stream, seq) of the commit that made the state of `record`: folds, upkeep and forks only repeat it.
+def first_parents(open_stream: OpenStream, head: CommitRecord) -> Iterator[Header]:
+    """Headers from `head` to record 0 of `main`. A branch continues in the stream that it was forked from."""
+    entry: StreamEntry | None = head
+    while entry is not None:
+        header = entry.header
+        for header in open_stream(entry.stream).headers(entry):
+            yield header
+        if not header.parents or header.seq != 0:
+            return
+        parent = header.parents[0]
+        # A collected parent is read as well: its stub still has the header.
+        entry = open_stream(parent.stream).get(parent.seq)
 
-    Two records of one state have the same place, whether or not that commit can still be read.
+
+def merge_bases(
+    records: RecordCache, our_heads: Sequence[CommitRecord], their_head: CommitRecord
+) -> list[CommitRecord]:
+    """The lowest common ancestors of two commits; several of them after criss-cross merges.
+
+    `our_heads` is one commit, or the several commits that a virtual merge base was made of: the virtual base has the
+    ancestors of all of them. Collected commits on the way do not matter. Raises SnapshotExpired if a base itself was
+    collected.
     """
-    entry: Entry | None = record
-    stream, seq = record.stream, record.seq
+    return _MergeBaseSearch(records).run(our_heads, their_head)
+
+
+def find_content_commit(records: RecordCache, commit_record: CommitRecord) -> tuple[str, int]:
+    """(stream, seq) of the commit that made the state of `commit_record`: folds, upkeep and forks only repeat it.
+
+    Two records of one state lead to the same commit, whether or not that commit can still be read.
+    """
+    entry: StreamEntry | None = commit_record
+    stream, seq = commit_record.stream, commit_record.seq
     while entry is not None:
         if entry.header.kind == "fork":
             stream, seq = entry.header.parents[0].stream, entry.header.parents[0].seq
@@ -72,70 +82,73 @@ def content_place(records_of: RecordsOf, record: CommitRecord) -> tuple[str, int
                 break  # only the first record of a stream can be a fork
         else:
             break
-        entry = records_of(stream).get(seq)
+        entry = records.get(stream, seq)
     return stream, seq
 
 
 @dataclass(order=True)
-class _Point:
-    """A commit reached by the walk; the highest generation comes first."""
+class _SearchPoint:
+    """A commit that the search has reached; the heap yields the highest generation first."""
 
     order: int
-    record: Entry = field(compare=False)
+    entry: StreamEntry = field(compare=False)
     flags: int = field(compare=False)
 
 
-class _Walk:
-    def __init__(self, records_of: RecordsOf) -> None:
-        self._records_of = records_of
-        self._known: dict[tuple[str, int], Entry] = {}
-        self._covered: dict[int, dict[str, int]] = {_OURS: {}, _THEIRS: {}, _STALE: {}}
-        self._heap: list[_Point] = []
+class _MergeBaseSearch:
+    """Walks from both heads towards their ancestors, newest generation first.
 
-    def run(self, ours: Sequence[CommitRecord], theirs: CommitRecord) -> list[CommitRecord]:
-        for one in ours:
-            self._push(one, _OURS)
-        self._push(theirs, _THEIRS)
-        found: list[CommitRecord] = []
+    A flag says from where a commit is reached: from our heads, from their head, or from a merge base that was found
+    already (`_STALE`). `_covered` holds, for each flag and stream, the highest seq that the flag holds for: it then
+    holds for all lower seqs of that stream as well.
+    """
+
+    def __init__(self, records: RecordCache) -> None:
+        self._records = records
+        self._covered: dict[int, dict[str, int]] = {_OURS: {}, _THEIRS: {}, _STALE: {}}
+        self._heap: list[_SearchPoint] = []
+
+    def run(self, our_heads: Sequence[CommitRecord], their_head: CommitRecord) -> list[CommitRecord]:
+        for head in our_heads:
+            self._push(head, _OURS)
+        self._push(their_head, _THEIRS)
+        bases: list[CommitRecord] = []
         while any(not point.flags & _STALE for point in self._heap):
             point = heapq.heappop(self._heap)
-            record, flags = point.record, point.flags | self._flags_of(point.record)
+            entry, flags = point.entry, point.flags | self._covering_flags(point.entry)
             if flags & _BOTH == _BOTH and not flags & _STALE:
-                if isinstance(record, Stub):
-                    raise record.expired()
-                found.append(record)
+                if isinstance(entry, Stub):
+                    raise entry.expired_error()
+                bases.append(entry)
                 flags |= _STALE
-            self._cover(record, flags)
-            self._descend(record, flags)
-        return found
+            self._cover(entry, flags)
+            self._descend(entry, flags)
+        return bases
 
-    def _flags_of(self, record: Entry) -> int:
-        """What is known to lead here because it covers the stream up to a later record."""
-        return sum(flag for flag, seqs in self._covered.items() if seqs.get(record.stream, -1) >= record.seq)
+    def _covering_flags(self, entry: StreamEntry) -> int:
+        """The flags that hold for `entry` because they hold for a later record of its stream."""
+        return sum(flag for flag, seqs in self._covered.items() if seqs.get(entry.stream, -1) >= entry.seq)
 
-    def _cover(self, record: Entry, flags: int) -> None:
+    def _cover(self, entry: StreamEntry, flags: int) -> None:
         for flag, seqs in self._covered.items():
             if flags & flag:
-                seqs[record.stream] = max(seqs.get(record.stream, -1), record.seq)
+                seqs[entry.stream] = max(seqs.get(entry.stream, -1), entry.seq)
 
-    def _descend(self, record: Entry, flags: int) -> None:
-        crossing = record if record.crossing_seq == record.seq else self._get(record.stream, record.crossing_seq)
+    def _descend(self, entry: StreamEntry, flags: int) -> None:
+        crossing = entry if entry.crossing_seq == entry.seq else self._get(entry.stream, entry.crossing_seq)
         for parent in crossing.header.parents:
-            if parent.stream == record.stream and parent.seq <= self._lowest_of_interest(record.stream):
+            if parent.stream == entry.stream and parent.seq <= self._highest_stale_seq(entry.stream):
                 continue
             self._push(self._get(parent.stream, parent.seq), flags)
 
-    def _lowest_of_interest(self, stream: str) -> int:
-        """Below a record that is stale already, everything in its stream is."""
+    def _highest_stale_seq(self, stream: str) -> int:
         return self._covered[_STALE].get(stream, -1)
 
-    def _push(self, record: Entry, flags: int) -> None:
-        heapq.heappush(self._heap, _Point(-record.header.gen, record, flags))
+    def _push(self, entry: StreamEntry, flags: int) -> None:
+        heapq.heappush(self._heap, _SearchPoint(-entry.header.gen, entry, flags))
 
-    def _get(self, stream: str, seq: int) -> Entry:
-        if (stream, seq) not in self._known:
-            found = self._records_of(stream).get(seq)
-            if found is None:
-                raise no_such_commit(f"{stream}.{seq}")
-            self._known[stream, seq] = found
-        return self._known[stream, seq]
+    def _get(self, stream: str, seq: int) -> StreamEntry:
+        entry = self._records.get(stream, seq)
+        if entry is None:
+            raise no_such_commit(f"{stream}.{seq}")
+        return entry

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.errors import Corruption, NotFound, OmnigraphError
+from omnigraph.errors import Corruption, OmnigraphError
 from omnigraph.log.commit_record import CommitRecord, Stub
 from omnigraph.log.stream import RecordStream
 from omnigraph.log.table_view import TableView
 from omnigraph.schema.arrow import arrow_schema
-from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.schema.catalog import Catalog, TypeDef, no_such_type
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import PinnedTable
 from omnigraph.storage.store import ObjectMissing
@@ -114,8 +114,8 @@ class Snapshot:
             raise gone from error
 
     def _collected(self) -> OmnigraphError | None:
-        now = RecordStream(self.backend.store, self.record.stream).get(self.record.seq)
-        return now.expired() if isinstance(now, Stub) else None
+        now = RecordStream.open(self.backend, self.record.stream).get(self.record.seq)
+        return now.expired_error() if isinstance(now, Stub) else None
 
     def _missing(self, table: str, version: str) -> OmnigraphError:
         """Why a version that this commit names is not there: the commit was collected meanwhile, or it is damage."""
@@ -164,8 +164,3 @@ def _check_columns(pinned: PinnedTable, schema: pa.Schema) -> None:
                 advice="Run `omnigraph verify`",
                 table=pinned.table,
             )
-
-
-def no_such_type(name: str, catalog: Catalog) -> NotFound:
-    known = ", ".join(sorted(one.name for one in catalog.types)) or "none"
-    return NotFound(f"there is no type {name!r}", code="type_not_found", advice=f"Known types: {known}", type=name)

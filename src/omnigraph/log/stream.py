@@ -1,22 +1,25 @@
-"""Reading one stream of commit records, and finding its newest one.
+"""Reads one stream of commit records and finds its newest record.
 
-Names count downwards, so that the first key of a listing is the newest record. A listing may be stale, so the
-reader always probes upward from what was listed; no pointer exists that could be wrong.
+Object names count downwards, so that the first key of a listing is the newest record. A listing may be stale, so the
+reader always probes upward from the newest record that was listed. No object points to the newest record, because
+such a pointer could be wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from omnigraph.errors import BranchClosed, Corruption
 from omnigraph.log.commit_record import CommitRecord, Header, Stub, decode_record, no_such_commit
+from omnigraph.storage.backend import Backend
 from omnigraph.storage.store import ObjectInfo, ObjectMissing, Store
 
 _HIGHEST = 10**16 - 1
 _SUFFIX = ".rec"
 
-Entry = CommitRecord | Stub
+StreamEntry = CommitRecord | Stub
+"""What stands at one seq of a stream: a commit record, or the stub that cleanup left of it."""
 
 
 def record_key(stream: str, seq: int) -> str:
@@ -32,7 +35,10 @@ def seq_of_key(key: str) -> int:
 
 
 class RecordStream:
-    """The records of one branch incarnation. Holds no state: what is newest is asked of the store."""
+    """Reads the commit records of one stream, that is, of one life of one branch.
+
+    Holds no state: every call asks the store, also for the newest record.
+    """
 
     def __init__(self, store: Store, stream: str, *, listed_in_order: bool = True, read_ahead: int = 16) -> None:
         self.stream = stream
@@ -40,92 +46,111 @@ class RecordStream:
         self._listed_in_order = listed_in_order
         self._read_ahead = read_ahead
 
-    def get(self, seq: int) -> Entry | None:
+    @classmethod
+    def open(cls, backend: Backend, stream: str) -> RecordStream:
+        """The reader of `stream` as this process is configured to read it."""
+        return cls(
+            backend.store,
+            stream,
+            listed_in_order=backend.lists_in_order,
+            read_ahead=backend.config.read_ahead,
+        )
+
+    def get(self, seq: int) -> StreamEntry | None:
         key = record_key(self.stream, seq)
         try:
-            return self._decode(key, self._store.get(key), seq)
+            return self._decode(self._store.get(key), seq)
         except ObjectMissing:
             return None
 
+    def get_many(self, seqs: Sequence[int]) -> list[StreamEntry | None]:
+        """The entries at `seqs`, read in parallel; None for each that is absent."""
+        objects = self._store.get_many([record_key(self.stream, seq) for seq in seqs])
+        return [self._decode(data, seq) if data is not None else None for seq, data in zip(seqs, objects, strict=True)]
+
     def record(self, seq: int) -> CommitRecord:
-        """The commit at `seq`, or a typed answer why there is none to read."""
-        found = self.get(seq)
-        if found is None:
+        """The commit record at `seq`.
+
+        Raises NotFound if the stream has no such seq, and SnapshotExpired if cleanup has collected the commit.
+        """
+        entry = self.get(seq)
+        if entry is None:
             raise no_such_commit(f"{self.stream}.{seq}")
-        if isinstance(found, Stub):
-            raise found.expired()
-        return found
+        if isinstance(entry, Stub):
+            raise entry.expired_error()
+        return entry
 
     def newest(self) -> CommitRecord | None:
-        """The head by one listing and a probe; None if the stream was never born.
+        """The head, by one listing and one probe above it; None if the stream does not exist.
 
-        Raises BranchClosed if the stream has ended and its last record was collected.
+        Raises BranchClosed if the stream has ended and cleanup has collected its last record.
         """
         prefix = f"__manifest/{self.stream}/"
-        listed = self._store.list(prefix, first_page=self._listed_in_order)
-        if not listed:
-            found = self.get(0)
-            return self._newest_from(found) if found else None
-        seqs = _contiguous(self.stream, listed)
-        head, later = self._store.get_many([record_key(self.stream, seqs[0]), record_key(self.stream, seqs[0] + 1)])
-        if head is None:
+        objects = self._store.list(prefix, first_page=self._listed_in_order)
+        if not objects:
+            first_entry = self.get(0)
+            return self._newest_from(first_entry) if first_entry else None
+        newest_seq = _contiguous_seqs(self.stream, objects)[0]
+        keys = [record_key(self.stream, newest_seq), record_key(self.stream, newest_seq + 1)]
+        head_data, later_data = self._store.get_many(keys)
+        if head_data is None:
             raise Corruption(
-                f"record {self.stream}.{seqs[0]} is listed but cannot be read", advice="Run `omnigraph verify`"
+                f"record {self.stream}.{newest_seq} is listed but cannot be read", advice="Run `omnigraph verify`"
             )
-        entry = self._decode(record_key(self.stream, seqs[0]), head, seqs[0])
-        if later is not None:
-            entry = self._decode(record_key(self.stream, seqs[0] + 1), later, seqs[0] + 1)
-            return self._newest_from(entry)
-        return _readable(entry)
+        entry = self._decode(head_data, newest_seq)
+        if later_data is not None:
+            return self._newest_from(self._decode(later_data, newest_seq + 1))
+        return _require_readable(entry)
 
-    def after(self, seq: int, limit: int | None = None) -> list[Entry]:
-        """Every record above `seq`, oldest first. One GET when there is none.
+    def after(self, seq: int, limit: int | None = None) -> list[StreamEntry]:
+        """Every entry above `seq`, oldest first. Costs one GET if there is none.
 
-        More than `limit` of them means that there may be further ones.
+        A result of more than `limit` entries means that the stream may hold further ones.
         """
         first = self.get(seq + 1)
         return [first, *self.after_many(seq + 1, limit)] if first else []
 
-    def after_many(self, seq: int, limit: int | None = None) -> list[Entry]:
-        """Like `after`, but reads ahead in parallel from the start: for those who know that they are behind."""
-        found: list[Entry] = []
-        while limit is None or len(found) < limit:
-            ahead = self.read_ahead(seq + 1 + len(found))
-            found += ahead
+    def after_many(self, seq: int, limit: int | None = None) -> list[StreamEntry]:
+        """Like `after`, but reads ahead in parallel from the start: for a caller that knows of newer records."""
+        entries: list[StreamEntry] = []
+        while limit is None or len(entries) < limit:
+            ahead = self.read_ahead(seq + 1 + len(entries))
+            entries += ahead
             if len(ahead) < self._read_ahead:
                 break
-        return found
+        return entries
 
-    def read_ahead(self, seq: int) -> list[Entry]:
-        """The record at `seq` and those that follow, as many as one hop may bring; stops at the first absent one."""
+    def read_ahead(self, seq: int) -> list[StreamEntry]:
+        """The entry at `seq` and those that follow, as many as one hop may bring; stops at the first absent one."""
         keys = [record_key(self.stream, seq + step) for step in range(self._read_ahead)]
-        found: list[Entry] = []
+        entries: list[StreamEntry] = []
         for step, data in enumerate(self._store.get_many(keys)):
             if data is None:
                 break
-            found.append(self._decode(keys[step], data, seq + step))
-        return found
+            entries.append(self._decode(data, seq + step))
+        return entries
 
-    def headers(self, head: Entry) -> Iterator[Header]:
-        """Headers from `head` down to the birth of the stream: one GET per 32 commits.
+    def headers(self, head: StreamEntry) -> Iterator[Header]:
+        """Headers from `head` down to record 0 of the stream: one GET per 32 commits.
 
-        Ends early, without an error, at the first commit whose body was collected and whose trail is gone.
+        A stub has no trail, so a stretch of collected commits costs one GET per commit.
         """
-        record: Entry | None = head
-        while record is not None:
-            yield record.header
-            if isinstance(record, Stub):
-                record = self.get(record.seq - 1) if record.seq else None
+        entry: StreamEntry | None = head
+        while entry is not None:
+            yield entry.header
+            if isinstance(entry, Stub):
+                entry = self.get(entry.seq - 1) if entry.seq else None
                 continue
-            yield from reversed(record.trail)
-            oldest = record.trail[0].seq if record.trail else record.seq
-            record = self.get(oldest - 1) if oldest else None
+            yield from reversed(entry.trail)
+            oldest_seq = entry.trail[0].seq if entry.trail else entry.seq
+            entry = self.get(oldest_seq - 1) if oldest_seq else None
 
-    def _newest_from(self, entry: Entry) -> CommitRecord:
+    def _newest_from(self, entry: StreamEntry) -> CommitRecord:
         later = self.after_many(entry.seq)
-        return _readable(later[-1] if later else entry)
+        return _require_readable(later[-1] if later else entry)
 
-    def _decode(self, key: str, data: bytes, seq: int) -> Entry:
+    def _decode(self, data: bytes, seq: int) -> StreamEntry:
+        key = record_key(self.stream, seq)
         entry = decode_record(data, key)
         if (entry.header.stream, entry.seq) != (self.stream, seq):
             raise Corruption(
@@ -142,7 +167,7 @@ def branch_closed(stream: str) -> BranchClosed:
     )
 
 
-def _readable(entry: Entry) -> CommitRecord:
+def _require_readable(entry: StreamEntry) -> CommitRecord:
     if isinstance(entry, Stub) and entry.header.kind == "close":
         raise branch_closed(entry.stream)
     if isinstance(entry, Stub):
@@ -150,9 +175,9 @@ def _readable(entry: Entry) -> CommitRecord:
     return entry
 
 
-def _contiguous(stream: str, listed: list[ObjectInfo]) -> list[int]:
-    """Seqs of a listing, newest first. A missing one in between is damage, never the end of the log."""
-    seqs = sorted((seq_of_key(one.key) for one in listed), reverse=True)
+def _contiguous_seqs(stream: str, objects: list[ObjectInfo]) -> list[int]:
+    """Seqs of a listing, newest first. A missing seq in between is damage, never the end of the stream."""
+    seqs = sorted((seq_of_key(info.key) for info in objects), reverse=True)
     for newer, older in pairwise(seqs):
         if newer != older + 1:
             raise Corruption(

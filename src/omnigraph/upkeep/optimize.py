@@ -13,26 +13,25 @@ if this process dies, recovery publishes what was staged in full and gives up th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import pyarrow.compute as pc
 
-from omnigraph.commit.graph_runtime import Branch, Site
+from omnigraph.commit.graph_runtime import Branch, GraphRuntime
 from omnigraph.commit.idempotency import OPS_TYPE
 from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, WriteOptions
-from omnigraph.commit.publisher import Failed, Published, Publisher, fence_of
+from omnigraph.commit.publisher import PlanFailed, PlanPublished, Publisher, find_fence
 from omnigraph.intents.run_bulk import REWRITE_BYTES
-from omnigraph.intents.scope import Intent, Intents
+from omnigraph.intents.scope import IntentScope
 from omnigraph.log.commit_record import CommitRecord, Header
 from omnigraph.log.indexes import unwanted_indexes, wanted_indexes
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.log.stream import Entry
+from omnigraph.log.stream import StreamEntry
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.lance import Elsewhere, IndexSpec, PinnedTable, RewriteOptions, plan_index, rewrite_groups
+from omnigraph.storage.lance import IndexSpec, PinnedTable, RewriteExecutor, RewriteOptions, plan_index, rewrite_groups
 
 OPTIMIZE_ACTOR = "omnigraph:optimize"
 _MAX_ROUNDS = 5
@@ -140,7 +139,7 @@ class Optimizer:
 
     def __init__(
         self,
-        site: Site,
+        site: GraphRuntime,
         branch: Branch,
         holder: str | None = None,
         *,
@@ -148,7 +147,7 @@ class Optimizer:
         options: RewriteOptions | None = None,
         rebuild: Mapping[str, Collection[str]] | None = None,
         progress: Progress | None = None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: RewriteExecutor | None = None,
         intent_above_bytes: int = REWRITE_BYTES,
     ) -> None:
         self._site = site
@@ -178,7 +177,7 @@ class Optimizer:
 
     def run(self) -> OptimizeReport:
         head = self._publisher.refresh()
-        fence = fence_of(self._plan(self._backend.ids.ulid(), head, ()), head)
+        fence = find_fence(self._plan(self._backend.ids.ulid(), head, ()), head)
         if fence is not None:
             raise fence
         wanted = self._ids_wanted(head)
@@ -247,8 +246,9 @@ class Optimizer:
         """
         self._backend.pauses.reach("optimize.captured")
         op_id = self._backend.ids.ulid()
-        with ExitStack() as stack:
-            intent = stack.enter_context(self._opened(op_id, base)) if self._is_large(work) else None
+        with IntentScope(self._backend, "optimize", _OPTIONS, warn=self._tell) as intent:
+            if self._is_large(work):
+                intent.open(op_id, base)
             moves = [one for one in self._staged(work) if one is not None]
             self._backend.pauses.reach("optimize.staged")
             if not moves:
@@ -258,8 +258,7 @@ class Optimizer:
             record = self._published(plan, intent) if plan is not None else None
             if record is None:
                 return left, None
-            if intent is not None:
-                intent.done(record.commit_id)
+            intent.end(record.commit_id)
         named = record.touched.keys() if isinstance(record, CommitRecord) else left
         return left - named, record.commit_id
 
@@ -267,18 +266,14 @@ class Optimizer:
         """Whether it may take so long that it should be seen: what is compacted or indexed is read as a whole."""
         return self._elsewhere is not None or sum(one.base.size_bytes for one in work) > self._intent_above_bytes
 
-    def _opened(self, op_id: str, base: CommitRecord) -> Intent:
-        return Intents(self._backend, warn=self._tell).open("optimize", op_id, base, _OPTIONS)
-
-    def _published(self, plan: PublishPlan, intent: Intent | None) -> Entry | None:
+    def _published(self, plan: PublishPlan, intent: IntentScope) -> StreamEntry | None:
         """The record; None if none of it can be used any more."""
-        if intent is not None:
-            plan = intent.confirm(plan)
+        plan = intent.confirm(plan)
         deadline = self._backend.clock.monotonic() + self._backend.config.publish_deadline_s
         outcome = self._publisher.publish(plan, deadline)
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, PlanFailed):
             raise outcome.error
-        return outcome.record if isinstance(outcome, Published) else None
+        return outcome.record if isinstance(outcome, PlanPublished) else None
 
     def _staged(self, work: Sequence[TableWork]) -> list[FoldAction | None]:
         if sum(one.base.size_bytes for one in work) <= _TOGETHER_BYTES:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import combinations, groupby
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import Corruption, SnapshotExpired
 from omnigraph.intents.states import list_intents
 from omnigraph.log.branches import decode_entry
 from omnigraph.log.commit_record import CommitRecord, Stub, decode_record, no_such_commit, parse_commit_id
-from omnigraph.log.lineage import RecordsOf, merge_bases
-from omnigraph.log.stream import Entry, RecordStream, record_key, seq_of_key
+from omnigraph.log.lineage import RecordCache, merge_bases
+from omnigraph.log.stream import StreamEntry, record_key, seq_of_key
 from omnigraph.storage.store import ObjectInfo
 from omnigraph.upkeep.cleanup.leases import Lease, holds, scan_leases
 from omnigraph.upkeep.cleanup.retention import UNUSED
@@ -28,7 +28,7 @@ ARCHIVE = "__archive/"
 _BRANCHES = "__branches/"
 _AT_ONCE = 64
 
-Known = dict[tuple[str, int], Entry]
+Known = dict[tuple[str, int], StreamEntry]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class StreamState:
 
     stream: str
     infos: dict[int, ObjectInfo]
-    entries: dict[int, Entry]
+    entries: dict[int, StreamEntry]
     registration: str  # "live", "buried" or "none"
 
     @property
@@ -45,7 +45,7 @@ class StreamState:
         return max(self.infos)
 
     @property
-    def newest(self) -> Entry:
+    def newest(self) -> StreamEntry:
         return self.entries[self.newest_seq]
 
     @property
@@ -109,7 +109,7 @@ class Survey:
         return {(stream, record.seq): record for stream, state in self.streams.items() for record in state.records()}
 
 
-def take_survey(site: Site, progress: Mapping[str, Progress], known: Known, store_now: datetime) -> Survey:
+def take_survey(site: GraphRuntime, progress: Mapping[str, Progress], known: Known, store_now: datetime) -> Survey:
     """Read what must be known. `progress` and `known` only save requests."""
     registrations = _registrations(site)
     archived = _archived(site)
@@ -146,14 +146,14 @@ def archive_key(stream: str, seq: int) -> str:
     return f"{ARCHIVE}{stream}/{seq:016d}.rec"
 
 
-def archived_body(site: Site, info: ObjectInfo) -> CommitRecord:
+def archived_body(site: GraphRuntime, info: ObjectInfo) -> CommitRecord:
     found = decode_record(site.backend.store.get(info.key), info.key)
     if not isinstance(found, CommitRecord):
         raise Corruption(f"{info.key} holds no commit", advice="Run `omnigraph verify`", key=info.key)
     return found
 
 
-def _listed_streams(site: Site) -> Iterator[tuple[str, dict[int, ObjectInfo]]]:
+def _listed_streams(site: GraphRuntime) -> Iterator[tuple[str, dict[int, ObjectInfo]]]:
     listed = site.backend.store.list("__manifest/")
     for stream, group in groupby(listed, key=lambda one: one.key.split("/")[1]):
         infos = {seq_of_key(one.key): one for one in group}
@@ -165,7 +165,7 @@ def _listed_streams(site: Site) -> Iterator[tuple[str, dict[int, ObjectInfo]]]:
 
 
 def _stream(
-    site: Site,
+    site: GraphRuntime,
     stream: str,
     infos: dict[int, ObjectInfo],
     registration: str,
@@ -184,19 +184,19 @@ def _stream(
     return StreamState(stream, infos, entries, registration)
 
 
-def _read(site: Site, stream: str, seqs: list[int]) -> dict[int, Entry]:
-    found: dict[int, Entry] = {}
+def _read(site: GraphRuntime, stream: str, seqs: list[int]) -> dict[int, StreamEntry]:
+    found: dict[int, StreamEntry] = {}
     for at in range(0, len(seqs), _AT_ONCE):
         part = seqs[at : at + _AT_ONCE]
-        keys = [record_key(stream, seq) for seq in part]
-        for seq, key, data in zip(part, keys, site.backend.store.get_many(keys), strict=True):
-            if data is None:
+        for seq, entry in zip(part, site.records(stream).get_many(part), strict=True):
+            if entry is None:
+                key = record_key(stream, seq)
                 raise Corruption(f"{key} is listed and missing", advice="Run `omnigraph verify`", key=key)
-            found[seq] = decode_record(data, key)
+            found[seq] = entry
     return found
 
 
-def _registrations(site: Site) -> dict[str, str]:
+def _registrations(site: GraphRuntime) -> dict[str, str]:
     """Every stream that the registry names, `live` or `buried`."""
     keys = [one.key for one in site.backend.store.list(_BRANCHES)]
     found: dict[str, str] = {}
@@ -210,7 +210,7 @@ def _registrations(site: Site) -> dict[str, str]:
     return found
 
 
-def _archived(site: Site) -> dict[str, ObjectInfo]:
+def _archived(site: GraphRuntime) -> dict[str, ObjectInfo]:
     found = {}
     for one in site.backend.store.list(ARCHIVE):
         _, stream, name = one.key.split("/")
@@ -218,7 +218,7 @@ def _archived(site: Site) -> dict[str, ObjectInfo]:
     return found
 
 
-def _read_archived(site: Site, streams: Mapping[str, StreamState], archived: Iterable[str]) -> None:
+def _read_archived(site: GraphRuntime, streams: Mapping[str, StreamState], archived: Iterable[str]) -> None:
     """What stands under the names of archived commits now: a run that died may have brought one back untold."""
     wanted: dict[str, list[int]] = {}
     for stream, seq in map(parse_commit_id, archived):
@@ -228,53 +228,35 @@ def _read_archived(site: Site, streams: Mapping[str, StreamState], archived: Ite
         streams[stream].entries |= _read(site, stream, seqs)
 
 
-class _Remembering(RecordStream):
-    """A stream that asks the store for every record once: pairs of branches share most of their ancestors."""
-
-    def __init__(self, inner: RecordStream, entries: dict[int, Entry]) -> None:
-        self._inner = inner
-        self._entries = entries
-
-    def get(self, seq: int) -> Entry | None:
-        if seq not in self._entries:
-            found = self._inner.get(seq)
-            if found is None:
-                return None
-            self._entries[seq] = found
-        return self._entries[seq]
-
-
-def _bases(site: Site, streams: Mapping[str, StreamState], heads: Iterable[CommitRecord]) -> Iterator[tuple[str, str]]:
+def _bases(
+    site: GraphRuntime, streams: Mapping[str, StreamState], heads: Iterable[CommitRecord]
+) -> Iterator[tuple[str, str]]:
     """What the next merge of any two branches would start from."""
-    known = {stream: dict(state.entries) for stream, state in streams.items()}
-
-    def records_of(stream: str) -> RecordStream:
-        return _Remembering(site.records(stream), known.setdefault(stream, {}))
-
+    records = RecordCache(site.records, (entry for state in streams.values() for entry in state.entries.values()))
     for one, other in combinations(heads, 2):
         try:
-            for base in _all_bases(records_of, [one], other):
+            for base in _all_bases(records, [one], other):
                 yield base.commit_id, f"merge base of {one.header.branch} and {other.header.branch}"
         except SnapshotExpired:
             continue  # these two were given up when it was collected
 
 
-def _all_bases(records_of: RecordsOf, ours: Sequence[CommitRecord], theirs: CommitRecord) -> Iterator[CommitRecord]:
+def _all_bases(records: RecordCache, ours: Sequence[CommitRecord], theirs: CommitRecord) -> Iterator[CommitRecord]:
     """Merge bases; where there are several, also those on which they are made one, as `history.base` does it."""
-    bases = merge_bases(records_of, ours, theirs)
+    bases = merge_bases(records, ours, theirs)
     yield from bases
     for number in range(1, len(bases)):
-        yield from _all_bases(records_of, bases[:number], bases[number])
+        yield from _all_bases(records, bases[:number], bases[number])
 
 
-def _read_named(site: Site, survey: Survey) -> None:
+def _read_named(site: GraphRuntime, survey: Survey) -> None:
     """Make sure that every protected commit was read, whatever an earlier run believed to be a stub."""
     for commit_id in list(survey.named):
         if _is_gone(site, survey, commit_id):
             survey.lost[commit_id] = survey.named.pop(commit_id)
 
 
-def _is_gone(site: Site, survey: Survey, commit_id: str) -> bool:
+def _is_gone(site: GraphRuntime, survey: Survey, commit_id: str) -> bool:
     """Whether a commit is a stub for good, its body no longer in the archive."""
     stream, seq = parse_commit_id(commit_id)
     state = survey.streams.get(stream)
