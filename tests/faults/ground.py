@@ -12,7 +12,7 @@ from typing import Any
 import omnigraph
 from omnigraph.api import Graph, make_backend
 from omnigraph.clock import SystemClock
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.errors import NotFound, Unavailable
 from omnigraph.query.language.statements import Compare, InsertEdge, InsertNode, Update
@@ -98,7 +98,7 @@ class Process:
         self.backend = make_backend(uri, options, Config(**settings), wrap=wrapped, pauses=self.pauses, clock=clock)
 
     def open(self, branch: str = "main", *, read_only: bool = False) -> Graph:
-        site = Site.open(self.backend, read_only=read_only)
+        site = GraphRuntime.open(self.backend, read_only=read_only)
         return Graph(site, site.branch(branch))
 
     def arm(self, plan: FaultPlan) -> FaultPlan:

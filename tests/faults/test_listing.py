@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.api import Graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import Corruption, OmnigraphError
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import record_key
@@ -121,7 +121,7 @@ def test_an_unordered_store(uri: str, sweep_seed: int) -> None:
         return chance.sample(listed, len(listed))
 
     process = Process(uri, wrap=lambda store: Listing(store, shuffled))
-    site = Site.open(replace(process.backend, listed_in_order=False), read_only=False)
+    site = GraphRuntime.open(replace(process.backend, lists_in_order=False), read_only=False)
     graph = Graph(site, site.branch("main"))
     assert _head(graph).commit_id == head.commit_id
     assert graph.branch.list() == ["dev", "main"]

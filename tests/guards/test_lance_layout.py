@@ -11,7 +11,7 @@ from lance import LanceDataset, LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.schema import LanceSchema
 
-from omnigraph.storage.lance.field_ids import extended, field_ids, read_proto
+from omnigraph.storage.lance.field_ids import extend_schema, field_ids, read_proto
 from tests.guards.lance_cases import SCHEMA, appended, born, detached, ids, rows, written
 
 NESTED = pa.schema([*SCHEMA, pa.field("tags", pa.list_(pa.utf8())), pa.field("v", pa.list_(pa.float32(), 2))])
@@ -40,7 +40,7 @@ def test_the_manifest_decides_which_column_of_a_file_is_which(tmp_path: Path) ->
 
 def test_a_schema_is_made_of_messages_whose_ids_can_be_shifted(tmp_path: Path) -> None:
     base = appended(born(tmp_path), "a")
-    wider = extended(base.lance_schema, base.max_field_id, [NESTED.field("tags"), NESTED.field("v")])
+    wider = extend_schema(base.lance_schema, base.max_field_id, [NESTED.field("tags"), NESTED.field("v")])
     assert field_ids(wider) == {("id",): 0, ("n",): 1, ("tags",): 2, ("tags", "item"): 3, ("v",): 4}
     made = detached(base, LanceOperation.Merge([base.get_fragment(0).metadata], wider, True))
     assert made.schema.equals(NESTED)

@@ -11,7 +11,7 @@ import pytest
 from lance import LanceDataset
 from lance.dataset import ScannerBuilder
 
-from omnigraph.storage.lance.filters import carried_filter
+from omnigraph.storage.lance.filters import to_substrait
 from tests.guards.lance_cases import SCHEMA, appended, born, ids
 
 
@@ -110,11 +110,11 @@ def test_an_unknown_column(tmp_path: Path) -> None:
 
 
 def test_a_list_of_unsigned_numbers_spoils_every_filter(tmp_path: Path) -> None:
-    """Why filters are serialised by `carried_filter`: Lance replaces fewer columns than Substrait needs."""
+    """Why filters are serialised by `to_substrait`: Lance replaces fewer columns than Substrait needs."""
     table = pa.table({"id": ["a", "b"], "ns": pa.array([[1], None], pa.list_(pa.uint64()))})
     dataset = lance.write_dataset(table, str(tmp_path / "t"))
     with pytest.raises(ValueError, match="Unsupported Substrait user defined type"):
         dataset.scanner(filter=pc.field("id") == "b").to_table()
     builder = ScannerBuilder(dataset)
-    builder._substrait_filter = carried_filter(pc.field("id") == "b", dataset.schema)
+    builder._substrait_filter = to_substrait(pc.field("id") == "b", dataset.schema)
     assert builder.to_scanner().to_table()["id"].to_pylist() == ["b"]

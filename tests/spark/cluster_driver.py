@@ -19,7 +19,7 @@ from omnigraph.load.spark import operation as operation_module
 from omnigraph.load.spark.stage import StageJob, stage_split
 from omnigraph.spark.session import get_session
 from omnigraph.spark.settings import SparkSettings
-from omnigraph.storage.lance import build_elsewhere
+from omnigraph.storage.lance import build_segment
 
 _CONF = {
     "spark.executor.memory": "512m",
@@ -80,7 +80,7 @@ def _stage(disturbance: Disturbance) -> Callable[[StageJob, int], Iterator[dict[
 
 def _build(disturbance: Disturbance) -> Callable[..., Any]:
     def build(*plan: Any) -> Any:
-        built = build_elsewhere(*plan)
+        built = build_segment(*plan)
         disturbance.befall()
         return built
 
@@ -112,7 +112,7 @@ def main(way: str, master: str, root: str, people: str, knows: str, folder: str)
 
     disturbance = Disturbance(way, folder)
     module, name, work = (
-        (operation_module, "build_elsewhere", _build(disturbance))
+        (operation_module, "build_segment", _build(disturbance))
         if way == "killed indexing"
         else (load_module, "stage_split", _stage(disturbance))
     )

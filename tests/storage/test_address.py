@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InvalidInput
-from omnigraph.storage.address import lance_address, lists_in_order, normalise, open_store
+from omnigraph.storage.address import lance_address, lists_in_order, open_store, parse_address
 from omnigraph.storage.local import LocalStore
 from tests.storage.s3_double import S3Double
 
@@ -30,7 +30,7 @@ from tests.storage.s3_double import S3Double
     ],
 )
 def test_a_remote_place_has_one_name(written: str, normal: str) -> None:
-    assert normalise(written, environ={}).uri == normal
+    assert parse_address(written, environ={}).uri == normal
 
 
 def test_a_local_place_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +40,8 @@ def test_a_local_place_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", str(tmp_path))
     real = str((tmp_path / "real").resolve())
     written = ["real", "./real/", "x/../real", "~/real", "link", str(tmp_path / "real"), f"file://{tmp_path}/real/"]
-    assert {normalise(one).uri for one in written} == {real}
-    assert normalise(f"file://localhost{tmp_path}/with%20blank").uri == f"{tmp_path.resolve()}/with blank"
+    assert {parse_address(one).uri for one in written} == {real}
+    assert parse_address(f"file://localhost{tmp_path}/with%20blank").uri == f"{tmp_path.resolve()}/with blank"
     assert lance_address("real", {"ignored": "yes"}) == (real, {})
 
 
@@ -73,13 +73,15 @@ def test_a_path_opens_a_local_store(tmp_path: Path) -> None:
     "name", ["aws_endpoint", "endpoint", "endpoint_url", "AWS_ENDPOINT_URL", "aws_endpoint_url_s3", "Endpoint"]
 )
 def test_options_have_one_spelling(name: str) -> None:
-    found = normalise("s3://b", {name: "https://h", "region": "r", "TOKEN": "t"}, environ={"AWS_ENDPOINT": "x"}).options
+    found = parse_address(
+        "s3://b", {name: "https://h", "region": "r", "TOKEN": "t"}, environ={"AWS_ENDPOINT": "x"}
+    ).options
     assert found == {"aws_endpoint": "https://h", "aws_region": "r", "aws_session_token": "t"}
 
 
 def test_an_http_endpoint_allows_http_unless_told_otherwise() -> None:
-    assert normalise("s3://b", {"endpoint": "http://h"}, environ={}).options["allow_http"] == "true"
-    assert normalise("s3://b", {"endpoint": "http://h", "aws_allow_http": "false"}).options["allow_http"] == "false"
+    assert parse_address("s3://b", {"endpoint": "http://h"}, environ={}).options["allow_http"] == "true"
+    assert parse_address("s3://b", {"endpoint": "http://h", "aws_allow_http": "false"}).options["allow_http"] == "false"
 
 
 def test_the_endpoint_of_the_environment_reaches_both_clients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,13 +115,13 @@ def test_options_of_the_client_and_of_lance_are_accepted(double: S3Double) -> No
     ],
 )
 def test_the_other_clouds_open_by_address(uri: str, options: dict[str, str]) -> None:
-    assert open_store(uri, options).root == normalise(uri).uri
+    assert open_store(uri, options).root == parse_address(uri).uri
 
 
 def test_express_buckets_do_not_list_in_order() -> None:
     express = "s3://logs--use1-az4--x-s3/g"
     assert not lists_in_order(express)
-    assert normalise(express, environ={}).options == {"aws_s3_express": "true"}
+    assert parse_address(express, environ={}).options == {"aws_s3_express": "true"}
     assert all(lists_in_order(uri) for uri in ("s3://b/x--x-s3", "gs://b", "/tmp/g--x-s3"))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.clock import SystemClock
 from omnigraph.errors import Forbidden, InvalidInput, NotFound, OmnigraphError, Unavailable
-from omnigraph.storage.address import normalise, open_store
+from omnigraph.storage.address import open_store, parse_address
 from omnigraph.storage.remote import open_remote
 from omnigraph.storage.store import ObjectMissing, PutResult, Store
 from tests.storage.s3_double import STAMP, Answer, S3Double, serving
@@ -131,7 +131,7 @@ def _ask_a_silent_server(double: S3Double, name: str) -> None:
         released.wait(30)
 
     double.before = be_silent
-    address = normalise("s3://bucket/g", double.options)
+    address = parse_address("s3://bucket/g", double.options)
     own = {name: value for name, value in address.options.items() if name != "allow_http"}
     store = open_remote(address.uri, own, {"allow_http": "true"}, timeout_s=0.3, retry_limit_s=0.2)
     clock = SystemClock()
@@ -188,7 +188,7 @@ def test_a_store_that_lists_in_disorder_is_listed_whole(double: S3Double, store:
 
 def test_an_express_bucket_is_listed_whole_from_the_start(double: S3Double) -> None:
     double.objects = {f"g/k/{n:05d}": b"" for n in range(1500)}
-    address = normalise("s3://bucket/g", double.options)
+    address = parse_address("s3://bucket/g", double.options)
     own = {name: value for name, value in address.options.items() if name != "allow_http"}
     store = open_remote(address.uri, own, {"allow_http": "true"}, ordered=False)
     assert len(store.list("k/", first_page=True)) == 1500

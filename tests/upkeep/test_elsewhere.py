@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from omnigraph.log.indexes import disagreements, wanted_indexes
+from omnigraph.log.indexes import wanted_indexes
 from omnigraph.storage.lance import RewriteOptions
 from omnigraph.upkeep import compact_on_spark as compact
 from omnigraph.upkeep.compact_on_spark import SparkWorkers
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
+from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 from tests.schedules.world import Actor, World
 from tests.upkeep.cleanup.test_cleanup import to_the_end, unnamed
 from tests.upkeep.ground import PATIENT, contents, fill, scattered
@@ -35,12 +36,12 @@ def tasks_run_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(compact, "run_tasks", run_here)
     monkeypatch.setattr(compact, "get_session", lambda **_: None)
-    monkeypatch.setattr("omnigraph.storage.lance.table_store.build", never)
+    monkeypatch.setattr("omnigraph.storage.lance.table_store.build_index", never)
     return jobs
 
 
 def run(actor: Actor, rows_per_part: int, **options: Any) -> OptimizeReport:
-    workers = SparkWorkers(actor.site.backend.tables.place, rows_per_part=rows_per_part)
+    workers = SparkWorkers(actor.site.backend.tables.location, rows_per_part=rows_per_part)
     return Optimizer(actor.site, actor.branch, options=RewriteOptions(**options), elsewhere=workers).run()
 
 
@@ -54,7 +55,7 @@ def assert_indexes_tell_the_truth(actor: Actor) -> None:
     for one in snapshot.catalog.types:
         pinned = snapshot.view(one).pinned
         if pinned is not None:
-            assert list(disagreements(pinned, wanted_indexes(one, pinned), sample=40)) == []
+            assert list(find_index_disagreements(pinned, wanted_indexes(one, pinned), sample=40)) == []
 
 
 def test_all_kinds_of_indexes_are_built_by_workers(world: World) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.storage.keys import is_temporary
-from omnigraph.storage.lance import IndexPlan, IndexSpec, parts_of
+from omnigraph.storage.lance import IndexPlan, IndexSpec, split_index_plan
 from omnigraph.storage.store import ObjectInfo
 from omnigraph.upkeep.cleanup.trash import Progress, TrashList, latest_progress
 
@@ -22,7 +22,7 @@ SORTED = IndexSpec("by_id", "id", "BTREE")
     most_parts=st.integers(1, 6),
 )
 def test_every_fragment_is_in_one_part(rows: dict[int, int], most_rows: int, most_parts: int) -> None:
-    parts = parts_of(IndexPlan(SORTED, tuple(rows), ()), rows, most_rows=most_rows, most_parts=most_parts)
+    parts = split_index_plan(IndexPlan(SORTED, tuple(rows), ()), rows, most_rows=most_rows, most_parts=most_parts)
     assert sorted(one for part in parts for one in part.fragments) == sorted(rows)
     assert all(part.fragments for part in parts)
     assert len(parts) <= most_parts
@@ -32,14 +32,14 @@ def test_every_fragment_is_in_one_part(rows: dict[int, int], most_rows: int, mos
 
 def test_parts_are_even() -> None:
     rows = dict.fromkeys(range(12), 100)
-    parts = parts_of(IndexPlan(SORTED, tuple(rows), ()), rows, most_rows=300, most_parts=8)
+    parts = split_index_plan(IndexPlan(SORTED, tuple(rows), ()), rows, most_rows=300, most_parts=8)
     assert [sum(rows[one] for one in part.fragments) for part in parts] == [300] * 4
 
 
 @pytest.mark.parametrize("kind", ["INVERTED", "IVF_FLAT"])
 def test_what_ranks_or_learns_is_not_cut(kind: str) -> None:
     plan = IndexPlan(IndexSpec("one", "column", kind), (1, 2, 3), ())
-    assert parts_of(plan, {1: 9, 2: 9, 3: 9}, most_rows=1, most_parts=8) == [plan]
+    assert split_index_plan(plan, {1: 9, 2: 9, 3: 9}, most_rows=1, most_parts=8) == [plan]
 
 
 @pytest.mark.parametrize("key", [".tmp-x", "__manifest/s/.tmp-0a", "tables/t/data/.tmp-1"])

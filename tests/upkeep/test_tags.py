@@ -7,7 +7,7 @@ import json
 import pytest
 
 from omnigraph.api import Graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import Corruption, InvalidInput, NotFound, SnapshotExpired, Unsupported
 from omnigraph.log.commit_record import CommitRecord, Stub
 from omnigraph.log.stream import record_key
@@ -111,7 +111,7 @@ def test_an_unclear_answer_is_no_refusal(world: World, fault: Fault) -> None:
 def test_read_only_and_damaged(world: World) -> None:
     actor = world.actor()
     actor.graph.tags.create("x", actor.head.commit_id)
-    site = Site.open(actor.site.backend, read_only=True)
+    site = GraphRuntime.open(actor.site.backend, read_only=True)
     reader = Graph(site, site.branch("main"))
     assert [one.name for one in reader.tags.list()] == ["x"]
     with pytest.raises(Unsupported):

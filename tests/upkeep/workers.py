@@ -6,7 +6,7 @@ from typing import Any
 
 import omnigraph
 from omnigraph.api import make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.query.language.statements import Compare, Delete, Update
 from omnigraph.upkeep.optimize import Optimizer
@@ -35,6 +35,6 @@ def optimize_until_killed(link: Link, *, uri: str, point: str) -> None:
     pauses = ControlledPauses()
     pauses.crash_at(point)
     backend = make_backend(uri, None, Config(fsync=False, fold="never"), pauses=pauses)
-    site = Site.open(backend, read_only=False)
+    site = GraphRuntime.open(backend, read_only=False)
     link.ready()
     Optimizer(site, site.branch("main"), intent_above_bytes=0).run()

@@ -75,7 +75,9 @@ class Address:
         return self.scheme == "file"
 
 
-def normalise(uri: str, options: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None) -> Address:
+def parse_address(
+    uri: str, options: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None
+) -> Address:
     """The one name of the place that `uri` means, with the options that reach it from this environment."""
     scheme = _SCHEME.match(uri)
     if not uri.strip():
@@ -98,7 +100,7 @@ def normalise(uri: str, options: Mapping[str, str] | None = None, environ: Mappi
 
 def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fsync: bool = True) -> Store:
     """The store at `uri`. Nothing is asked of it yet: a wrong address or a dead server shows at the first request."""
-    address = normalise(uri, storage_options)
+    address = parse_address(uri, storage_options)
     if address.is_local:
         return LocalStore(address.uri, fsync=fsync)
     # obstore takes 60 ms to import: a graph in a directory does not pay for it.
@@ -115,7 +117,7 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fs
 
 def lance_address(uri: str, storage_options: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
     """The URI and the storage options that make Lance read and write at the same place."""
-    address = normalise(uri, storage_options)
+    address = parse_address(uri, storage_options)
     return address.uri, dict(address.options)
 
 

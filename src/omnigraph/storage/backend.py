@@ -31,7 +31,7 @@ class Backend:
     ids: IdSource = field(default_factory=SystemIds)
     pauses: Pauses = NO_PAUSES
     config: Config = field(default_factory=Config)
-    listed_in_order: bool = True
+    lists_in_order: bool = True
     _workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_PARALLEL_TABLES, thread_name_prefix="omnigraph-io"), repr=False
     )
@@ -51,7 +51,7 @@ class Backend:
                 raise error
         return [future.result() for future in futures]
 
-    def later(self, work: Callable[[], B]) -> Future[B]:
+    def start(self, work: Callable[[], B]) -> Future[B]:
         """Start `work` now, beside what the caller does meanwhile; meters see it as the caller's."""
         return self._workers.submit(copy_context().run, work)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from omnigraph.errors import InvalidInput, NotFound
-from omnigraph.storage.address import normalise, open_store
+from omnigraph.storage.address import open_store, parse_address
 from omnigraph.storage.store import ObjectInfo, ObjectMissing
 
 _WILD = re.compile(r"[*?\[]")
@@ -122,7 +122,7 @@ def _remote_file(root: str, one: ObjectInfo) -> InputFile:
 
 def _local(path: str) -> str:
     # Not the real path: rejects name a file as the user did.
-    return normalise(path).uri if path.startswith("file:") else os.path.expanduser(path)
+    return parse_address(path).uri if path.startswith("file:") else os.path.expanduser(path)
 
 
 def _find_local(path: str) -> list[InputFile] | None:

@@ -71,7 +71,7 @@ class LocalStore:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise self._typed(error, "read", key) from error
+            raise self._classify_error(error, "read", key) from error
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         # One after the other: a thread hand-over costs more than reading a cached file.
@@ -79,7 +79,7 @@ class LocalStore:
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         path = self.path_of(key)
-        with self.typing("create", key):
+        with self.typed_errors("create", key):
             # Names are never reused, so an existing one settles it without writing and syncing a temporary file.
             if os.path.lexists(path):
                 return self._exists(path)
@@ -92,7 +92,7 @@ class LocalStore:
 
     def put(self, key: str, data: bytes) -> None:
         path = self.path_of(key)
-        with self.typing("write", key):
+        with self.typed_errors("write", key):
             temporary = self._write_temporary(path, data)
             try:
                 os.replace(temporary, path)
@@ -105,11 +105,11 @@ class LocalStore:
         try:
             return _info(self.path_of(key), key)
         except OSError as error:
-            raise self._typed(error, "look up", key) from error
+            raise self._classify_error(error, "look up", key) from error
 
     def leftovers(self) -> list[ObjectInfo]:
         """Temporary files, sorted by key: of puts that are under way, or whose process was killed."""
-        with self.typing("list", ""):
+        with self.typed_errors("list", ""):
             keys = sorted(key for key in _walk(self._root, "", temporary=True) if is_temporary(key))
             found = [_info_or_none(f"{self._root}/{key}", key) for key in keys]
         return [info for info in found if info is not None]
@@ -122,7 +122,7 @@ class LocalStore:
             present = (info for info in found if info is not None)
             listed = list(islice(present, FIRST_PAGE_KEYS)) if first_page else list(present)
         except OSError as error:
-            raise self._typed(error, "list", prefix) from error
+            raise self._classify_error(error, "list", prefix) from error
         if not listed:
             self._check_root("list", prefix)
         return listed
@@ -130,7 +130,7 @@ class LocalStore:
     def drop_leftover(self, key: str) -> None:
         """Remove a temporary file. A put that still needs it finds it gone, has no effect, and says so."""
         assert is_temporary(key), key
-        with self.typing("delete", key), suppress(FileNotFoundError):
+        with self.typed_errors("delete", key), suppress(FileNotFoundError):
             os.unlink(f"{self._root}/{key}")
 
     def delete(self, key: str) -> None:
@@ -139,7 +139,7 @@ class LocalStore:
             os.unlink(path)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                raise self._typed(error, "delete", key) from error
+                raise self._classify_error(error, "delete", key) from error
             self._check_root("delete", key)
 
     def _get_or_none(self, key: str) -> bytes | None:
@@ -250,18 +250,18 @@ class LocalStore:
         return known
 
     @contextmanager
-    def typing(self, verb: str, key: str) -> Iterator[None]:
+    def typed_errors(self, verb: str, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self._typed(error, verb, key) from error
+            raise self._classify_error(error, verb, key) from error
 
-    def _typed(self, error: OSError, verb: str, key: str) -> OmnigraphError:
+    def _classify_error(self, error: OSError, verb: str, key: str) -> OmnigraphError:
         number = error.errno or 0
         if number in _ABSENT:
             self._check_root(verb, key)
             if verb in _MAKES_FOLDERS:
-                return self._obstructed(verb, key, number)
+                return self._obstruction_error(verb, key, number)
             return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
         what = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
         if number in _REFUSED:
@@ -269,11 +269,11 @@ class LocalStore:
         if number == errno.ENAMETOOLONG:
             return InvalidInput(what, code="invalid_key", advice="Use a shorter name", root=self._root)
         if number == errno.EEXIST:
-            return self._obstructed(verb, key, number)
+            return self._obstruction_error(verb, key, number)
         code, advice = _UNAVAILABLE.get(number, ("io_error", "Check the disk and the file system"))
         return Unavailable(what, code=code, advice=advice, root=self._root)
 
-    def _obstructed(self, verb: str, key: str, number: int) -> OmnigraphError:
+    def _obstruction_error(self, verb: str, key: str, number: int) -> OmnigraphError:
         """A put that found no folder to put into: another process removed it, or a file stands in its place."""
         what = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
         if number == errno.ENOENT:

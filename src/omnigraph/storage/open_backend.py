@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 from omnigraph.config import Config
-from omnigraph.storage.address import lance_address, normalise, open_store
+from omnigraph.storage.address import lance_address, open_store, parse_address
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import TableStore
 from omnigraph.storage.pauses import NO_PAUSES, Pauses
@@ -29,7 +29,7 @@ def make_backend(
     config = config or Config.from_environment()
     store = open_store(uri, storage_options, fsync=config.fsync)
     address, options = lance_address(uri, storage_options)
-    place = normalise(uri, storage_options)
+    place = parse_address(uri, storage_options)
     tables = TableStore(address, options, fsync=config.fsync, local_root=Path(address) if place.is_local else None)
     return Backend(
         store=wrap(store) if wrap else store,
@@ -38,5 +38,5 @@ def make_backend(
         ids=ids or SystemIds(),
         pauses=pauses,
         config=config,
-        listed_in_order=lists_in_order(store),
+        lists_in_order=lists_in_order(store),
     )

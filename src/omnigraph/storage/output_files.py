@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from omnigraph.clock import IdSource
 from omnigraph.errors import Forbidden, InvalidInput, OmnigraphError, Unavailable
-from omnigraph.storage.address import normalise, open_store
+from omnigraph.storage.address import open_store, parse_address
 from omnigraph.storage.remote import RemoteStore
 from omnigraph.storage.store import ObjectMissing
 
@@ -33,22 +33,22 @@ class OutputFolder:
 
     @property
     def is_local(self) -> bool:
-        return normalise(self.address).is_local
+        return parse_address(self.address).is_local
 
     def path(self, name: str = "") -> str:
-        root = normalise(self.address).uri
+        root = parse_address(self.address).uri
         return f"{root}/{name}" if name else root
 
     @contextmanager
-    def writing(self, name: str, ids: IdSource) -> Iterator[BinaryIO]:
+    def open_writer(self, name: str, ids: IdSource) -> Iterator[BinaryIO]:
         """A stream into a file, which gets its name when the block ends well."""
         if not self.is_local:
-            with self._store().writing(name) as stream:
+            with self._store().open_writer(name) as stream:
                 yield stream
             return
         place = Path(self.path(name))
         unfinished = place.with_name(f".{place.name}.{ids.token(_TOKEN)}.tmp")
-        with _told(str(place)):
+        with _output_errors(str(place)):
             place.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with unfinished.open("xb") as stream:
@@ -62,9 +62,9 @@ class OutputFolder:
                 raise
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[BinaryIO]:
+    def open_reader(self, name: str) -> Iterator[BinaryIO]:
         """A file of this folder in the file system."""
-        with _told(self.path(name)), Path(self.path(name)).open("rb") as stream:
+        with _output_errors(self.path(name)), Path(self.path(name)).open("rb") as stream:
             yield stream
 
     def size_bytes(self, name: str) -> int | None:
@@ -83,7 +83,7 @@ class OutputFolder:
         if not self.is_local:
             self._store().rename(old, new)
             return
-        with _told(self.path(new)):
+        with _output_errors(self.path(new)):
             Path(self.path(new)).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self.path(old), self.path(new))
 
@@ -96,14 +96,14 @@ class OutputFolder:
         for one in store.list(f"{name}/"):
             store.delete(one.key)
 
-    def taken(self, name: str = "") -> bool:
+    def holds_anything(self, name: str = "") -> bool:
         """Whether there is a file of this name, or anything in the folder."""
         if not self.is_local:
             if name:
                 return self.size_bytes(name) is not None
             return bool(self._store().list("", first_page=True))
         place = Path(self.path(name))
-        with _told(str(place)):
+        with _output_errors(str(place)):
             return place.exists() and not (place.is_dir() and not any(place.iterdir()))
 
     def _store(self) -> RemoteStore:
@@ -113,29 +113,29 @@ class OutputFolder:
 
 
 @contextmanager
-def filling(folder: OutputFolder, ids: IdSource, *, overwrite: bool) -> Iterator[OutputFolder]:
+def fill_folder(folder: OutputFolder, ids: IdSource, *, overwrite: bool) -> Iterator[OutputFolder]:
     """A folder to fill, which becomes `folder` when the block ends well; before that it has another name, or no mark.
 
     Refuses a folder that holds something, unless `overwrite`; in an object store always.
     """
-    if folder.taken() and not (overwrite and folder.is_local):
+    if folder.holds_anything() and not (overwrite and folder.is_local):
         advice = "Choose another, or say --overwrite" if folder.is_local else "Choose an empty folder"
-        raise taken_error(folder.path(), advice)
+        raise output_exists_error(folder.path(), advice)
     if not folder.is_local:
         yield folder
-        with folder.writing(SUCCESS, ids):
+        with folder.open_writer(SUCCESS, ids):
             pass
         return
     place = Path(folder.path())
     beside = place.with_name(f".{place.name}.{ids.token(_TOKEN)}.tmp")
-    with _told(str(place)):
+    with _output_errors(str(place)):
         beside.mkdir(parents=True)
     try:
         made = replace(folder, address=str(beside))
         yield made
-        with made.writing(SUCCESS, ids):
+        with made.open_writer(SUCCESS, ids):
             pass
-        with _told(str(place)):
+        with _output_errors(str(place)):
             _swap(beside, place, ids)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -152,7 +152,7 @@ def scratch_beside(folder: OutputFolder, ids: IdSource) -> Iterator[OutputFolder
         folder.drop(name)
 
 
-def taken_error(path: str, advice: str = "Choose another name, or say --overwrite") -> InvalidInput:
+def output_exists_error(path: str, advice: str = "Choose another name, or say --overwrite") -> InvalidInput:
     return InvalidInput(f"{path} is there already", code="output_exists", advice=advice, path=path)
 
 
@@ -171,7 +171,7 @@ def _swap(new: Path, place: Path, ids: IdSource) -> None:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _output_errors(path: str) -> Iterator[None]:
     """Errors of the file system as ours."""
     try:
         yield

@@ -70,7 +70,7 @@ def probe_hard_links(store: Store, ids: IdSource | None = None) -> None:
         return
     stem = f"{local.root}/{TEMPORARY_PREFIX}probe-{(ids or SystemIds()).token(12)}"
     one, other = f"{stem}-a", f"{stem}-b"
-    with local.typing("probe", TEMPORARY_PREFIX):
+    with local.typed_errors("probe", TEMPORARY_PREFIX):
         os.makedirs(local.root, exist_ok=True)
         try:
             for path in (one, other):

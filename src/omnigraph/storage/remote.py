@@ -68,14 +68,14 @@ class RemoteStore:
         try:
             return bytes(obstore.get(self._client, check_key(key)).bytes())
         except (failures.BaseError, OSError) as error:
-            raise self._typed(error, "read", key) from error
+            raise self._classify_error(error, "read", key) from error
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """The bytes from `start` up to, not including, `end`."""
         try:
             return bytes(obstore.get_range(self._client, check_key(key), start=start, end=end))
         except (failures.BaseError, OSError) as error:
-            raise self._typed(error, "read", key) from error
+            raise self._classify_error(error, "read", key) from error
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         if len(keys) < 2:
@@ -92,17 +92,17 @@ class RemoteStore:
         except failures.AlreadyExistsError:
             return PutResult.EXISTS
         except (failures.BaseError, OSError) as error:
-            raise self._typed(error, "create", key) from error
+            raise self._classify_error(error, "create", key) from error
         return PutResult.CREATED
 
     def put(self, key: str, data: bytes) -> None:
         try:
             obstore.put(self._client, check_key(key), data, mode="overwrite", use_multipart=False)
         except (failures.BaseError, OSError) as error:
-            raise self._typed(error, "write", key) from error
+            raise self._classify_error(error, "write", key) from error
 
     @contextmanager
-    def writing(self, key: str) -> Iterator[BinaryIO]:
+    def open_writer(self, key: str) -> Iterator[BinaryIO]:
         """A stream into an object, which appears when the block ends well, replacing what was there."""
         try:
             # No `with`: leaving it by an error would complete the upload of half a file.
@@ -110,20 +110,20 @@ class RemoteStore:
             yield writer  # type: ignore[misc]  # it writes, and that is all it does
             writer.close()
         except (failures.BaseError, OSError) as error:
-            raise self._typed(error, "write", key) from error
+            raise self._classify_error(error, "write", key) from error
 
     def rename(self, old: str, new: str) -> None:
         """A copy and a delete: objects have no names to change."""
         try:
             obstore.rename(self._client, check_key(old), check_key(new), overwrite=True)
         except (failures.BaseError, OSError) as error:
-            raise self._typed(error, "write", new) from error
+            raise self._classify_error(error, "write", new) from error
 
     def head(self, key: str) -> ObjectInfo:
         try:
             return _info(obstore.head(self._client, check_key(key)))
         except (failures.BaseError, OSError) as error:
-            raise self._typed(error, "look up", key) from error
+            raise self._classify_error(error, "look up", key) from error
 
     def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
         folder = check_prefix(prefix) or None
@@ -138,13 +138,13 @@ class RemoteStore:
             pages = obstore.list(self._client, folder, chunk_size=_WHOLE_PAGE_KEYS)
             return sorted((_info(meta) for page in pages for meta in page), key=_key)
         except (failures.BaseError, OSError) as error:
-            raise self._typed(error, "list", prefix) from error
+            raise self._classify_error(error, "list", prefix) from error
 
     def delete(self, key: str) -> None:
         try:
             obstore.delete(self._client, check_key(key))
         except (failures.BaseError, OSError) as error:
-            typed = self._typed(error, "delete", key)
+            typed = self._classify_error(error, "delete", key)
             if not isinstance(typed, ObjectMissing):
                 raise typed from error
 
@@ -160,16 +160,16 @@ class RemoteStore:
                 self._pool = ThreadPoolExecutor(PARALLEL_GETS, thread_name_prefix="omnigraph-get")
             return self._pool
 
-    def _typed(self, error: Exception, verb: str, key: str) -> OmnigraphError:
+    def _classify_error(self, error: Exception, verb: str, key: str) -> OmnigraphError:
         """Which of the seam's answers an error of obstore is. LIST has no error classes, so the status decides too."""
         text = str(error).partition("\n\nDebug source")[0]
         found = _STATUS.search(text)
         status = int(found.group(1)) if found else None
         what = f"cannot {verb} {key!r} in {self._root}"
         if _METADATA.search(text) or _is_refusal(error, status, text):
-            return self._refused(what, status, given=_METADATA.search(text) is None)
+            return self._refusal_error(what, status, given=_METADATA.search(text) is None)
         if _is_missing(error, status):
-            return self._missing(what, key, bucket=verb in _NEEDS_BUCKET or _NO_BUCKET.search(text) is not None)
+            return self._missing_error(what, key, bucket=verb in _NEEDS_BUCKET or _NO_BUCKET.search(text) is not None)
         # S3 answers 400 also to an upload that stalled; that one is worth another try.
         if "incorrectly configured region" in text or (status in (301, 307, 400) and "RequestTimeout" not in text):
             return InvalidInput(
@@ -178,9 +178,9 @@ class RemoteStore:
                 advice="Check the region (AWS_REGION), the endpoint and the storage options",
                 root=self._root,
             )
-        return self._unavailable(what, text, status)
+        return self._unavailable_error(what, text, status)
 
-    def _missing(self, what: str, key: str, *, bucket: bool) -> NotFound:
+    def _missing_error(self, what: str, key: str, *, bucket: bool) -> NotFound:
         """A missing bucket is never taken for a missing key: 'no such record' would be an answer about the graph."""
         if not bucket:
             return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
@@ -191,7 +191,7 @@ class RemoteStore:
             root=self._root,
         )
 
-    def _refused(self, what: str, status: int | None, *, given: bool) -> Forbidden:
+    def _refusal_error(self, what: str, status: int | None, *, given: bool) -> Forbidden:
         if not given:
             return Forbidden(
                 f"{what}: no credentials were given, and this machine has none of its own",
@@ -206,7 +206,7 @@ class RemoteStore:
             status=status,
         )
 
-    def _unavailable(self, what: str, text: str, status: int | None) -> Unavailable:
+    def _unavailable_error(self, what: str, text: str, status: int | None) -> Unavailable:
         if status in (429, 503):
             advice, code = "The store asks for less load: try again later", "slow_down"
         else:

@@ -271,7 +271,7 @@ class TestCommit:
             base = write(tables, base, people({f"n{number}": 1}), present_ids=())
             made.append(base)
         assert [one.fragments for one in made] == [1, 2, 3, 4, 5, 6]
-        assert [tables._versions.known(TABLE, one.version) for one in made] == [None] * 4 + made[4:]
+        assert [tables._versions.get_cached(TABLE, one.version) for one in made] == [None] * 4 + made[4:]
         assert tables.open(TABLE, made[0].version).rows == 1
         tables._versions.forget()
         kept = [tables.open(TABLE, one.version) for one in made[:3]]

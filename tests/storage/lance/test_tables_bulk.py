@@ -21,10 +21,10 @@ from omnigraph.storage.lance import (
     PinnedTable,
     Removal,
     StagedTable,
-    TablePlace,
+    TableLocation,
     TableStore,
-    build_elsewhere,
-    delete_at,
+    build_segment,
+    delete_offsets,
 )
 from omnigraph.storage.lance import bulk_tables as bulk_module
 from omnigraph.storage.lance.arrow_fit import align_decimals
@@ -40,23 +40,23 @@ def tables(tmp_path: Path) -> TableStore:
     return TableStore(str(tmp_path), fsync=False)
 
 
-def _write_elsewhere(place: TablePlace, rows: Mapping[str, int | None]) -> list[str]:
+def _write_elsewhere(place: TableLocation, rows: Mapping[str, int | None]) -> list[str]:
     return place.open().write_rows(TABLE, people(rows), max_rows_per_file=2)
 
 
-def _delete_elsewhere(place: TablePlace, version: str, ids: list[str]) -> list[Removal]:
+def _delete_elsewhere(place: TableLocation, version: str, ids: list[str]) -> list[Removal]:
     pinned = place.open().open(TABLE, version)
     found = pinned.addresses(ids)[ROW_ADDRESS].to_numpy()
-    return [delete_at(pinned, number, offsets) for number, offsets in group_by_fragment(found)]
+    return [delete_offsets(pinned, number, offsets) for number, offsets in group_by_fragment(found)]
 
 
 def _without(tables: TableStore, staged: StagedTable, ids: list[str], own: bool) -> StagedTable:
     """Remove ids from the base part, or from the own part, of a staged version."""
-    pinned = tables.bulk.version_of(staged)
-    mine = set(tables.bulk.own_fragments(staged))
+    pinned = tables.bulk.open_staged(staged)
+    mine = set(tables.bulk.written_fragments(staged))
     wanted = [one.id for one in pinned.metadata if (one.id in mine) == own]
     found = pinned.addresses(ids, wanted)[ROW_ADDRESS].to_numpy()
-    return tables.bulk.remove(staged, [delete_at(pinned, *part) for part in group_by_fragment(found)])
+    return tables.bulk.remove(staged, [delete_offsets(pinned, *part) for part in group_by_fragment(found)])
 
 
 def _upsert(tables: TableStore, base: PinnedTable, rows: Mapping[str, int | None]) -> StagedTable:
@@ -68,12 +68,12 @@ class TestElsewhere:
     def test_rows_and_removals_of_other_processes(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2, "c": 3}))
         with get_context("spawn").Pool(2) as pool:
-            parts = pool.starmap(_write_elsewhere, [(tables.place, {"a": 10, "x": 7}), (tables.place, {"y": 8})])
+            parts = pool.starmap(_write_elsewhere, [(tables.location, {"a": 10, "x": 7}), (tables.location, {"y": 8})])
             staged = tables.bulk.stage(base, PERSON, [text for part in parts for text in part])
-            assert tables.bulk.version_of(staged).rows == 6  # provisional: an id is there twice
+            assert tables.bulk.open_staged(staged).rows == 6  # provisional: an id is there twice
             assert ages(base) == {"a": 1, "b": 2, "c": 3}
             assert staged.version is not None
-            (removals,) = pool.starmap(_delete_elsewhere, [(tables.place, base.version, ["a"])])
+            (removals,) = pool.starmap(_delete_elsewhere, [(tables.location, base.version, ["a"])])
         done = tables.bulk.remove(staged, removals)
         assert (done.rows_written, done.rows_removed) == (3, 1)
         made = tables.commit(base, done)
@@ -86,9 +86,9 @@ class TestElsewhere:
         assert [json.loads(one)["physical_rows"] for one in written] == [3, 3, 1]
 
     def test_a_place_travels_and_is_opened_once(self, tmp_path: Path) -> None:
-        place = TableStore(str(tmp_path), {"some": "option"}, local_root=tmp_path).place
+        place = TableStore(str(tmp_path), {"some": "option"}, local_root=tmp_path).location
         again = pickle.loads(pickle.dumps(place))
-        assert again == place == TablePlace(str(tmp_path), (("some", "option"),), str(tmp_path))
+        assert again == place == TableLocation(str(tmp_path), (("some", "option"),), str(tmp_path))
         assert again.open() is place.open()
 
     def test_everything_is_synced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # H41
@@ -105,7 +105,7 @@ class TestElsewhere:
         parts = TableStore(str(tmp_path), fsync=False).write_rows(TABLE, people({"a": 5, "c": 6}))
         monkeypatch.setattr(os, "fsync", watch)
         staged = _without(tables, tables.bulk.stage(base, PERSON, parts), ["a"], own=False)
-        assert ages(tables.bulk.version_of(tables.bulk.index(staged, [BY_ID]))) == {"a": 5, "b": 2, "c": 6}
+        assert ages(tables.bulk.open_staged(tables.bulk.index(staged, [BY_ID]))) == {"a": 5, "b": 2, "c": 6}
         assert {str(one) for one in (tmp_path / "tables").rglob("*")} - before <= synced
 
     def test_decimals_of_any_alignment_are_written(self, tables: TableStore) -> None:
@@ -132,7 +132,7 @@ class TestStaged:
         staged = _without(tables, staged, ["q", "r"], own=True)  # the first fragment is empty now
         assert (staged.rows_written, staged.rows_removed) == (1, 0)
         assert ages(tables.commit(base, staged)) == {"a": 1, "s": 4}
-        assert len(tables.bulk.own_fragments(staged)) == 1
+        assert len(tables.bulk.written_fragments(staged)) == 1
 
     def test_an_overwrite_and_an_empty_one(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
@@ -276,8 +276,8 @@ def test_indexes_built_by_another_process(tables: TableStore) -> None:
     assert staged.version is not None
     plans = tables.bulk.index_plans(staged, wanted)
     with get_context("spawn").Pool(1) as pool:
-        arguments = [(tables.place, TABLE, staged.version, plan) for plan in plans]
-        built = [json.loads(json.dumps(one)) for one in pool.starmap(build_elsewhere, arguments)]
+        arguments = [(tables.location, TABLE, staged.version, plan) for plan in plans]
+        built = [json.loads(json.dumps(one)) for one in pool.starmap(build_segment, arguments)]
     done = tables.bulk.put_indexes(staged, wanted, built)
     made = tables.commit(base, done)
     assert {one.name: len(one.covered_fragments) for one in made.indices()} == {"by_id": 2, "text": 2}

@@ -11,9 +11,9 @@ from omnigraph.storage.lance import (
     TableDelta,
     TableStore,
     candidate_ids,
-    piece_batches,
-    pieces_of,
-    twins_of,
+    differing_rows,
+    fragment_differences,
+    shared_fragments,
 )
 from tests.storage.lance.table_cases import PERSON, ages, people, write
 
@@ -38,9 +38,9 @@ def test_a_shared_file_is_known_under_either_number(moved: tuple[PinnedTable, Pi
     prepared, landed = moved
     assert ages(prepared) == {"a": 1, "x": 1, "y": 2, "z": 3}
     assert ages(landed) == {"a": 1, "o": 9, "x": 1, "y": 2, "z": 3}
-    there = twins_of(prepared, landed)
+    there = shared_fragments(prepared, landed)
     assert there == {0: 0, 1: 2}
-    assert twins_of(landed, prepared) == {number: one for one, number in there.items()}
+    assert shared_fragments(landed, prepared) == {number: one for one, number in there.items()}
     assert candidate_ids(prepared, landed) == {"o"}
 
 
@@ -48,11 +48,11 @@ def test_rows_removed_from_a_file_that_moved(tables: TableStore, moved: tuple[Pi
     prepared, landed = moved
     fewer = write(tables, landed, delete=["y"])
     assert candidate_ids(prepared, fewer) == {"o", "y"}
-    (piece,) = pieces_of(prepared, fewer)
+    (piece,) = fragment_differences(prepared, fewer)
     assert (piece.fragment, piece.twin, piece.rows) == (1, 2, 1)
-    assert [batch["id"].to_pylist() for batch in piece_batches(prepared, fewer, piece, ["id"])] == [["y"]]
+    assert [batch["id"].to_pylist() for batch in differing_rows(prepared, fewer, piece, ["id"])] == [["y"]]
 
 
 def test_a_table_without_a_version_shares_nothing(moved: tuple[PinnedTable, PinnedTable]) -> None:
-    assert twins_of(None, moved[0]) == twins_of(moved[0], None) == {}
+    assert shared_fragments(None, moved[0]) == shared_fragments(moved[0], None) == {}
     assert candidate_ids(None, moved[0]) == {"a", "x", "y", "z"}

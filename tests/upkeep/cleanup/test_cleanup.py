@@ -17,7 +17,7 @@ import pytest
 
 from omnigraph.api import Graph
 from omnigraph.clock import SystemClock
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import Corruption, InvalidInput, NotFound, SnapshotExpired, Unavailable, Unsupported
 from omnigraph.log.commit_record import Stub
@@ -184,7 +184,7 @@ class TestRetention:
         for wish in ({"keep": 0}, {"older_than": "soon"}, {"older_than": "-1d"}):
             with pytest.raises(InvalidInput):
                 graph.cleanup(**wish)
-        reader = Graph(Site.open(graph._site.backend, read_only=True), graph._branch)
+        reader = Graph(GraphRuntime.open(graph._site.backend, read_only=True), graph._branch)
         assert not reader.cleanup(keep=1).confirmed
         with pytest.raises(Unsupported):
             reader.cleanup(keep=1, confirm=True)

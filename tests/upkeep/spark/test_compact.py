@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 
 import omnigraph as og
 from omnigraph.config import Config
-from omnigraph.log.indexes import disagreements, wanted_indexes
+from omnigraph.log.indexes import wanted_indexes
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode
 from omnigraph.storage.lance import RewriteOptions
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.retention import Policy
 from omnigraph.upkeep.compact_on_spark import SparkWorkers
 from omnigraph.upkeep.optimize import Optimizer
+from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 
 SCHEMA = """
 node Person { name: String @key  age: I32? @index  bio: String? @index }
@@ -75,9 +76,9 @@ def _no_index_here(*_: object) -> None:
 
 def test_workers_build_the_indexes(scattered: og.Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sorted index over many rows in several parts; one of words in one."""
-    monkeypatch.setattr("omnigraph.storage.lance.table_store.build", _no_index_here)
+    monkeypatch.setattr("omnigraph.storage.lance.table_store.build_index", _no_index_here)
     before = rows(scattered)
-    workers = SparkWorkers(scattered._site.backend.tables.place, spark, rows_per_part=20)
+    workers = SparkWorkers(scattered._site.backend.tables.location, spark, rows_per_part=20)
     options = RewriteOptions(target_rows=20)
     report = Optimizer(scattered._site, scattered._branch, options=options, elsewhere=workers).run()
     assert report.is_complete
@@ -92,7 +93,7 @@ def test_workers_build_the_indexes(scattered: og.Graph, spark: SparkSession, mon
     for one in view.catalog.types:
         pinned = view.view(one).pinned
         assert pinned is not None
-        assert list(disagreements(pinned, wanted_indexes(one, pinned), sample=60)) == []
+        assert list(find_index_disagreements(pinned, wanted_indexes(one, pinned), sample=60)) == []
     assert scattered.verify(deep=True).ok
     assert Optimizer(scattered._site, scattered._branch, options=options, elsewhere=workers).run().commits == ()
 

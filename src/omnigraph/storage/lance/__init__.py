@@ -8,9 +8,9 @@ record does. Lance checks nothing when it makes one (no conflict, no key), so ex
 from omnigraph.storage.lance.bulk_tables import (
     BulkTables,
     Removal,
-    TablePlace,
-    build_elsewhere,
-    delete_at,
+    TableLocation,
+    build_segment,
+    delete_offsets,
 )
 from omnigraph.storage.lance.compaction import (
     RewriteOptions,
@@ -20,40 +20,46 @@ from omnigraph.storage.lance.compaction import (
     run_rewrite,
     run_rewrite_task,
 )
-from omnigraph.storage.lance.difference import Piece, candidate_ids, piece_batches, pieces_of, twins_of
-from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, parts_of, plan_index
+from omnigraph.storage.lance.difference import (
+    FragmentDifference,
+    candidate_ids,
+    differing_rows,
+    fragment_differences,
+    shared_fragments,
+)
+from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, plan_index, split_index_plan
 from omnigraph.storage.lance.open_versions import IoStats
 from omnigraph.storage.lance.pinned_table import IndexInfo, PinnedTable
 from omnigraph.storage.lance.staged_table import StagedTable, StagedVersion, TableDelta
-from omnigraph.storage.lance.table_store import Elsewhere, TableStore
+from omnigraph.storage.lance.table_store import RewriteExecutor, TableStore
 
 __all__ = [
     "BulkTables",
-    "Elsewhere",
+    "FragmentDifference",
     "IndexInfo",
     "IndexPlan",
     "IndexSpec",
     "IoStats",
-    "Piece",
     "PinnedTable",
     "Removal",
+    "RewriteExecutor",
     "RewriteOptions",
     "StagedTable",
     "StagedVersion",
     "TableDelta",
-    "TablePlace",
+    "TableLocation",
     "TableStore",
-    "build_elsewhere",
+    "build_segment",
     "candidate_ids",
-    "delete_at",
-    "parts_of",
-    "piece_batches",
-    "pieces_of",
+    "delete_offsets",
+    "differing_rows",
+    "fragment_differences",
     "plan_index",
     "plan_rewrite",
     "rewrite_groups",
     "rewrite_tasks",
     "run_rewrite",
     "run_rewrite_task",
-    "twins_of",
+    "shared_fragments",
+    "split_index_plan",
 ]

@@ -12,10 +12,10 @@ import pyarrow as pa
 from omnigraph.errors import InvalidInput, Unsupported
 from omnigraph.storage.lance.arrow_fit import fit_table
 from omnigraph.storage.lance.errors import lance_call
-from omnigraph.storage.lance.field_ids import extended, fresh_schema, renumber
+from omnigraph.storage.lance.field_ids import extend_schema, fresh_schema, renumber
 from omnigraph.storage.lance.pinned_table import PinnedTable
 from omnigraph.storage.lance.row_address import ROW_ADDRESS, split_address
-from omnigraph.storage.lance.staged_table import StagedTable, dumped, loaded
+from omnigraph.storage.lance.staged_table import StagedTable, dump_fragment, load_fragment
 
 if TYPE_CHECKING:
     from lance import LanceOperation
@@ -43,7 +43,7 @@ class Deletions:
     def rows(self, base: PinnedTable) -> int:
         """How many rows of `base` they remove."""
         before: dict[int, int] = {one.id: one.num_rows for one in base.metadata}
-        after: dict[int, int] = {one.id: one.num_rows for one in map(loaded, self.touched)}
+        after: dict[int, int] = {one.id: one.num_rows for one in map(load_fragment, self.touched)}
         return sum(before[one] for one in (*after, *self.emptied)) - sum(after.values())
 
 
@@ -89,7 +89,7 @@ def delete_from(
         with lance_call(f"stage deletes in table {base.table}"):
             found = base.lance().get_fragment(number)
             left = found.delete_rows(offsets[number]) if found is not None else None
-        return number, None if left is None else dumped(left)
+        return number, None if left is None else dump_fragment(left)
 
     done = list(mapper(shrink, sorted(offsets)))
     return Deletions(
@@ -123,13 +123,13 @@ def operations_of(base: PinnedTable, staged: StagedTable) -> list[LanceOperation
     """
     from lance import LanceOperation as Op
 
-    new = [loaded(one) for one in staged.fragments]
+    new = [load_fragment(one) for one in staged.fragments]
     if staged.overwrite or not base.metadata:
         return [Op.Overwrite(fresh_schema(staged.schema), new)]
-    touched = [loaded(one) for one in staged.touched]
+    touched = [load_fragment(one) for one in staged.touched]
     added = added_fields(base, staged.schema)
     held = base.lance().lance_schema
-    target = extended(held, base.lance().max_field_id, added) if added else held
+    target = extend_schema(held, base.lance().max_field_id, added) if added else held
     renumber(new, staged.schema, target)
     if added and not staged.emptied:
         return [Op.Merge(_all_fragments(base, touched, new), target, preserves_nullability=True)]

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 from omnigraph.storage.lance.build_operation import added_fields, operations_of, unchanged_fragments
 from omnigraph.storage.lance.errors import lance_call
-from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, build, from_json, to_json
+from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, build_index, index_from_json, index_to_json
 from omnigraph.storage.lance.pinned_table import PinnedTable
 from omnigraph.storage.lance.row_address import ROW_ADDRESS, group_by_fragment
-from omnigraph.storage.lance.staged_table import StagedTable, dumped, fragment_files, loaded
+from omnigraph.storage.lance.staged_table import StagedTable, dump_fragment, fragment_files, load_fragment
 from omnigraph.storage.store import ObjectMissing
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _WORKER_CACHE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlace:
+class TableLocation:
     """Where the tables of a graph are: all that another process needs to write and read them. Safe to pickle."""
 
     address: str
@@ -52,7 +52,7 @@ class TablePlace:
 
 
 @lru_cache(maxsize=8)
-def _opened(place: TablePlace, _process: int) -> TableStore:
+def _opened(place: TableLocation, _process: int) -> TableStore:
     """By process: threads of Lance do not survive a fork."""
     from omnigraph.storage.lance.table_store import TableStore
 
@@ -71,21 +71,21 @@ class Removal:
     """What is left of one fragment of a version after rows were removed: its description, or None if nothing is."""
 
     fragment_id: int
-    left: str | None
+    fragment: str | None
 
 
-def delete_at(pinned: PinnedTable, fragment_id: int, offsets: npt.NDArray[np.uint64]) -> Removal:
+def delete_offsets(pinned: PinnedTable, fragment_id: int, offsets: npt.NDArray[np.uint64]) -> Removal:
     """Write the deletion file of one fragment without the rows at `offsets`; runs wherever the version can be read."""
     with lance_call(f"stage deletes in table {pinned.table}"):
         found = pinned.lance().get_fragment(fragment_id)
         left = found.delete_rows(offsets.astype(np.uint32)) if found is not None else None
-    return Removal(fragment_id, None if left is None else dumped(left))
+    return Removal(fragment_id, None if left is None else dump_fragment(left))
 
 
-def build_elsewhere(place: TablePlace, table: str, version: str, plan: IndexPlan) -> dict[str, Any] | None:
+def build_segment(place: TableLocation, table: str, version: str, plan: IndexPlan) -> dict[str, Any] | None:
     """One index segment over some fragments of a version, named by nobody; None if there is nothing to learn from."""
-    built = build(place.open().open(table, version), plan.spec, plan.fragments)
-    return to_json(built) if built is not None else None
+    built = build_index(place.open().open(table, version), plan.spec, plan.fragments)
+    return index_to_json(built) if built is not None else None
 
 
 class BulkTables:
@@ -111,7 +111,7 @@ class BulkTables:
             emptied=(),
             delete_ids=(),
             rows_written=0,
-            bytes_written=sum(file.file_size_bytes or 0 for one in map(loaded, fragments) for file in one.files),
+            bytes_written=sum(file.file_size_bytes or 0 for one in map(load_fragment, fragments) for file in one.files),
             rows_removed=0,
             adds_columns=not overwrite and bool(added_fields(base, schema)),
         )
@@ -120,18 +120,18 @@ class BulkTables:
             made = self._store._commit(base.table, made, operation, staged.files(), built_on=base.version)
         return self._counted(staged, base, self._store._versions.keep(made))
 
-    def version_of(self, staged: StagedTable) -> PinnedTable:
+    def open_staged(self, staged: StagedTable) -> PinnedTable:
         assert staged.version is not None
         return self._store.open(staged.table, staged.version)
 
-    def own_fragments(self, staged: StagedTable) -> list[int]:
+    def written_fragments(self, staged: StagedTable) -> list[int]:
         """Fragments of the staged version that hold rows of this change, in the order they were given."""
-        return list(self.own_paths(staged).values())
+        return list(self.written_fragments_by_path(staged).values())
 
-    def own_paths(self, staged: StagedTable) -> dict[str, int]:
+    def written_fragments_by_path(self, staged: StagedTable) -> dict[str, int]:
         """The same, by the data file of each."""
-        numbers = {_path(one): one.id for one in self.version_of(staged).metadata}
-        return {path: numbers[path] for path in map(_path, map(loaded, staged.fragments)) if path in numbers}
+        numbers = {_path(one): one.id for one in self.open_staged(staged).metadata}
+        return {path: numbers[path] for path in map(_path, map(load_fragment, staged.fragments)) if path in numbers}
 
     def remove(self, staged: StagedTable, removals: Sequence[Removal]) -> StagedTable:
         """The same without the rows that `removals` took from the staged version, of the base or of its own."""
@@ -139,9 +139,9 @@ class BulkTables:
             return staged
         from lance import LanceOperation as Op
 
-        held = self.version_of(staged)
-        left = [loaded(one.left) for one in removals if one.left is not None]
-        gone = [one.fragment_id for one in removals if one.left is None]
+        held = self.open_staged(staged)
+        left = [load_fragment(one.fragment) for one in removals if one.fragment is not None]
+        gone = [one.fragment_id for one in removals if one.fragment is None]
         files = [name for one in left for name in fragment_files(one)]
         operation = Op.Update(removed_fragment_ids=gone, updated_fragments=left, new_fragments=[])
         made = self._store._commit(staged.table, held, operation, files, built_on=staged.base_version)
@@ -150,21 +150,21 @@ class BulkTables:
 
     def index(self, staged: StagedTable, wanted: Sequence[IndexSpec]) -> StagedTable:
         """The same with what is missing of these indexes."""
-        made = self._store._indexed(self.version_of(staged), wanted, (), staged.base_version)
+        made = self._store._indexed(self.open_staged(staged), wanted, (), staged.base_version)
         given = tuple((one.name, one.column, one.kind, one.params) for one in wanted)
         return replace(staged, version=made.version, indexes=given)
 
     def index_plans(self, staged: StagedTable, wanted: Sequence[IndexSpec]) -> list[IndexPlan]:
         """What is missing of these indexes; `build_elsewhere` does it, `put_indexes` takes it over."""
-        return self._store._index_plans(self.version_of(staged), wanted)
+        return self._store._index_plans(self.open_staged(staged), wanted)
 
     def put_indexes(
         self, staged: StagedTable, wanted: Sequence[IndexSpec], built: Iterable[Mapping[str, Any]]
     ) -> StagedTable:
         """The same with indexes that other processes have built on the staged version."""
         gone = [one for plan in self.index_plans(staged, wanted) for one in plan.dead]
-        segments = [from_json(one) for one in built]
-        made = self._store._put_indexes(self.version_of(staged), segments, gone, staged.base_version)
+        segments = [index_from_json(one) for one in built]
+        made = self._store._put_indexes(self.open_staged(staged), segments, gone, staged.base_version)
         given = tuple((one.name, one.column, one.kind, one.params) for one in wanted)
         return replace(staged, version=made.version, indexes=given)
 
@@ -175,9 +175,9 @@ class BulkTables:
         that memory does not grow with the change. Indexes of the new rows are built anew, since they know rows by
         their address.
         """
-        held = self.version_of(staged)
+        held = self.open_staged(staged)
         begun = self.stage(base, staged.schema, staged.fragments, overwrite=staged.overwrite)
-        target = self.version_of(begun)
+        target = self.open_staged(begun)
         removals = list(self._own_removals(staged, held, begun, target))
         if not staged.overwrite:
             old = self._old_base(staged)
@@ -202,14 +202,14 @@ class BulkTables:
         """Rows of the change itself that were removed already: a deletion file is bound to its fragment's number."""
         before = {_path(one): one for one in held.metadata}
         after = {_path(one): one for one in target.metadata}
-        for path in map(_path, map(loaded, staged.fragments)):
+        for path in map(_path, map(load_fragment, staged.fragments)):
             new, old = after[path], before.get(path)
             if old is None:
                 yield Removal(new.id, None)
             elif old.deletion_file is not None:
                 everything = np.arange(new.physical_rows, dtype=np.uint64)
                 removed = np.setdiff1d(everything, held.offsets_of(old.id), assume_unique=True)
-                yield delete_at(target, new.id, removed)
+                yield delete_offsets(target, new.id, removed)
 
     def _replaced(
         self,
@@ -221,7 +221,7 @@ class BulkTables:
         removed: pa.Array | None,
     ) -> Iterator[Removal]:
         """Rows in changed fragments of the base that the change replaces or removes."""
-        own = self.own_fragments(staged)
+        own = self.written_fragments(staged)
         gone = removed if removed is not None else pa.array(staged.delete_ids, pa.utf8())
         if not changed or not (own or len(gone)):
             return
@@ -233,7 +233,7 @@ class BulkTables:
                 kept = pc.is_in(ids, hits.combine_chunks())
                 found.append(addresses.filter(kept).to_numpy())
         for number, offsets in group_by_fragment(np.concatenate(found)) if found else ():
-            yield delete_at(target, number, offsets)
+            yield delete_offsets(target, number, offsets)
 
     def _removed_ids(self, staged: StagedTable, held: PinnedTable, old: PinnedTable, same: set[int]) -> pa.Array:
         """Ids that the change took out of the old base, as far as the new one may have them in other files now.
@@ -253,7 +253,7 @@ class BulkTables:
         return pa.array([row_id for ids in found for row_id in ids], pa.utf8())
 
     def _counted(self, staged: StagedTable, base: PinnedTable, made: PinnedTable) -> StagedTable:
-        own = {_path(loaded(one)) for one in staged.fragments}
+        own = {_path(load_fragment(one)) for one in staged.fragments}
         written = sum(one.num_rows for one in made.metadata if _path(one) in own)
         return replace(
             staged, version=made.version, rows_written=written, rows_removed=base.rows - (made.rows - written)
@@ -270,9 +270,9 @@ def _carried(old: PinnedTable, held: PinnedTable, target: PinnedTable, same: set
         if left is None:
             yield Removal(number, None)
         elif _deletions(left) != before[number]:
-            fragment = loaded(dumped(here[number]))
+            fragment = load_fragment(dump_fragment(here[number]))
             fragment.deletion_file = left.deletion_file
-            yield Removal(number, dumped(fragment))
+            yield Removal(number, dump_fragment(fragment))
 
 
 def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Array, pa.Array]]:

@@ -42,7 +42,7 @@ class RewriteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Heap:
+class FragmentSize:
     """One fragment as the grouping sees it."""
 
     id: int
@@ -51,7 +51,7 @@ class Heap:
     size_bytes: int
 
     @classmethod
-    def of(cls, one: FragmentMetadata) -> Heap:
+    def of(cls, one: FragmentMetadata) -> FragmentSize:
         size_bytes = sum(file.file_size_bytes or 0 for file in one.files)
         return cls(one.id, one.num_rows, one.physical_rows - one.num_rows, size_bytes)
 
@@ -60,7 +60,7 @@ class Heap:
         return self.size_bytes * self.rows // max(1, self.rows + self.removed)
 
 
-def group_fragments(fragments: Sequence[Heap], options: RewriteOptions) -> list[list[int]]:
+def group_fragments(fragments: Sequence[FragmentSize], options: RewriteOptions) -> list[list[int]]:
     """Ids of fragments to be rewritten together. What a run has grouped, the next run leaves alone.
 
     Lance's own planner never mixes indexed with unindexed fragments, so it would need a second run after the
@@ -68,9 +68,9 @@ def group_fragments(fragments: Sequence[Heap], options: RewriteOptions) -> list[
     """
     wasteful = {one.id for one in fragments if one.removed > options.removed_ratio * (one.rows + one.removed)}
     small = [one for one in fragments if one.rows < options.target_rows or one.id in wasteful]
-    groups: list[list[Heap]] = []
+    groups: list[list[FragmentSize]] = []
     for one in sorted(small, key=lambda one: (one.rows, one.id)):
-        if groups and _joins(one, groups[-1], options):
+        if groups and _can_join(one, groups[-1], options):
             groups[-1].append(one)
         else:
             groups.append([one])
@@ -78,7 +78,7 @@ def group_fragments(fragments: Sequence[Heap], options: RewriteOptions) -> list[
     return [sorted(one.id for one in group) for group in worth]
 
 
-def _joins(one: Heap, group: Sequence[Heap], options: RewriteOptions) -> bool:
+def _can_join(one: FragmentSize, group: Sequence[FragmentSize], options: RewriteOptions) -> bool:
     rows = sum(other.rows for other in group)
     return (
         one.rows <= max(options.small_rows, options.size_ratio * rows)
@@ -89,7 +89,7 @@ def _joins(one: Heap, group: Sequence[Heap], options: RewriteOptions) -> bool:
 
 def rewrite_groups(base: PinnedTable, options: RewriteOptions) -> list[list[int]]:
     """What `plan_rewrite` would do, without a request."""
-    return group_fragments([Heap.of(one) for one in base.metadata], options)
+    return group_fragments([FragmentSize.of(one) for one in base.metadata], options)
 
 
 def plan_rewrite(base: PinnedTable, options: RewriteOptions) -> list[CompactionTask]:

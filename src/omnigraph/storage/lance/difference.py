@@ -27,7 +27,7 @@ _SCAN_SHARE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FragmentDifference:
     """A fragment of one version that another version does not have as it is.
 
     `twin` is the number that the same files have there, with other rows removed; None if they are not there at all.
@@ -47,7 +47,7 @@ def candidate_ids(one: PinnedTable | None, other: PinnedTable | None) -> set[str
     return {row_id for here, there in ((one, other), (other, one)) if here for row_id in _only_here(here, there)}
 
 
-def pieces_of(here: PinnedTable | None, there: PinnedTable | None) -> list[Piece]:
+def fragment_differences(here: PinnedTable | None, there: PinnedTable | None) -> list[FragmentDifference]:
     """Where the rows are that `here` has and `there` has not, by their place in a file. Costs the two manifests."""
     if here is None or (there is not None and here.version == there.version):
         return []
@@ -59,15 +59,15 @@ def pieces_of(here: PinnedTable | None, there: PinnedTable | None) -> list[Piece
             continue
         size_bytes = sum(file.file_size_bytes or 0 for file in fragment.files)
         if twin is None:
-            found.append(Piece(fragment.id, None, fragment.num_rows, size_bytes))
+            found.append(FragmentDifference(fragment.id, None, fragment.num_rows, size_bytes))
         else:
             more = max(fragment.num_rows - twin.num_rows, 0)
             share = more / max(fragment.physical_rows, 1)
-            found.append(Piece(fragment.id, twin.id, more, int(size_bytes * share)))
+            found.append(FragmentDifference(fragment.id, twin.id, more, int(size_bytes * share)))
     return found
 
 
-def twins_of(here: PinnedTable | None, there: PinnedTable | None) -> dict[int, int]:
+def shared_fragments(here: PinnedTable | None, there: PinnedTable | None) -> dict[int, int]:
     """Fragments of `here` by the number that their files have `there`, whatever rows are removed on either side."""
     if here is None or there is None:
         return {}
@@ -75,8 +75,8 @@ def twins_of(here: PinnedTable | None, there: PinnedTable | None) -> dict[int, i
     return {one.id: known[_files(one)] for one in here.metadata if _files(one) in known}
 
 
-def piece_batches(
-    here: PinnedTable, there: PinnedTable | None, piece: Piece, columns: Sequence[str]
+def differing_rows(
+    here: PinnedTable, there: PinnedTable | None, piece: FragmentDifference, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a piece that `there` does not have: these columns and `_rowaddr`."""
     if piece.twin is None or there is None:
@@ -97,7 +97,7 @@ def piece_batches(
 
 def _only_here(here: PinnedTable, there: PinnedTable | None) -> Iterator[str]:
     """Ids of rows, by their place in a file, that `there` does not have."""
-    pieces = pieces_of(here, there)
+    pieces = fragment_differences(here, there)
     whole = [one.fragment for one in pieces if one.twin is None]
     if whole:
         yield from here.ids_of_fragments(whole)

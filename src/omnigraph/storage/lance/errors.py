@@ -42,7 +42,7 @@ _FULL = re.compile(r"os error (?:28|122)\b|No space left on device|Disk quota ex
 _READ_ONLY = re.compile(r"os error 30\b|Read-only file system")
 
 
-def told_apart(error: BaseException, what: str) -> OmnigraphError:
+def classify_error(error: BaseException, what: str) -> OmnigraphError:
     """The typed error for one raised by Lance. The order matters: a 404 also carries the words of an I/O error."""
     text = str(error)
     said = _PLACE.sub(" ", text)  # a folder may be called "Forbidden", and a line of source be numbered 403
@@ -75,11 +75,11 @@ def lance_call(what: str) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         if _BORN.search(str(error)):
             raise AlreadyBorn from error
-        raise told_apart(error, what) from error
+        raise classify_error(error, what) from error
     except BaseException as error:
         # A panic inside Lance arrives as a BaseException of its binding layer.
         if type(error).__name__ == "PanicException":
-            raise told_apart(error, what) from error
+            raise classify_error(error, what) from error
         raise
 
 

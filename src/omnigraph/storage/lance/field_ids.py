@@ -47,11 +47,11 @@ def fresh_schema(schema: pa.Schema) -> LanceSchema:
     return LanceSchema.from_pyarrow(schema)
 
 
-def extended(schema: LanceSchema, max_field_id: int, added: Sequence[pa.Field]) -> LanceSchema:
+def extend_schema(schema: LanceSchema, max_field_id: int, added: Sequence[pa.Field]) -> LanceSchema:
     """`schema` plus nullable columns under ids never used before in this line of versions."""
     make, (metadata, *protos) = schema.__reduce__()
     _, (_, *fresh) = fresh_schema(pa.schema(added)).__reduce__()
-    return make(metadata, *protos, *(_shifted(proto, max_field_id + 1) for proto in fresh))
+    return make(metadata, *protos, *(_shift_field_ids(proto, max_field_id + 1) for proto in fresh))
 
 
 def renumber(fragments: Iterable[FragmentMetadata], written: pa.Schema, target: LanceSchema) -> None:
@@ -63,7 +63,7 @@ def renumber(fragments: Iterable[FragmentMetadata], written: pa.Schema, target: 
             file.fields = [moved[one] for one in file.fields]
 
 
-def _shifted(proto: bytes, by: int) -> bytes:
+def _shift_field_ids(proto: bytes, by: int) -> bytes:
     parts = list(read_proto(proto))
     values = {tag: value for tag, _, value in parts}
     parent = values.get(_PROTO_PARENT, 0)

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def _carried(kind: pa.DataType) -> bool:
+def _fits_substrait(kind: pa.DataType) -> bool:
     types = pa.types
     if types.is_list(kind):
-        return _carried(kind.value_type)
+        return _fits_substrait(kind.value_type)
     return not (types.is_unsigned_integer(kind) or types.is_large_binary(kind) or types.is_fixed_size_list(kind))
 
 
-def carried_filter(where: pc.Expression, schema: pa.Schema) -> bytes:
+def to_substrait(where: pc.Expression, schema: pa.Schema) -> bytes:
     """The filter as Lance takes it, over a table of this schema.
 
     Substrait holds the whole schema, and one column that it cannot name spoils every filter: such columns are
@@ -30,7 +30,8 @@ def carried_filter(where: pc.Expression, schema: pa.Schema) -> bytes:
     from pyarrow.substrait import serialize_expressions
 
     stand_ins = [
-        one if _carried(one.type) else pa.field(f"__not_carried_{at}", pa.int8()) for at, one in enumerate(schema)
+        one if _fits_substrait(one.type) else pa.field(f"__not_carried_{at}", pa.int8())
+        for at, one in enumerate(schema)
     ]
     return bytes(serialize_expressions([where], ["filter"], pa.schema(stand_ins)))
 
@@ -47,13 +48,15 @@ def refers_to(where: pc.Expression, schema: pa.Schema, name: str) -> bool:
     return False
 
 
-def referred(where: pc.Expression, schema: pa.Schema) -> list[str]:
+def referred_columns(where: pc.Expression, schema: pa.Schema) -> list[str]:
     return [one.name for one in schema if refers_to(where, schema, one.name)]
 
 
-def lance_evaluates(where: pc.Expression, known: pa.Schema, held: pa.Schema) -> bool:
+def can_lance_evaluate(where: pc.Expression, known: pa.Schema, held: pa.Schema) -> bool:
     """False if the filter names a column that the version does not hold or that cannot be carried to Lance."""
-    doubtful = [one.name for one in known if one.name not in held.names or not _carried(held.field(one.name).type)]
+    doubtful = [
+        one.name for one in known if one.name not in held.names or not _fits_substrait(held.field(one.name).type)
+    ]
     return not any(refers_to(where, known, name) for name in doubtful)
 
 
@@ -62,7 +65,7 @@ def equals_any(column: pa.Field, values: Sequence[Any]) -> pc.Expression | str |
     if pa.types.is_unsigned_integer(column.type):
         # As text, since Substrait cannot carry them; nothing but digits goes in.
         return f"`{column.name}` IN ({', '.join(str(int(one)) for one in values)})"
-    if not _carried(column.type) or pa.types.is_nested(column.type):
+    if not _fits_substrait(column.type) or pa.types.is_nested(column.type):
         return None
     return pc.field(column.name).isin(pa.array(values, column.type))
 

@@ -58,7 +58,7 @@ def plan_index(spec: IndexSpec, segments: Collection[Segment], rows: dict[int, i
     return IndexPlan(spec, tuple(missing), tuple(dead)) if missing or dead else None
 
 
-def parts_of(plan: IndexPlan, rows: Mapping[int, int], *, most_rows: int, most_parts: int) -> list[IndexPlan]:
+def split_index_plan(plan: IndexPlan, rows: Mapping[int, int], *, most_rows: int, most_parts: int) -> list[IndexPlan]:
     """The plan as several that can be built at once, each over its own fragments; all of them make up the index.
 
     Only a sorted index is cut: it answers the same however it is divided, at the price of one look per part. An
@@ -76,7 +76,7 @@ def parts_of(plan: IndexPlan, rows: Mapping[int, int], *, most_rows: int, most_p
     return [IndexPlan(plan.spec, tuple(sorted(share)), ()) for share in shares]
 
 
-def build(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index | None:
+def build_index(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index | None:
     """Write one segment that nobody names yet; None if these rows have nothing that a vector index could learn from."""
     with lance_call(f"index {spec.column} of table {base.table}"):
         try:
@@ -94,7 +94,7 @@ def build(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index
     return made
 
 
-def to_json(index: Index) -> dict[str, Any]:
+def index_to_json(index: Index) -> dict[str, Any]:
     """A built segment as a plain value, so that another process can commit it."""
     return {
         "uuid": str(index.uuid),
@@ -111,7 +111,7 @@ def to_json(index: Index) -> dict[str, Any]:
     }
 
 
-def from_json(raw: Mapping[str, Any]) -> Index:
+def index_from_json(raw: Mapping[str, Any]) -> Index:
     from lance.dataset import Index, IndexFile
 
     files, details, created_at = raw["files"], raw["details"], raw["created_at"]
@@ -130,7 +130,7 @@ def from_json(raw: Mapping[str, Any]) -> Index:
     )
 
 
-def removed(segment: Segment) -> Index:
+def index_to_remove(segment: Segment) -> Index:
     """How a commit names a segment to forget; Lance looks at the uuid only."""
     from lance.dataset import Index
 

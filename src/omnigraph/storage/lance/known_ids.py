@@ -29,13 +29,13 @@ class KnownIds:
         self._ids: OrderedDict[_Key, frozenset[str]] = OrderedDict()
         self._count = 0
 
-    def written(self, fragments: Sequence[FragmentMetadata], ids: Collection[str]) -> None:
+    def remember_written(self, fragments: Sequence[FragmentMetadata], ids: Collection[str]) -> None:
         """Each of these new fragments holds some of the ids and no others."""
         if fragments and len(ids) <= _MOST_IDS // 4:
             known = frozenset(ids)
             self._remember({(str(file.path), None): known for one in fragments for file in one.files})
 
-    def read(self, fragments: Sequence[FragmentMetadata], ids: Mapping[int, Collection[str]]) -> None:
+    def remember_read(self, fragments: Sequence[FragmentMetadata], ids: Mapping[int, Collection[str]]) -> None:
         """These fragments, as they are in one version, hold exactly these ids (by the fragment's number)."""
         self._remember({_key(one): frozenset(ids[one.id]) for one in fragments})
 

@@ -94,7 +94,7 @@ class OpenVersions:
             )
         return self.keep(PinnedTable(table, dataset, self.ids))
 
-    def known(self, table: str, version: str) -> PinnedTable | None:
+    def get_cached(self, table: str, version: str) -> PinnedTable | None:
         """The version if it is in memory."""
         with self._lock:
             return self._kept.get((table, version))
@@ -119,7 +119,7 @@ class OpenVersions:
             self._outside = self._outside + IoStats.of(made.io_stats_snapshot())
         return self._handle(table, made)
 
-    def twin(self, base: PinnedTable) -> PinnedTable:
+    def reopen(self, base: PinnedTable) -> PinnedTable:
         """The same version under a handle of its own: building an index locks the handle against all other use."""
         return PinnedTable(base.table, self._handle(base.table, base.lance()), self.ids)
 

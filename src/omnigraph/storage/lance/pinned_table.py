@@ -16,7 +16,7 @@ from omnigraph.errors import Unsupported
 from omnigraph.storage.lance.arrow_fit import ReadShape, with_columns
 from omnigraph.storage.lance.errors import lance_call, lance_read
 from omnigraph.storage.lance.field_ids import read_proto
-from omnigraph.storage.lance.filters import both, carried_filter, equals_any, lance_evaluates, referred
+from omnigraph.storage.lance.filters import both, can_lance_evaluate, equals_any, referred_columns, to_substrait
 from omnigraph.storage.lance.known_ids import KnownIds
 from omnigraph.storage.lance.row_address import (
     ROW_ADDRESS,
@@ -174,7 +174,7 @@ class PinnedTable:
         """
         unknown = self._known.unknown_small(self.metadata)
         if unknown:
-            self._known.read(unknown, self._ids_by_fragment([one.id for one in unknown]))
+            self._known.remember_read(unknown, self._ids_by_fragment([one.id for one in unknown]))
         return self._known.may_hold(self.metadata, ids)
 
     def _ids_by_fragment(self, fragment_ids: Sequence[int]) -> dict[int, list[str]]:
@@ -371,7 +371,7 @@ class PinnedTable:
                 yield shape.fit_batch(batch)
             return
         # Only Arrow can be told that a column is null in all these rows, or evaluate what Lance cannot.
-        wider = self._shape(with_columns(shape.out.names, "id", *referred(where, shape.known)), shape.known)
+        wider = self._shape(with_columns(shape.out.names, "id", *referred_columns(where, shape.known)), shape.known)
         for batch in self._batches_of(self._scanner(wider.physical, shown, fragment_ids)):
             with lance_call(f"filter table {self.table}"):
                 kept = pa.Table.from_batches([wider.fit_batch(batch)]).filter(where)
@@ -385,7 +385,7 @@ class PinnedTable:
         fragment_ids: Collection[int] | None = None,
     ) -> LanceScanner | None:
         """A scanner that evaluates the filter itself, or None if Lance cannot."""
-        if where is not None and not lance_evaluates(where, shape.known, self.schema):
+        if where is not None and not can_lance_evaluate(where, shape.known, self.schema):
             return None
         try:
             return self._scanner(shape.physical, where, fragment_ids, limit=limit)
@@ -408,7 +408,7 @@ class PinnedTable:
             if isinstance(where, str):
                 builder.filter(where)
             elif where is not None:
-                builder._substrait_filter = carried_filter(where, self.schema)
+                builder._substrait_filter = to_substrait(where, self.schema)
             if limit is not None:
                 builder.limit(limit)
             if fragment_ids is not None:

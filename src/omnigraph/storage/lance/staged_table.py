@@ -66,7 +66,7 @@ class StagedTable:
 
     def files(self) -> set[str]:
         """Data and deletion files this change named, relative to its table."""
-        return {name for one in (*self.fragments, *self.touched) for name in fragment_files(loaded(one))}
+        return {name for one in (*self.fragments, *self.touched) for name in fragment_files(load_fragment(one))}
 
     def to_json(self) -> dict[str, Any]:
         """Without the written ids, which the data files hold."""
@@ -134,11 +134,11 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
-def dumped(fragment: FragmentMetadata) -> str:
+def dump_fragment(fragment: FragmentMetadata) -> str:
     return json.dumps(fragment.to_json())
 
 
-def loaded(text: str) -> FragmentMetadata:
+def load_fragment(text: str) -> FragmentMetadata:
     from lance.fragment import FragmentMetadata
 
     return FragmentMetadata.from_json(text)

@@ -24,7 +24,7 @@ from omnigraph.storage.lance.build_operation import (
     operations_of,
     unchanged_fragments,
 )
-from omnigraph.storage.lance.bulk_tables import BulkTables, TablePlace
+from omnigraph.storage.lance.bulk_tables import BulkTables, TableLocation
 from omnigraph.storage.lance.compaction import (
     RewriteOptions,
     plan_rewrite,
@@ -34,10 +34,24 @@ from omnigraph.storage.lance.compaction import (
     run_rewrite,
 )
 from omnigraph.storage.lance.errors import AlreadyBorn, lance_call
-from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, build, from_json, plan_index, removed
+from omnigraph.storage.lance.indexes import (
+    IndexPlan,
+    IndexSpec,
+    build_index,
+    index_from_json,
+    index_to_remove,
+    plan_index,
+)
 from omnigraph.storage.lance.open_versions import IoStats, OpenVersions
 from omnigraph.storage.lance.pinned_table import BASE_PROPERTY, PinnedTable, Segment
-from omnigraph.storage.lance.staged_table import StagedTable, StagedVersion, TableDelta, dumped, fragment_files, loaded
+from omnigraph.storage.lance.staged_table import (
+    StagedTable,
+    StagedVersion,
+    TableDelta,
+    dump_fragment,
+    fragment_files,
+    load_fragment,
+)
 from omnigraph.storage.local import DirectorySync
 
 if TYPE_CHECKING:
@@ -56,7 +70,7 @@ _THREADS = 16
 _DETACHED_RETRIES = 20
 
 
-class Elsewhere(Protocol):
+class RewriteExecutor(Protocol):
     """Other processes that do the long work on one version; what they write is named by nobody."""
 
     def rewrite(self, base: PinnedTable, tasks: Sequence[str]) -> Sequence[str]:
@@ -101,7 +115,7 @@ class TableStore:
         Racing births, and one after a crash half-way, all end with the same version.
         """
         schema = pa.schema(system_fields(kind))
-        born = self._versions.known(table, _BIRTH_VERSION) or self._born(table, schema)
+        born = self._versions.get_cached(table, _BIRTH_VERSION) or self._born(table, schema)
         if born.version != _BIRTH_VERSION or born.fragments or not born.schema.equals(schema):
             raise Corruption(f"version 1 of table {table} is not the empty table of a {kind} type", table=table)
         return born
@@ -121,10 +135,10 @@ class TableStore:
         return self._versions.open(table, version)
 
     @property
-    def place(self) -> TablePlace:
+    def location(self) -> TableLocation:
         """What another process needs to work on the same tables."""
         root = str(self._directory_sync.root) if self._directory_sync is not None else None
-        return TablePlace(self._address, tuple(sorted((self._options or {}).items())), root)
+        return TableLocation(self._address, tuple(sorted((self._options or {}).items())), root)
 
     @property
     def bulk(self) -> BulkTables:
@@ -136,9 +150,9 @@ class TableStore:
         written = self._fragments(table, self._versions.uri(table), align_decimals(rows), max_rows_per_file)
         if self._directory_sync is not None:
             self._directory_sync.sync(f"tables/{table}/{name}" for one in written for name in fragment_files(one))
-        return [dumped(one) for one in written]
+        return [dump_fragment(one) for one in written]
 
-    def fresh(self) -> TableStore:
+    def without_cache(self) -> TableStore:
         """The same tables with nothing in memory, for reading: what it answers, the store has just said."""
         return TableStore(self._address, self._options, fsync=False)
 
@@ -155,7 +169,7 @@ class TableStore:
         warming = self._pool().submit(base.segments) if base.metadata else None
         deletions = delete_from(base, removed_ids, self._pool().map)
         fragments = writing.result() if writing is not None else self._write(base, rows)
-        self._versions.ids.written(fragments, written_ids.to_pylist())
+        self._versions.ids.remember_written(fragments, written_ids.to_pylist())
         if warming is not None:
             warming.result()
         return StagedTable(
@@ -163,7 +177,7 @@ class TableStore:
             base_version=base.version,
             schema=change.schema,
             overwrite=change.overwrite,
-            fragments=tuple(dumped(one) for one in fragments),
+            fragments=tuple(dump_fragment(one) for one in fragments),
             touched=deletions.touched,
             emptied=deletions.emptied,
             delete_ids=tuple(change.delete_ids),
@@ -186,7 +200,7 @@ class TableStore:
             return BulkTables(self).restage(staged, base)
         if staged.overwrite:
             return replace(staged, base_version=base.version, rows_removed=base.rows)
-        old = self._versions.known(staged.table, staged.base_version)
+        old = self._versions.get_cached(staged.table, staged.base_version)
         same = unchanged_fragments(old, base) if old is not None else set()
         changed = {one.id for one in base.metadata} - same
         ids = _present([*self._written_ids(staged), *staged.delete_ids], present_ids)
@@ -209,7 +223,7 @@ class TableStore:
             base_version=base.version,
             schema=schema,
             overwrite=True,
-            fragments=tuple(dumped(one) for one in fragments),
+            fragments=tuple(dump_fragment(one) for one in fragments),
             touched=(),
             emptied=(),
             delete_ids=(),
@@ -235,7 +249,7 @@ class TableStore:
         *,
         drop: Sequence[str] = (),
         delete_ids: Sequence[str] = (),
-        elsewhere: Elsewhere | None = None,
+        elsewhere: RewriteExecutor | None = None,
     ) -> StagedVersion:
         """Remove `delete_ids`, compact the table, and bring its indexes up to date, as in `stage_index`.
 
@@ -243,7 +257,7 @@ class TableStore:
         """
         begun = self._without(base, delete_ids) if delete_ids else base
         wanted = options or RewriteOptions()
-        own = self._versions.twin(begun)
+        own = self._versions.reopen(begun)
         if elsewhere is not None:
             results = rewrite_results(elsewhere.rewrite(begun, rewrite_tasks(own, wanted)))
         else:
@@ -258,7 +272,7 @@ class TableStore:
         *,
         drop: Sequence[str] = (),
         built_on: str | None = None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: RewriteExecutor | None = None,
     ) -> StagedVersion:
         """The version that holds what the tasks of `plan_rewrite(base)` wrote, wherever they ran.
 
@@ -314,15 +328,17 @@ class TableStore:
         wanted: Sequence[IndexSpec],
         drop: Sequence[str],
         built_on: str,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: RewriteExecutor | None = None,
     ) -> PinnedTable:
         plans = self._index_plans(base, wanted, drop)
         building = [plan for plan in plans if plan.fragments]
         built: Iterable[Index | None]
         if elsewhere is not None:
-            built = map(from_json, elsewhere.index(base, building))
+            built = map(index_from_json, elsewhere.index(base, building))
         else:
-            built = self._pool().map(lambda plan: build(self._versions.twin(base), plan.spec, plan.fragments), building)
+            built = self._pool().map(
+                lambda plan: build_index(self._versions.reopen(base), plan.spec, plan.fragments), building
+            )
         gone = [one for plan in plans for one in plan.dead] + [one for one in base.segments() if one.name in drop]
         return self._put_indexes(base, [one for one in built if one is not None], gone, built_on)
 
@@ -339,7 +355,7 @@ class TableStore:
             return base
         from lance import LanceOperation as Op
 
-        operation = Op.CreateIndex(list(new), [removed(one) for one in gone])
+        operation = Op.CreateIndex(list(new), [index_to_remove(one) for one in gone])
         files = [f"_indices/{one.uuid}/" for one in new]
         return self._versions.keep(self._commit(base.table, base, operation, files, built_on=built_on))
 
@@ -414,7 +430,7 @@ class TableStore:
 
         found: list[str] = []
         with lance_call(f"read staged rows of table {staged.table}"):
-            for file in (file for one in staged.fragments for file in loaded(one).files):
+            for file in (file for one in staged.fragments for file in load_fragment(one).files):
                 place = f"{self._versions.uri(staged.table)}/data/{file.path}"
                 reader = LanceFileReader(place, storage_options=self._options, columns=["id"])
                 found += reader.read_all().to_table()["id"].to_pylist()
