@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn
 from omnigraph.api.handle import Handle, not_built
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import InvalidInput
-from omnigraph.load.inputs import Given, PathLike, Paths
-from omnigraph.load.options import Engine, LoadOptions, Mode, OnDuplicate, OnError
+from omnigraph.load.inputs import LoadSources, PathLike, Paths
+from omnigraph.load.options import LoadEngine, LoadOptions, LoadMode, OnDuplicate, OnError
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
 from omnigraph.query.language.statements import Condition
@@ -43,13 +43,13 @@ class BulkVerbs(Handle):
 
     def load(
         self,
-        paths: Paths | Mapping[str, Paths] | Given,
+        paths: Paths | Mapping[str, Paths] | LoadSources,
         *,
-        mode: Mode = "merge",
+        mode: LoadMode = "merge",
         on_error: OnError = "fail",
         rejects: PathLike | None = None,
         on_duplicate: OnDuplicate = "last",
-        engine: Engine = "auto",
+        engine: LoadEngine = "auto",
         actor: str | None = None,
         message: str | None = None,
         client_key: str | None = None,
@@ -81,7 +81,7 @@ class BulkVerbs(Handle):
                 self._site,
                 self._branch,
                 self._holder,
-                find_inputs(Given.of(paths), self._site.catalogs, self._branch.publisher, options),
+                find_inputs(LoadSources.of(paths), self._site.catalogs, self._branch.publisher, options),
                 options,
                 WriteOptions(actor, message, client_key, if_commit, on_conflict),
                 progress,
@@ -96,7 +96,7 @@ class BulkVerbs(Handle):
         nodes: Mapping[str, DataFrame] | None = None,
         edges: Mapping[str, DataFrame] | None = None,
         *,
-        mode: Mode = "merge",
+        mode: LoadMode = "merge",
         on_error: OnError = "fail",
         rejects: PathLike | None = None,
         on_duplicate: OnDuplicate = "last",

@@ -16,8 +16,8 @@ from omnigraph.api.upkeep_verbs import UpkeepVerbs
 from omnigraph.api.view import Table
 from omnigraph.commit.graph_runtime import Branch
 from omnigraph.commit.publish_plan import Receipt, WriteOptions
-from omnigraph.mutate.mutation import Mutation, Script
-from omnigraph.query.language.script import MutationScript, pick_query
+from omnigraph.mutate.mutation import Mutation, StatementSource
+from omnigraph.query.language.mutation_call import MutationCall
 from omnigraph.query.language.statements import Overwrite, Statement
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Graph(HistoryVerbs, BulkVerbs, UpkeepVerbs):
     ) -> Receipt:
         """Run a mutation of the query language as one atomic commit. `name` picks one of several in the text."""
         options = WriteOptions(actor, message, client_key, if_commit, on_conflict)
-        return self._run(self._script(source, [params or {}], name, strict=strict), options)
+        return self._run(self._call(source, [params or {}], name, strict=strict).bind, options)
 
     def mutate_many(
         self,
@@ -108,7 +108,7 @@ class Graph(HistoryVerbs, BulkVerbs, UpkeepVerbs):
     ) -> Receipt:
         """Run one mutation for every set of parameters, all in one commit."""
         options = WriteOptions(actor, message, client_key, if_commit, on_conflict)
-        return self._run(self._script(source, params, name, strict=strict), options)
+        return self._run(self._call(source, params, name, strict=strict).bind, options)
 
     def transaction(
         self,
@@ -152,11 +152,11 @@ class Graph(HistoryVerbs, BulkVerbs, UpkeepVerbs):
     def _on(self, branch: Branch) -> Graph:
         return Graph(self._site, branch, freshness=self._freshness)
 
-    def _script(
+    def _call(
         self, source: str, params: Sequence[Mapping[str, Any]], name: str | None, *, strict: bool
-    ) -> MutationScript:
-        return MutationScript(pick_query(source, name), params, self._site.backend.clock.now(), strict)
+    ) -> MutationCall:
+        return MutationCall(source, name, params, self._site.backend.clock.now(), strict)
 
-    def _run(self, script: Script, options: WriteOptions) -> Receipt:
+    def _run(self, bind_statements: StatementSource, options: WriteOptions) -> Receipt:
         self._for_writing()
-        return self._branch.writer.run(Mutation(self._site.backend, script), options, self._holder)
+        return self._branch.writer.run(Mutation(self._site.backend, bind_statements), options, self._holder)

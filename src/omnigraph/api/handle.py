@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from omnigraph.api.view import GraphView
-from omnigraph.commit.graph_runtime import Branch, Site
+from omnigraph.commit.graph_runtime import Branch, GraphRuntime
 from omnigraph.errors import BranchClosed, Unsupported
 from omnigraph.log.commit_record import CommitRecord, parse_commit_id
 from omnigraph.log.snapshot import Snapshot
@@ -20,7 +20,7 @@ class Handle:
     """A branch of a graph, seen now or at a commit."""
 
     def __init__(
-        self, site: Site, branch: Branch, *, freshness: Freshness = "latest", holder: str | None = None
+        self, site: GraphRuntime, branch: Branch, *, freshness: Freshness = "latest", holder: str | None = None
     ) -> None:
         self._site = site
         self._branch = branch

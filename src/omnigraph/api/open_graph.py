@@ -13,7 +13,7 @@ from omnigraph.api.recovery import recovery
 from omnigraph.api.schema import read_schema
 from omnigraph.api.view import GraphView
 from omnigraph.commit.birth import init_graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput
@@ -23,7 +23,7 @@ from omnigraph.log.commit_record import parse_commit_id
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.address import normalise
+from omnigraph.storage.address import parse_address
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.open_backend import make_backend
 from omnigraph.upkeep.verify.findings import VerifyReport
@@ -32,7 +32,7 @@ from omnigraph.upkeep.verify.verify import verify_graph
 _TOKEN = 8
 
 
-_SITES: WeakValueDictionary[tuple[object, ...], Site] = WeakValueDictionary()
+_SITES: WeakValueDictionary[tuple[object, ...], GraphRuntime] = WeakValueDictionary()
 _SITES_LOCK = Lock()
 
 
@@ -72,14 +72,14 @@ def open(
 
 
 def open_branch(
-    site: Site, branch: str = MAIN, *, freshness: Freshness = "latest", exclusive: bool = False, recover: bool = True
+    site: GraphRuntime, branch: str = MAIN, *, freshness: Freshness = "latest", exclusive: bool = False, recover: bool = True
 ) -> Graph:
     """A handle on a branch of a site, with what opening it for writing entails."""
     if site.read_only or not recover:
         found, ended = site.branch(branch), []
     else:
         # The listing costs a request, and no time beside those that open the branch.
-        listed = site.backend.later(lambda: list_intents(site.backend.store))
+        listed = site.backend.start(lambda: list_intents(site.backend.store))
         found = site.branch(branch)
         ended = recovery(site).run(listed=listed.result())
     holder = site.claim(found, WriteOptions()) if exclusive else None
@@ -123,16 +123,16 @@ def verify(
     return verify_graph(_shared_site(os.fspath(uri), True, storage_options, config), deep=deep)
 
 
-def _shared_site(uri: str, read_only: bool, storage_options: Mapping[str, str] | None, config: Config | None) -> Site:
+def _shared_site(uri: str, read_only: bool, storage_options: Mapping[str, str] | None, config: Config | None) -> GraphRuntime:
     """All handles of one process on one graph share a site; a forked child gets its own."""
     config = config or Config.from_environment()
-    place = normalise(uri, storage_options)
+    place = parse_address(uri, storage_options)
     key = (os.getpid(), place.uri, tuple(sorted(place.options.items())), read_only, config)
     with _SITES_LOCK:
         known = _SITES.get(key)
     if known is not None:
         return known
-    site = Site.open(make_backend(uri, storage_options, config), read_only=read_only)
+    site = GraphRuntime.open(make_backend(uri, storage_options, config), read_only=read_only)
     with _SITES_LOCK:
         return _SITES.setdefault(key, site)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from omnigraph.commit.graph_runtime import Site
-from omnigraph.commit.publish_plan import Judge
+from omnigraph.commit.graph_runtime import GraphRuntime
+from omnigraph.commit.publish_plan import ConflictCheck
 from omnigraph.intents.plan_codec import SavedPlan
 from omnigraph.intents.recovery import Recovery
 
 
-def recovery(site: Site, holders: Mapping[str, str] | None = None) -> Recovery:
+def recovery(site: GraphRuntime, holders: Mapping[str, str] | None = None) -> Recovery:
     return Recovery(site, holders, judge_of=_judge_of)
 
 
-def _judge_of(site: Site, saved: SavedPlan) -> Judge:
+def _judge_of(site: GraphRuntime, saved: SavedPlan) -> ConflictCheck:
     # Only a pending load needs this, so only it pays for the import.
     from omnigraph.load.spark.recover import judge_of
 

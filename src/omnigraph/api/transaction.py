@@ -17,9 +17,9 @@ class GraphTransaction(Transaction):
 
     def query(self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None) -> Result:
         """Run a reading query; it sees what the transaction has done so far."""
-        from omnigraph.query.run.prepare import checked_query
+        from omnigraph.query.language.query_cache import get_checked_query
         from omnigraph.query.run.run_query import run_query
 
-        checked = checked_query(source, name, self.catalog)
+        checked = get_checked_query(source, name, self.catalog)
         bound = bind_params(checked, params or {})
         return run_query(self.state_for(checked.reads), checked, bound, now=self.now)

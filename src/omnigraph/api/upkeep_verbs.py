@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from omnigraph.api.handle import Handle
 from omnigraph.api.recovery import recovery
 from omnigraph.commit.back_pressure import tables_in_need
-from omnigraph.intents.recovery import Recovered
+from omnigraph.intents.recovery import RecoveryResult
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.report import CleanupReport
 from omnigraph.upkeep.cleanup.retention import Policy, seconds_of
@@ -53,7 +53,7 @@ class UpkeepVerbs(Handle):
         if engine == "spark" and not dry_run:
             from omnigraph.upkeep.compact_on_spark import SparkWorkers
 
-            elsewhere = SparkWorkers(self._site.backend.tables.place, spark)
+            elsewhere = SparkWorkers(self._site.backend.tables.location, spark)
         optimizer = Optimizer(
             self._site, self._branch, self._holder, types=types, progress=progress, elsewhere=elsewhere
         )
@@ -90,7 +90,7 @@ class UpkeepVerbs(Handle):
         run = Cleanup(self._site, wanted, holders)
         return run.run() if confirm else run.preview()
 
-    def recover(self, now: str | None = None) -> list[Recovered]:
+    def recover(self, now: str | None = None) -> list[RecoveryResult]:
         """End the bulk operations whose process is gone, on all branches; `now` names one that need not be waited for.
 
         What was staged in full is published, the rest is given up; nothing is deleted. Opening for writing does the

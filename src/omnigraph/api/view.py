@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import pyarrow as pa
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import InvalidInput, NotFound, Unsupported
 from omnigraph.log.commit_record import Header
-from omnigraph.log.first_parents import first_parents
 from omnigraph.log.indexes import table_coverage
-from omnigraph.log.snapshot import Snapshot, no_such_type
+from omnigraph.log.lineage import first_parents
+from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.stamp import INTERNAL_SCHEMA
 from omnigraph.query.language.bind import bind_params
+from omnigraph.query.language.check_statements import column_of
 from omnigraph.query.language.statements import Compare, Condition
-from omnigraph.query.plan.arrow_predicate import column_of, to_expression
-from omnigraph.schema.catalog import Catalog, Scalar, TypeDef
+from omnigraph.query.plan.arrow_predicate import condition_to_expression
+from omnigraph.schema.catalog import Catalog, Scalar, TypeDef, no_such_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +76,7 @@ class Table:
         one = self._type
         names = list(columns) if columns is not None else [*_system_names(one), *one.by_name]
         ids = [column_of(self._named, name).id for name in names]
-        condition = to_expression(self._named, where) if where is not None else None
+        condition = condition_to_expression(self._named, where) if where is not None else None
         with self._snapshot.reading():
             return self._snapshot.view(one).scan(ids, condition).rename_columns(names)
 
@@ -134,7 +135,7 @@ class Table:
 class GraphView:
     """A graph pinned to one commit: everything that can be read, nothing that can be written."""
 
-    def __init__(self, site: Site, snapshot: Snapshot, names: Catalog | None = None) -> None:
+    def __init__(self, site: GraphRuntime, snapshot: Snapshot, names: Catalog | None = None) -> None:
         self._site = site
         self._snapshot = snapshot
         self._names = names or snapshot.catalog
@@ -201,7 +202,7 @@ class GraphView:
         from omnigraph.load.export.export import ExportOptions, export
 
         named = None if types is None else tuple(self._named_key(name) for name in types)
-        given = dict(self._site.backend.tables.place.options) if storage_options is None else dict(storage_options)
+        given = dict(self._site.backend.tables.location.options) if storage_options is None else dict(storage_options)
         options = ExportOptions(format, named, engine, partitioned, overwrite, given, progress)
         return export(self._snapshot, path, options, spark)
 
@@ -218,14 +219,14 @@ class GraphView:
         limits: QueryLimits | None = None,
     ) -> Result:
         """Run a reading query on this commit. `name` picks one of several in the text."""
-        from omnigraph.embed.providers import embedder
-        from omnigraph.query.run.prepare import checked_query
+        from omnigraph.embed.providers import get_embedder
+        from omnigraph.query.language.query_cache import get_checked_query
         from omnigraph.query.run.run_query import run_query
 
         backend = self._site.backend
-        checked = checked_query(source, name, self._snapshot.catalog)
+        checked = get_checked_query(source, name, self._snapshot.catalog)
         bound = bind_params(checked, params or {})
-        provider = embedder(backend.config.embedding) if backend.config.embedding else None
+        provider = get_embedder(backend.config.embedding) if backend.config.embedding else None
         return run_query(self._snapshot, checked, bound, now=backend.clock.now(), limits=limits, embedder=provider)
 
     def explain(
@@ -238,14 +239,14 @@ class GraphView:
         profile: bool = False,
     ) -> Explanation:
         """Run a query and tell how: plan, SQL, access path and rows of every step, requests; `profile` adds seconds."""
-        from omnigraph.embed.providers import embedder
-        from omnigraph.query.run.prepare import checked_query
+        from omnigraph.embed.providers import get_embedder
+        from omnigraph.query.language.query_cache import get_checked_query
         from omnigraph.query.run.run_query import explain_query
 
         backend = self._site.backend
-        checked = checked_query(source, name, self._snapshot.catalog)
+        checked = get_checked_query(source, name, self._snapshot.catalog)
         bound = bind_params(checked, params or {})
-        provider = embedder(backend.config.embedding) if backend.config.embedding else None
+        provider = get_embedder(backend.config.embedding) if backend.config.embedding else None
         now = backend.clock.now()
         return explain_query(
             self._snapshot, checked, bound, now=now, limits=limits, backend=backend, embedder=provider, profile=profile

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, Literal
 
-from omnigraph.log.snapshot import Snapshot, no_such_type
-from omnigraph.mutate.changed_rows import changed_rows, columns_of, tables_that_differ
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.mutate.changed_rows import find_changed_rows, columns_to_compare, find_changed_tables
 from omnigraph.mutate.table_state import Row, RowChange
-from omnigraph.schema.catalog import EntityKind, TypeDef
+from omnigraph.schema.catalog import EntityKind, TypeDef, no_such_type
 from omnigraph.schema.values import to_output
 
 Op = Literal["insert", "update", "delete"]
@@ -65,7 +65,7 @@ def differing_types(
 ) -> list[TypeDef]:
     """Types, in the order in which changes are told, whose tables may differ; as `new` has them if it does."""
     wanted = _type_ids(old, new, types)
-    found = (new.catalog.by_id.get(table) or old.catalog.by_id.get(table) for table in tables_that_differ(old, new))
+    found = (new.catalog.by_id.get(table) or old.catalog.by_id.get(table) for table in find_changed_tables(old, new))
     return sorted(
         (
             one
@@ -77,7 +77,7 @@ def differing_types(
 
 
 def _changes_of(old: Snapshot, new: Snapshot, one: TypeDef, after: tuple[str, str] | None) -> Iterator[Change]:
-    for change in changed_rows(old, new, one.id, columns_of(new.catalog.by_id.get(one.id))).values():
+    for change in find_changed_rows(old, new, one.id, columns_to_compare(new.catalog.by_id.get(one.id))).values():
         if after is None or one.id != after[0] or change.id > after[1]:
             images = shown(old, one.id, change.before), shown(new, one.id, change.after)
             yield Change(op_of(change), one.kind, one.name, change.id, *images, one.id)

@@ -2,262 +2,276 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from omnigraph.commit.publish_plan import PublishPlan, Receipt, WriteTxn
 from omnigraph.errors import InvalidInput, KeyConflict
-from omnigraph.log.commit_record import Kind
-from omnigraph.log.snapshot import Snapshot, no_such_type
+from omnigraph.log.commit_record import CommitKind
+from omnigraph.log.snapshot import Snapshot
 from omnigraph.mutate.change_set import ChangeSet
-from omnigraph.mutate.table_state import Row, TableState, TooManyRows
-from omnigraph.query.language.statements import Condition, Delete, InsertEdge, InsertNode, Overwrite, Statement, Update
-from omnigraph.query.plan.arrow_predicate import column_of, exact_ids, to_expression
+from omnigraph.mutate.table_state import PendingTable, Row, TooManyRows
+from omnigraph.query.language.bind import BoundStatement, ValueResolver
+from omnigraph.query.language.check_statements import check_statement
+from omnigraph.query.language.checked import (
+    Assignment,
+    CheckedDelete,
+    CheckedInsert,
+    CheckedOverwrite,
+    CheckedUpdate,
+    EntityType,
+    Predicate,
+)
+from omnigraph.query.language.statements import InsertEdge, InsertNode, Statement
+from omnigraph.query.plan.arrow_predicate import exact_ids, predicate_to_expression
 from omnigraph.schema.catalog import Catalog, TypeDef
-from omnigraph.schema.values import convert, default_of, derive_id
+from omnigraph.schema.values import default_value, derive_id
 from omnigraph.storage.backend import Backend
 
-_NOTHING = {"inserted": 0, "updated": 0, "deleted": 0}
+_NO_COUNTS = {"inserted": 0, "updated": 0, "deleted": 0}
 
 
-Script = Callable[[Catalog], Sequence[Statement]]
-"""Statements under a given schema. Called once per attempt, since the schema may have changed."""
+StatementSource = Callable[[Catalog], Sequence[BoundStatement | Statement]]
+"""Gives the statements of a mutation under a schema. Called once per attempt, since the schema may have changed."""
 
 
 class Mutation:
     """One atomic list of statements. Ids it mints stay the same over all its attempts."""
 
-    kind: Kind = "mutate"
+    kind: CommitKind = "mutate"
 
-    def __init__(self, backend: Backend, script: Script) -> None:
+    def __init__(self, backend: Backend, bind_statements: StatementSource) -> None:
         self._backend = backend
-        self._script = script
+        self._bind_statements = bind_statements
         self.op_id = backend.ids.ulid()
-        self._fresh = FreshIds(backend)
+        self._minted_ids = MintedIds(backend)
 
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
-        run = MutationRun(self._backend, txn, self.op_id, self._fresh)
-        run.execute_all(self._script(txn.catalog))
+        """Execute all statements on the snapshot of this attempt and make a publish plan of the changes."""
+        run = MutationRun(self._backend, txn, self.op_id, self._minted_ids)
+        run.execute_all(self._bind_statements(txn.catalog))
         return run.finish()
 
 
-class FreshIds:
-    """Ids for rows without a key: the n-th statement gets the same one in every attempt."""
+class MintedIds:
+    """Ids for rows without a key: the n-th statement gets the same id in every attempt."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._known: list[str] = []
+        self._ids: list[str] = []
 
-    def of(self, place: int) -> str:
-        while len(self._known) <= place:
-            self._known.append(self._backend.ids.ulid())
-        return self._known[place]
+    def id_at(self, position: int) -> str:
+        while len(self._ids) <= position:
+            self._ids.append(self._backend.ids.ulid())
+        return self._ids[position]
 
 
-class _Insert:
-    """An insert whose type, id and given values are known."""
+@dataclass(frozen=True, slots=True)
+class _InsertedRow:
+    """The row of one insert: its id is decided, its values are in stored form by column."""
 
-    def __init__(self, one: TypeDef, row_id: str, given: Row, *, minted: bool, strict: bool) -> None:
-        self.type = one
-        self.id = row_id
-        self.given = given
-        self.minted = minted
-        self.strict = strict
+    type_def: TypeDef
+    id: str
+    values: Row
+    is_id_minted: bool
+    is_strict: bool
 
 
 class MutationRun:
     """One attempt on one snapshot. Statements may be added until `finish` makes a plan of them."""
 
-    def __init__(self, backend: Backend, txn: WriteTxn, op_id: str, fresh: FreshIds) -> None:
+    def __init__(self, backend: Backend, txn: WriteTxn, op_id: str, minted_ids: MintedIds) -> None:
         self._backend = backend
         self._txn = txn
         self._op_id = op_id
-        self._fresh = fresh
-        self._executed = 0
+        self._minted_ids = minted_ids
+        self._statement_count = 0
         self._changes = ChangeSet(backend, txn)
         self._claims = self._changes.claims
 
-    def execute_all(self, statements: Sequence[Statement]) -> None:
-        """Run the statements in order; each sees what the earlier ones did."""
-        first = self._executed
-        self._executed += len(statements)
-        inserts = [self._resolve(one, first + place) for place, one in enumerate(statements)]
-        self._fetch_inserted(inserts)
+    def execute_all(self, statements: Sequence[BoundStatement | Statement]) -> None:
+        """Run the statements in order; each sees what the earlier ones did.
+
+        A statement from Python is checked when its turn comes, after the errors of the statements before it. Inserts
+        are first: the rows that they may meet are read together before anything runs.
+        """
+        first = self._statement_count
+        self._statement_count += len(statements)
+        inserts = [self._row_of_insert(statement, first + index) for index, statement in enumerate(statements)]
+        self._fetch_existing(inserts)
         for statement, insert in zip(statements, inserts, strict=True):
-            self._execute(statement, insert)
+            try:
+                if insert is not None:
+                    self._execute_insert(insert)
+                else:
+                    self._execute(self._check(statement))
+            except TooManyRows as error:
+                raise self._too_many_rows(error.count) from None
+            if self._changes.row_count > self._max_rows:
+                raise self._too_many_rows(self._changes.row_count)
 
-    def state(self, one: TypeDef) -> TableState:
-        return self._changes.state(one)
-
-    def _resolve(self, statement: Statement, place: int) -> _Insert | None:
-        if isinstance(statement, InsertNode):
-            one = self._txn.catalog.node(statement.type)
-            if one is None:
-                raise no_such_type(statement.type, self._txn.catalog)
-            return self._insert(one, statement.values, place, strict=statement.strict)
-        if isinstance(statement, InsertEdge):
-            one = self._txn.catalog.edge(statement.type)
-            if one is None:
-                raise no_such_type(statement.type, self._txn.catalog)
-            values = {**statement.values, "src": statement.source, "dst": statement.target}
-            return self._insert(one, values, place, strict=statement.strict)
-        return None
-
-    def _fetch_inserted(self, inserts: Sequence[_Insert | None]) -> None:
-        """The rows that upserts may meet: one read per type, all types at once."""
-        wanted: dict[str, tuple[TableState, list[str]]] = {}
-        for one in inserts:
-            if one is not None and not one.minted:
-                wanted.setdefault(one.type.id, (self.state(one.type), []))[1].append(one.id)
-        self._backend.in_parallel(lambda item: item[0].fetch(item[1]), wanted.values())
-
-    def _execute(self, statement: Statement, insert: _Insert | None) -> None:
-        try:
-            if insert is not None:
-                self._execute_insert(insert)
-            elif isinstance(statement, Update):
-                self._execute_update(statement)
-            elif isinstance(statement, Delete):
-                self._execute_delete(statement)
-            elif isinstance(statement, Overwrite):
-                self._execute_overwrite(statement)
-        except TooManyRows as error:
-            raise self._too_many(error.count) from None
-        if self._changes.row_count > self._most:
-            raise self._too_many(self._changes.row_count)
-
-    @property
-    def _most(self) -> int:
-        return self._backend.config.mutation_max_rows
-
-    def _too_many(self, changed: int) -> InvalidInput:
-        return InvalidInput(
-            f"one mutation may change {self._most} rows, this one changes {changed}",
-            code="limit_exceeded",
-            advice="Load large changes with `omnigraph load`",
-            limit="mutation_max_rows",
-            bound=self._most,
-            value=changed,
-        )
+    def state(self, type_def: TypeDef) -> PendingTable:
+        return self._changes.state(type_def)
 
     def read_whole(self, tables: Iterable[str]) -> Snapshot:
-        """The state as the next statement sees it, for a caller that will decide by what it finds in these tables."""
+        """The state as the next statement sees it, for a caller that decides by what it reads in these tables."""
         for table in tables:
             self._claims.read_all(table)
         return self._changes.pending_snapshot()
 
     def finish(self) -> PublishPlan | Receipt:
+        """Check the schema constraints and make a plan; a receipt without a commit if nothing changed."""
         if not self._changes.changes:
-            return Receipt(None, _NOTHING)
+            return Receipt(None, _NO_COUNTS)
         self._changes.check()
         return self._changes.plan(Mutation.kind, self._op_id)
 
-    def _insert(self, one: TypeDef, values: Mapping[str, Any], place: int, *, strict: bool) -> _Insert:
-        given = _converted(one, values)
-        named = given.pop("id", None)
-        if one.key:
-            row_id = derive_id(one, given)
-            if named not in (None, row_id):
-                raise InvalidInput(
-                    f"{one.table_key}: id {named!r} does not agree with the key, which gives {row_id!r}",
-                    code="id_mismatch",
-                )
-            return _Insert(one, row_id, given, minted=False, strict=strict)
-        return _Insert(one, named or self._fresh.of(place), given, minted=named is None, strict=strict)
+    def _check(self, statement: BoundStatement | Statement) -> BoundStatement:
+        return statement if isinstance(statement, BoundStatement) else check_statement(statement, self._txn.catalog)
 
-    def _execute_insert(self, insert: _Insert) -> None:
-        state = self.state(insert.type)
-        existing = None if insert.minted else state.current(insert.id)
-        if existing is not None and insert.strict:
-            raise KeyConflict.on_row(insert.type.table_key, insert.id)
-        if existing is None:
-            existing = {prop.id: default_of(prop) for prop in insert.type.properties}
-        state.put({**existing, **insert.given, "id": insert.id}, minted=insert.minted)
+    def _type_def(self, entity: EntityType) -> TypeDef:
+        return self._txn.catalog.by_id[entity.type_id]
 
-    def _execute_update(self, statement: Update) -> None:
-        one = self._named_type(statement.type)
-        given = _converted(one, statement.values)
-        fixed = [name for name in statement.values if column_of(one, name).id in ("id", *one.key)]
-        if fixed:
-            raise InvalidInput(
-                f"{one.table_key}: {', '.join(fixed)} is the identity of a row and cannot be changed",
-                code="key_immutable",
-                advice="Delete the row and insert it anew",
-            )
-        state = self.state(one)
-        for row in self._matching(state, statement.where):
-            state.put({**row, **given})
+    @property
+    def _max_rows(self) -> int:
+        return self._backend.config.mutation_max_rows
 
-    def _execute_delete(self, statement: Delete) -> None:
-        one = self._named_type(statement.type)
-        state = self.state(one)
-        gone = [row["id"] for row in self._matching(state, statement.where)]
-        for row_id in gone:
-            state.remove(row_id)
-            if one.kind == "node":
-                # Also if a later statement makes the node again: its edges of now were looked for and removed.
-                self._claims.read(one.id, "inc", row_id)
-                self._claims.write(one.id, "live", row_id)
-        if one.kind == "node" and gone:
-            self._cascade(one, gone)
-
-    def _execute_overwrite(self, statement: Overwrite) -> None:
-        """The rows given become the whole content. It depends on the whole table, and so does who wrote to it."""
-        one = self._named_type(statement.type)
-        state = self.state(one)
-        state.remove_all(self._most)
-        seen: set[str] = set()
-        for values in statement.rows:
-            insert = self._insert(one, values, self._next_place(), strict=True)
-            if insert.id in seen:
-                raise KeyConflict.on_row(one.table_key, insert.id)
-            seen.add(insert.id)
-            defaults = {prop.id: default_of(prop) for prop in one.properties}
-            state.put({**defaults, **insert.given, "id": insert.id}, minted=insert.minted)
-        self._claims.read_all(one.id)
-        self._claims.write_all(one.id)
-
-    def _next_place(self) -> int:
-        self._executed += 1
-        return self._executed - 1
-
-    def _cascade(self, node: TypeDef, gone: Sequence[str]) -> None:
-        """Remove every edge at the deleted nodes, whatever its type and direction; all probes at once."""
-        probes = [
-            (edge, column)
-            for edge in self._txn.catalog.edges_at(node.id)
-            for column, end in (("src", edge.source), ("dst", edge.target))
-            if end == node.id
-        ]
-        for edge, _ in probes:
-            self.state(edge)
-        found = self._backend.in_parallel(
-            lambda probe: self.state(probe[0]).select_by(probe[1], gone, self._most), probes
+    def _too_many_rows(self, row_count: int) -> InvalidInput:
+        return InvalidInput(
+            f"one mutation may change {self._max_rows} rows, this one changes {row_count}",
+            code="limit_exceeded",
+            advice="Load large changes with `omnigraph load`",
+            limit="mutation_max_rows",
+            bound=self._max_rows,
+            value=row_count,
         )
-        for (edge, _), rows in zip(probes, found, strict=True):
-            for row in rows:
-                self.state(edge).remove(row["id"])
 
-    def _matching(self, state: TableState, where: Condition) -> list[Row]:
-        """Rows the condition selects now; what was asked becomes part of the footprint."""
-        condition = to_expression(state.type, where)
-        ids = exact_ids(state.type, where)
+    # ---- insert and overwrite ----------------------------------------------------------------------------------------
+
+    def _row_of_insert(self, statement: BoundStatement | Statement, position: int) -> _InsertedRow | None:
+        if not isinstance(statement, BoundStatement | InsertNode | InsertEdge):
+            return None
+        bound = self._check(statement)
+        if not isinstance(bound.statement, CheckedInsert):
+            return None
+        return self._inserted_row(bound.statement, bound, position)
+
+    def _inserted_row(self, insert: CheckedInsert, bound: BoundStatement, position: int) -> _InsertedRow:
+        type_def = self._type_def(insert.type)
+        values = _resolve_values(insert.values, bound.resolve_value)
+        explicit_id = values.pop("id", None)
+        if not type_def.key:
+            row_id = explicit_id or self._minted_ids.id_at(position)
+            return _InsertedRow(type_def, row_id, values, explicit_id is None, bound.is_strict)
+        row_id = derive_id(type_def, values)
+        if explicit_id not in (None, row_id):
+            raise InvalidInput(
+                f"{type_def.table_key}: id {explicit_id!r} does not agree with the key, which gives {row_id!r}",
+                code="id_mismatch",
+            )
+        return _InsertedRow(type_def, row_id, values, is_id_minted=False, is_strict=bound.is_strict)
+
+    def _fetch_existing(self, inserts: Sequence[_InsertedRow | None]) -> None:
+        """Read the rows that inserts may meet: one read per type, all types in parallel."""
+        ids_by_type: dict[str, tuple[PendingTable, list[str]]] = {}
+        for insert in inserts:
+            if insert is not None and not insert.is_id_minted:
+                ids_by_type.setdefault(insert.type_def.id, (self.state(insert.type_def), []))[1].append(insert.id)
+        self._backend.in_parallel(lambda item: item[0].fetch(item[1]), ids_by_type.values())
+
+    def _execute_insert(self, insert: _InsertedRow) -> None:
+        """Update the row of this id, or put a new one with the defaults of the schema."""
+        state = self.state(insert.type_def)
+        row = None if insert.is_id_minted else state.current_row(insert.id)
+        if row is not None and insert.is_strict:
+            raise KeyConflict.on_row(insert.type_def.table_key, insert.id)
+        if row is None:
+            row = _default_row(insert.type_def)
+        state.put({**row, **insert.values, "id": insert.id}, minted=insert.is_id_minted)
+
+    def _execute(self, bound: BoundStatement) -> None:
+        match bound.statement:
+            case CheckedUpdate():
+                self._execute_update(bound.statement, bound.resolve_value)
+            case CheckedDelete():
+                self._execute_delete(bound.statement, bound.resolve_value)
+            case CheckedOverwrite():
+                self._execute_overwrite(bound.statement, bound)
+
+    def _execute_overwrite(self, overwrite: CheckedOverwrite, bound: BoundStatement) -> None:
+        """Replace the whole content of a table. Conflicts with every other write to the table."""
+        type_def = self._type_def(overwrite.type)
+        state = self.state(type_def)
+        state.remove_all(self._max_rows)
+        new_ids: set[str] = set()
+        for insert in overwrite.rows:
+            row = self._inserted_row(insert, bound, self._next_position())
+            if row.id in new_ids:
+                raise KeyConflict.on_row(type_def.table_key, row.id)
+            new_ids.add(row.id)
+            state.put({**_default_row(type_def), **row.values, "id": row.id}, minted=row.is_id_minted)
+        self._claims.read_all(type_def.id)
+        self._claims.write_all(type_def.id)
+
+    def _next_position(self) -> int:
+        self._statement_count += 1
+        return self._statement_count - 1
+
+    # ---- update and delete -------------------------------------------------------------------------------------------
+
+    def _execute_update(self, update: CheckedUpdate, resolve_value: ValueResolver) -> None:
+        state = self.state(self._type_def(update.type))
+        values = _resolve_values(update.values, resolve_value)
+        for row in self._matching_rows(state, update.where, resolve_value):
+            state.put({**row, **values})
+
+    def _execute_delete(self, delete: CheckedDelete, resolve_value: ValueResolver) -> None:
+        type_def = self._type_def(delete.type)
+        state = self.state(type_def)
+        deleted_ids = [row["id"] for row in self._matching_rows(state, delete.where, resolve_value)]
+        for row_id in deleted_ids:
+            state.remove(row_id)
+            if type_def.kind == "node":
+                # Claimed here, since a later statement may insert the node again: its edges are removed all the same.
+                self._claims.read(type_def.id, "inc", row_id)
+                self._claims.write(type_def.id, "live", row_id)
+        if type_def.kind == "node" and deleted_ids:
+            self._delete_edges_at(type_def, deleted_ids)
+
+    def _delete_edges_at(self, node_type: TypeDef, node_ids: Sequence[str]) -> None:
+        """Remove every edge at the deleted nodes, whatever its type and direction; all probes in parallel."""
+        probes = [
+            (edge_type, column)
+            for edge_type in self._txn.catalog.edges_at(node_type.id)
+            for column, end in (("src", edge_type.source), ("dst", edge_type.target))
+            if end == node_type.id
+        ]
+        for edge_type, _ in probes:
+            self.state(edge_type)
+        rows_by_probe = self._backend.in_parallel(
+            lambda probe: self.state(probe[0]).select_by(probe[1], node_ids, self._max_rows), probes
+        )
+        for (edge_type, _), rows in zip(probes, rows_by_probe, strict=True):
+            for row in rows:
+                self.state(edge_type).remove(row["id"])
+
+    def _matching_rows(self, state: PendingTable, where: Predicate, resolve_value: ValueResolver) -> list[Row]:
+        """Rows that the condition selects now; the condition, or the ids it names, become read claims."""
+        condition = predicate_to_expression(where, resolve_value)
+        ids = exact_ids(state.type, where, resolve_value)
         if ids is None:
             self._claims.predicate(state.type.id, condition)
-            return state.select(condition, self._most)
+            return state.select(condition, self._max_rows)
         for row_id in ids:
             self._claims.read(state.type.id, "row", row_id)
         state.fetch(ids)
-        rows = [row for row in map(state.current, dict.fromkeys(ids)) if row is not None]
-        return state.only_matching(rows, condition)
-
-    def _named_type(self, name: str) -> TypeDef:
-        found = self._txn.snapshot.type(name)
-        self.state(found)
-        return found
+        rows = [row for row in map(state.current_row, dict.fromkeys(ids)) if row is not None]
+        return state.filter_rows(rows, condition)
 
 
-def _converted(one: TypeDef, values: Mapping[str, Any]) -> Row:
-    """User values as stored values, by column id."""
-    columns = {name: column_of(one, name) for name in values}
-    return {columns[name].id: convert(columns[name], value) for name, value in values.items()}
+def _resolve_values(assignments: Sequence[Assignment], resolve_value: ValueResolver) -> Row:
+    return {assignment.column: resolve_value(assignment.value) for assignment in assignments}
+
+
+def _default_row(type_def: TypeDef) -> Row:
+    return {prop.id: default_value(prop) for prop in type_def.properties}

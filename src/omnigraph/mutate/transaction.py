@@ -10,8 +10,8 @@ from omnigraph.commit.publish_plan import Receipt, WriteOptions
 from omnigraph.commit.writer import Writer
 from omnigraph.errors import InvalidInput
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.mutate.mutation import FreshIds, MutationRun
-from omnigraph.query.language.script import MutationScript, pick_query
+from omnigraph.mutate.mutation import MintedIds, MutationRun
+from omnigraph.query.language.mutation_call import MutationCall
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.backend import Backend
 
@@ -36,7 +36,7 @@ class Transaction:
     def __enter__(self) -> Self:
         self.now = self._backend.clock.now()
         self._txn, self._replay = self._writer.begin(self._options, self._holder)
-        self._run = MutationRun(self._backend, self._txn, self._backend.ids.ulid(), FreshIds(self._backend))
+        self._run = MutationRun(self._backend, self._txn, self._backend.ids.ulid(), MintedIds(self._backend))
         return self
 
     def mutate(
@@ -46,8 +46,8 @@ class Transaction:
         run = self._running()
         if self._replay is not None:
             return
-        script = MutationScript(pick_query(source, name), [params or {}], self.now, strict)
-        run.execute_all(script(self._txn.catalog))
+        call = MutationCall(source, name, [params or {}], self.now, strict)
+        run.execute_all(call.bind(self._txn.catalog))
 
     @property
     def catalog(self) -> Catalog:

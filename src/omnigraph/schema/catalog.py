@@ -15,6 +15,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Literal
 
+from omnigraph.errors import NotFound
+
 EntityKind = Literal["node", "edge"]
 
 #: Columns that every table has under these very names; properties may not be called so.
@@ -75,7 +77,7 @@ class Property:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexRule:
+class DeclaredIndex:
     """Intent to index one column; its kind follows from the property's type."""
 
     column: str
@@ -83,7 +85,7 @@ class IndexRule:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeRule:
+class RangeConstraint:
     """Both ends inclusive; None is open."""
 
     column: str
@@ -92,7 +94,7 @@ class RangeRule:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRule:
+class CheckConstraint:
     """The text must contain a match of the RE2 expression."""
 
     column: str
@@ -107,7 +109,7 @@ class Cardinality:
     high: int | None
 
     @property
-    def binds(self) -> bool:
+    def is_bounded(self) -> bool:
         return self.low > 0 or self.high is not None
 
 
@@ -121,9 +123,9 @@ class TypeDef:
     properties: tuple[Property, ...] = ()
     key: tuple[str, ...] = ()  # property ids, in the order of the ids
     uniques: tuple[tuple[str, ...], ...] = ()  # column ids; edges may name src and dst
-    indexes: tuple[IndexRule, ...] = ()
-    ranges: tuple[RangeRule, ...] = ()
-    checks: tuple[CheckRule, ...] = ()
+    indexes: tuple[DeclaredIndex, ...] = ()
+    ranges: tuple[RangeConstraint, ...] = ()
+    checks: tuple[CheckConstraint, ...] = ()
     cardinality: Cardinality = Cardinality(0, None)
     source: str | None = None  # edges: identity of the type at the tail
     target: str | None = None  # edges: identity of the type at the head
@@ -162,15 +164,15 @@ class Catalog:
 
     @cached_property
     def by_id(self) -> Mapping[str, TypeDef]:
-        return {one.id: one for one in self.types}
+        return {type_def.id: type_def for type_def in self.types}
 
     @cached_property
     def _nodes(self) -> Mapping[str, TypeDef]:
-        return {one.name: one for one in self.types if one.kind == "node"}
+        return {type_def.name: type_def for type_def in self.types if type_def.kind == "node"}
 
     @cached_property
     def _edges(self) -> Mapping[str, TypeDef]:
-        return {one.name.lower(): one for one in self.types if one.kind == "edge"}
+        return {type_def.name.lower(): type_def for type_def in self.types if type_def.kind == "edge"}
 
     def node(self, name: str) -> TypeDef | None:
         return self._nodes.get(name)
@@ -181,13 +183,13 @@ class Catalog:
 
     def edges_at(self, node_id: str) -> Iterator[TypeDef]:
         """Edge types with this node type at either end."""
-        return (one for one in self.types if one.kind == "edge" and node_id in (one.source, one.target))
+        return (type_def for type_def in self.types if type_def.kind == "edge" and node_id in (type_def.source, type_def.target))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "source": self.source,
             "interfaces": list(self.interfaces),
-            "types": [_type_json(one) for one in self.types],
+            "types": [_type_json(type_def) for type_def in self.types],
         }
 
     def encode(self) -> bytes:
@@ -201,7 +203,13 @@ class Catalog:
     @classmethod
     def decode(cls, data: bytes) -> Catalog:
         raw = json.loads(data)
-        return cls(tuple(_type_of(one) for one in raw["types"]), raw["source"], tuple(raw["interfaces"]))
+        return cls(tuple(_type_of(raw_type) for raw_type in raw["types"]), raw["source"], tuple(raw["interfaces"]))
+
+
+def no_such_type(name: str, catalog: Catalog) -> NotFound:
+    """The error for a type name that the schema does not have."""
+    names = ", ".join(sorted(type_def.name for type_def in catalog.types)) or "none"
+    return NotFound(f"there is no type {name!r}", code="type_not_found", advice=f"Known types: {names}", type=name)
 
 
 def mint_id(name: str, token: str) -> str:
@@ -217,24 +225,24 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value
 
 
-def _type_json(one: TypeDef) -> dict[str, Any]:
-    plain = _plain(asdict(one))
+def _type_json(type_def: TypeDef) -> dict[str, Any]:
+    plain = _plain(asdict(type_def))
     assert isinstance(plain, dict)
     return plain
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _annotations_of(raw: list[dict[str, Any]]) -> tuple[Annotation, ...]:
-    return tuple(Annotation(one["name"], _tuples(one["args"]), _tuples(one["named"])) for one in raw)
+    return tuple(Annotation(annotation["name"], _tuples(annotation["args"]), _tuples(annotation["named"])) for annotation in raw)
 
 
 def _property_of(raw: dict[str, Any]) -> Property:
@@ -253,12 +261,12 @@ def _type_of(raw: dict[str, Any]) -> TypeDef:
         id=raw["id"],
         kind=raw["kind"],
         name=raw["name"],
-        properties=tuple(_property_of(one) for one in raw["properties"]),
+        properties=tuple(_property_of(item) for item in raw["properties"]),
         key=tuple(raw["key"]),
         uniques=_tuples(raw["uniques"]),
-        indexes=tuple(IndexRule(**one) for one in raw["indexes"]),
-        ranges=tuple(RangeRule(**one) for one in raw["ranges"]),
-        checks=tuple(CheckRule(**one) for one in raw["checks"]),
+        indexes=tuple(DeclaredIndex(**item) for item in raw["indexes"]),
+        ranges=tuple(RangeConstraint(**item) for item in raw["ranges"]),
+        checks=tuple(CheckConstraint(**item) for item in raw["checks"]),
         cardinality=Cardinality(**raw["cardinality"]),
         source=raw["source"],
         target=raw["target"],

@@ -16,7 +16,7 @@ from omnigraph.errors import InvalidInput, NotFound, OmnigraphError
 from omnigraph.query.language import checked as c
 from omnigraph.query.language.check_context import did_you_mean
 from omnigraph.query.language.parse import parse_queries
-from omnigraph.query.run.prepare import checked_query
+from omnigraph.query.language.query_cache import get_checked_query
 from omnigraph.schema.catalog import Catalog, PropType, Scalar
 
 SUFFIX = ".gq"
@@ -101,7 +101,7 @@ def _queries_of(path: Path) -> tuple[dict[str, StoredQuery], str | None]:
 def described(query: StoredQuery, catalog: Catalog) -> dict[str, Any]:
     """The query as a typed tool; one that does not fit the schema says so instead of its columns."""
     try:
-        checked = checked_query(query.source, query.name, catalog)
+        checked = get_checked_query(query.source, query.name, catalog)
     except InvalidInput as error:
         return {"name": query.name, "file": query.file, "error": error.to_json()}
     return {
@@ -114,7 +114,7 @@ def described(query: StoredQuery, catalog: Catalog) -> dict[str, Any]:
 
 
 def is_mutation(query: StoredQuery, catalog: Catalog) -> bool:
-    return checked_query(query.source, query.name, catalog).is_mutation
+    return get_checked_query(query.source, query.name, catalog).is_mutation
 
 
 def parameters_schema(checked: c.CheckedQuery) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def read_frame(
 ) -> DataFrame:
     """A type of a snapshot as a frame. The names are those of the snapshot's own schema."""
     TableScan.of(one, columns, where)  # a wrong name is told here, as our own error
-    place = snapshot.backend.tables.place
+    place = snapshot.backend.tables.location
     options = SourceOptions(
         graph=place.address,
         type=one.table_key,

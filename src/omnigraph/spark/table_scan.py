@@ -15,12 +15,13 @@ from omnigraph.errors import Corruption
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
+from omnigraph.query.language.check_statements import column_of
 from omnigraph.query.language.statements import Condition
-from omnigraph.query.plan.arrow_predicate import column_of, to_expression
+from omnigraph.query.plan.arrow_predicate import condition_to_expression
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.lance import PinnedTable
-from omnigraph.storage.lance.bulk_tables import TablePlace
+from omnigraph.storage.lance.bulk_tables import TableLocation
 
 #: Bytes of data files that one part aims at: small enough to be retried, large enough to be worth a task.
 PART_BYTES = 64 << 20
@@ -30,7 +31,7 @@ PART_BYTES = 64 << 20
 class PinnedPart:
     """Some fragments of a pinned version, without the rows that the overlay hides."""
 
-    place: TablePlace
+    place: TableLocation
     table: str
     version: str
     fragment_ids: tuple[int, ...]
@@ -62,7 +63,7 @@ class TableScan:
         for name in names:
             column_of(one, name)
         if where is not None:
-            to_expression(one, where)
+            condition_to_expression(one, where)
         return cls(one, names, where)
 
     @property
@@ -84,7 +85,7 @@ class TableScan:
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
         """The rows of one part, in bounded memory. Runs anywhere."""
         schema, physical = self.schema, arrow_schema(self.type)
-        where = to_expression(self.type, self.where) if self.where is not None else None
+        where = condition_to_expression(self.type, self.where) if self.where is not None else None
         if isinstance(part, OverlayPart):
             batches = TableView(physical, None, OverlayTable.decode(part.rows)).batches(self.ids, where)
         else:
@@ -117,7 +118,7 @@ def parts_of(snapshot: Snapshot, one: TypeDef, part_bytes: int = PART_BYTES) -> 
     hidden = tuple(view.overlay.hidden_ids) if view.overlay else ()
     parts: list[Part] = []
     if view.pinned is not None:
-        place = snapshot.backend.tables.place
+        place = snapshot.backend.tables.location
         parts += [
             PinnedPart(place, view.pinned.table, view.pinned.version, group, hidden)
             for group in fragment_groups(view.pinned, part_bytes)

@@ -170,18 +170,18 @@ def _export_in_process(
     snapshot: Snapshot, target: ExportTarget, types: Sequence[TypeDef], options: ExportOptions
 ) -> ExportReport:
     from omnigraph.progress import report_progress
-    from omnigraph.storage.output_files import filling, taken_error
+    from omnigraph.storage.output_files import fill_folder, output_exists_error
 
     ids = snapshot.backend.ids
     report = ExportReport(snapshot.commit_id, target.path, options.format, {}, 0)
     with report_progress(options.progress, clock=snapshot.backend.clock, ids=ids) as progress:
         with progress.step("export", rows=count_rows(snapshot, types)) as counter:
             if target.is_folder:
-                with filling(target.folder, ids, overwrite=options.overwrite) as folder:
+                with fill_folder(target.folder, ids, overwrite=options.overwrite) as folder:
                     return _write_folder(snapshot, folder, types, options, counter, report)
-            if target.folder.taken(target.name) and not options.overwrite:
-                raise taken_error(target.path)
-            with target.folder.writing(target.name, ids) as raw, compress_into(raw, target.compression) as stream:
+            if target.folder.holds_anything(target.name) and not options.overwrite:
+                raise output_exists_error(target.path)
+            with target.folder.open_writer(target.name, ids) as raw, compress_into(raw, target.compression) as stream:
                 counts = _write_stream(snapshot, stream, types, options, counter)
         size_bytes = target.folder.size_bytes(target.name) or 0
         return replace(report, counts=counts, size_bytes=size_bytes, files=(target.name,))
@@ -294,7 +294,7 @@ class _PartFiles:
 def _open_part(
     type_def: TypeDef, folder: OutputFolder, name: str, export_format: ExportFormat, ids: IdSource
 ) -> Iterator[Any]:
-    with folder.writing(name, ids) as stream, open_row_writer(type_def, export_format, stream) as writer:
+    with folder.open_writer(name, ids) as stream, open_row_writer(type_def, export_format, stream) as writer:
         yield writer
 
 

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from omnigraph.commit.graph_runtime import Branch, Site
-from omnigraph.commit.publish_plan import PublishPlan, Receipt, WriteOptions, WriteTxn
+from omnigraph.commit.graph_runtime import Branch, GraphRuntime
+from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import InvalidInput
-from omnigraph.intents.run_bulk import BULK_BYTES
-from omnigraph.intents.scope import Intent, Intents
+from omnigraph.intents.run_bulk import BULK_BYTES, run_bulk
 from omnigraph.load.inputs import plan_splits
 from omnigraph.load.options import LoadOptions
-from omnigraph.load.records.model import ColumnBatch, Reject, Split
-from omnigraph.load.records.parser import RecordParser
+from omnigraph.load.records.batches import ColumnBatch, Reject, Split
+from omnigraph.load.records.parse import RecordParser
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob
 from omnigraph.load.spark.operation import Source, SparkLoad, bases_of
 from omnigraph.load.spark.reject import FRAME
 from omnigraph.load.spark.stage import StageJob, portions, stage_split, staged_result
-from omnigraph.log.snapshot import Snapshot, no_such_type
+from omnigraph.log.snapshot import Snapshot
 from omnigraph.progress import Progress, report_progress
-from omnigraph.schema.catalog import Catalog, EntityKind
+from omnigraph.schema.catalog import Catalog, EntityKind, no_such_type
 from omnigraph.spark.session import get_session
 from omnigraph.spark.settings import SparkSettings
 from omnigraph.spark.tasks import RESULT, results, run_tasks, told
@@ -55,7 +53,7 @@ def run(job: LoadJob) -> LoadReport:
 class FrameLoad:
     """A load of frames: by kind and name of a type, a frame whose columns are `id`, `from`, `to` and properties."""
 
-    site: Site
+    site: GraphRuntime
     branch: Branch
     holder: str | None
     frames: Mapping[tuple[EntityKind, str], DataFrame]
@@ -79,7 +77,7 @@ def run_frames(load: FrameLoad) -> LoadReport:
 
 @dataclass(frozen=True)
 class _Place:
-    site: Site
+    site: GraphRuntime
     branch: Branch
     holder: str | None
     session: SparkSession
@@ -91,44 +89,21 @@ def _run(
 ) -> LoadReport:
     backend, publisher = place.site.backend, place.branch.publisher
     load = SparkLoad(backend, place.session, publisher.records, source, options, place.progress, op_id)
-    with ExitStack() as stack:
-        operation = _Intended(load, Intents(backend) if is_large else None, write, stack)
-        receipt = place.branch.writer.run(operation, write, place.holder)
-        if operation.intent is not None:
-            operation.intent.done(receipt.commit_id)
-    report = LoadReport.of_receipt(receipt)
+    if is_large:
+        receipt = run_bulk(backend, place.branch.writer, load, write, place.holder, stages_in_prepare=True)
+    else:
+        receipt = place.branch.writer.run(load, write, place.holder)
+    report = LoadReport.from_receipt(receipt)
     if receipt.replayed:
         return report
     return replace(report, sample=tuple(one.to_json() for one in load.summary.sample))
-
-
-class _Intended:
-    """The load as the writer runs it: the intent is opened before anything is staged, unless nothing will be."""
-
-    def __init__(self, load: SparkLoad, intents: Intents | None, write: WriteOptions, stack: ExitStack) -> None:
-        self.kind = load.kind
-        self.op_id = load.op_id
-        self.intent: Intent | None = None
-        self._load = load
-        self._intents = intents
-        self._write = write
-        self._stack = stack
-
-    def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
-        if self._intents is not None and self.intent is None:
-            opened = self._intents.open(self.kind, self.op_id, txn.record, self._write)
-            self.intent = self._stack.enter_context(opened)
-        return self._load.prepare(txn)
-
-    def confirm(self, plan: PublishPlan) -> PublishPlan:
-        return self.intent.confirm(plan) if self.intent is not None else plan
 
 
 def _stage_job(snapshot: Snapshot, options: LoadOptions, op_id: str, splits: Sequence[Split], opens: Any) -> StageJob:
     bases = bases_of(snapshot)
     merging = options.mode == "merge" and not all(one.is_empty for one in bases.values())
     return StageJob(
-        place=snapshot.backend.tables.place,
+        place=snapshot.backend.tables.location,
         parser=RecordParser(snapshot.catalog, op_id, partial=merging),
         splits=tuple(splits),
         open_file=opens,
@@ -160,7 +135,7 @@ class _FileSource:
         return run_tasks(self.session, len(stage.splits), lambda number: stage_split(stage, number), at_once)
 
     def _named(self, catalog: Catalog) -> list[str]:
-        return _type_ids(catalog, self.job.inputs.named)
+        return _type_ids(catalog, self.job.inputs.named_types)
 
 
 @dataclass(frozen=True)

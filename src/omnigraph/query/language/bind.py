@@ -1,78 +1,103 @@
-"""Parameter values for one call, converted for each of their uses, before any I/O."""
+"""Values of one call: parameters converted for each of their uses before any I/O, and the reading of checked values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from omnigraph.errors import InvalidInput
-from omnigraph.query.language import checked as c
 from omnigraph.query.language.check_context import did_you_mean
+from omnigraph.query.language.checked import (
+    CheckedOverwrite,
+    CheckedQuery,
+    CheckedStatement,
+    Const,
+    ListOf,
+    Now,
+    Param,
+    Parameter,
+    Slot,
+    Value,
+)
 from omnigraph.schema.catalog import Property
 from omnigraph.schema.values import ValueRefused, convert
 
-ValueResolver = Callable[[c.Value], Any]
-"""The value of a literal, a parameter or now() in this run."""
+ValueResolver = Callable[[Value], Any]
+"""Gives the value of a constant, a parameter or `now()` in one call."""
 
 
-def bind_params(checked: c.CheckedQuery, values: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class BoundStatement:
+    """A checked statement with the values of one call: all that executing it needs besides the data.
+
+    `is_strict` makes an insert of an existing id a key conflict instead of an update.
+    """
+
+    statement: CheckedStatement | CheckedOverwrite
+    resolve_value: ValueResolver
+    is_strict: bool = False
+
+
+def bind_params(checked: CheckedQuery, values: Mapping[str, Any]) -> dict[str, Any]:
     """The value of every slot of the query, in stored form.
 
-    Raises `InvalidInput`: `P1` for a required parameter that is not given, `P2` for one that does not exist, `P3` for a
-    value that does not fit the declared type or one of the uses. A `?` parameter that is not given is null.
+    Raises `InvalidInput`: `P1` for a required parameter without a value, `P2` for a value without a parameter, `P3` for
+    a value that does not fit the declared type or one of the uses. A `?` parameter without a value is null.
     """
-    declared = {one.name: one for one in checked.params}
+    parameters = {parameter.name: parameter for parameter in checked.params}
     for name in values:
-        if name not in declared:
-            raise _unknown(checked, str(name))
-    bound = {name: _converted(checked, one, values.get(name)) for name, one in declared.items()}
+        if name not in parameters:
+            raise _unknown_parameter(checked, str(name))
+    bound = {name: _declared_value(checked, parameter, values.get(name)) for name, parameter in parameters.items()}
     for slot in checked.slots:
-        bound[slot.name] = _for_use(checked, slot, values.get(slot.param))
+        bound[slot.name] = _slot_value(checked, slot, values.get(slot.param))
     return bound
 
 
-def _unknown(checked: c.CheckedQuery, name: str) -> InvalidInput:
-    known = [one.name for one in checked.params]
-    listed = f"It has {', '.join(known)}" if known else "It has none"
+def _unknown_parameter(checked: CheckedQuery, name: str) -> InvalidInput:
+    names = [parameter.name for parameter in checked.params]
+    all_names = f"It has {', '.join(names)}" if names else "It has none"
     return InvalidInput(
         f"query `{checked.name}` has no parameter `{name}`",
         code="P2",
-        advice=did_you_mean(name, known) or listed,
+        advice=did_you_mean(name, names) or all_names,
         query=checked.name,
         parameter=name,
     )
 
 
-def _converted(checked: c.CheckedQuery, one: c.Parameter, value: Any) -> Any:
+def _declared_value(checked: CheckedQuery, parameter: Parameter, value: Any) -> Any:
+    """The value as the declared type; also of a parameter that the query never uses."""
     if value is None:
-        if one.nullable:
+        if parameter.nullable:
             return None
         raise InvalidInput(
-            f"query `{checked.name}` needs the parameter `{one.name}` ({one.type})",
+            f"query `{checked.name}` needs the parameter `{parameter.name}` ({parameter.type})",
             code="P1",
-            advice=f"Give it a value, or declare it as `{one.type}?`",
+            advice=f"Give it a value, or declare it as `{parameter.type}?`",
             query=checked.name,
-            parameter=one.name,
+            parameter=parameter.name,
         )
-    return _convert(checked, one.name, Property("", one.name, one.type), value)
+    return _convert_param(checked, parameter.name, Property("", parameter.name, parameter.type), value)
 
 
-def _for_use(checked: c.CheckedQuery, slot: c.Slot, value: Any) -> Any:
-    done = _convert(checked, slot.param, Property("", slot.param, slot.type), value)
-    if slot.at_least is not None and done is not None and done < slot.at_least:
-        raise _misfit(checked, slot.param, f"{done} is less than {slot.at_least}", None)
-    return done
+def _slot_value(checked: CheckedQuery, slot: Slot, value: Any) -> Any:
+    stored = _convert_param(checked, slot.param, Property("", slot.param, slot.type), value)
+    if slot.at_least is not None and stored is not None and stored < slot.at_least:
+        raise _misfit(checked, slot.param, f"{stored} is less than {slot.at_least}", None)
+    return stored
 
 
-def _convert(checked: c.CheckedQuery, param: str, prop: Property, value: Any) -> Any:
+def _convert_param(checked: CheckedQuery, param: str, prop: Property, value: Any) -> Any:
     try:
         return convert(prop, value)
     except ValueRefused as refused:
         raise _misfit(checked, param, refused.reason, refused.advice) from refused
 
 
-def _misfit(checked: c.CheckedQuery, param: str, reason: str, advice: str | None) -> InvalidInput:
+def _misfit(checked: CheckedQuery, param: str, reason: str, advice: str | None) -> InvalidInput:
     return InvalidInput(
         f"parameter `{param}` of query `{checked.name}`: {reason}",
         code="P3",
@@ -83,19 +108,23 @@ def _misfit(checked: c.CheckedQuery, param: str, reason: str, advice: str | None
 
 
 def value_resolver(bound: Mapping[str, Any], now: datetime) -> ValueResolver:
-    """How the literals, parameters and now() of one run are read."""
-    # Moments are stored in milliseconds: storage would cut `now` where the statement does not.
+    """How one call reads checked values: slots from `bound` (see `bind_params`), `now()` as the instant `now`."""
+    # DateTimes are stored in milliseconds. Comparing stored values with a finer `now` would never find them equal.
     instant = now.replace(microsecond=now.microsecond // 1000 * 1000)
 
-    def given(value: c.Value) -> Any:
+    def resolve(value: Value) -> Any:
         match value:
-            case c.Const():
+            case Const():
                 return list(value.value) if isinstance(value.value, tuple) else value.value
-            case c.Param():
+            case Param():
                 return bound[value.slot]
-            case c.Now():
+            case Now():
                 return instant
-            case c.ListOf():
-                return [given(one) for one in value.items]
+            case ListOf():
+                return [resolve(item) for item in value.items]
 
-    return given
+    return resolve
+
+
+CONSTANTS_ONLY: ValueResolver = value_resolver({}, datetime.min)
+"""Reads the values of statements from Python, which are all constants."""

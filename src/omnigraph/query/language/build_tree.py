@@ -256,7 +256,7 @@ def _any_of(node: Node) -> t.AnyOfSyntax:
     for part in parts:
         if isinstance(part, t.TraversalSyntax):
             raise BadText(part.span, "a hop cannot be one of several choices", "Only filters can be joined by `or`")
-    return t.AnyOfSyntax(cast("tuple[t.Predicate, ...]", parts), _span(node))
+    return t.AnyOfSyntax(cast("tuple[t.PredicateSyntax, ...]", parts), _span(node))
 
 
 def _textcall(node: Node) -> t.TextCallSyntax:

@@ -84,7 +84,7 @@ def _written(ctx: CheckContext, one: t.StatementSyntax, type_: TypeDef) -> list[
 
 def _insert(ctx: CheckContext, one: t.InsertSyntax, type_: TypeDef) -> c.CheckedInsert | None:
     values: list[c.Assignment] = []
-    ends: dict[str, c.Value | None] = {}
+    ends: list[c.Assignment] = []
     given: set[str] = set()
     for pair in one.values:
         column = _insert_column(ctx, pair.name, type_)
@@ -95,16 +95,14 @@ def _insert(ctx: CheckContext, one: t.InsertSyntax, type_: TypeDef) -> c.Checked
             continue
         given.add(column.id)
         value = for_assignment(ctx, pair.value, column.type, column.nullable)
-        if column.id in {"src", "dst"}:
-            ends[column.id] = value
-        elif value is not None:
-            values.append(c.Assignment(column.id, column.name, value))
+        if value is not None:
+            (ends if column.id in {"src", "dst"} else values).append(c.Assignment(column.id, value))
     _check_complete(ctx, one, type_, given)
-    if type_.kind == "node":
-        return c.CheckedInsert(entity_type(type_), tuple(values))
-    for node in (type_.source, type_.target):
-        ctx.read(node or "", ("id",))
-    return c.CheckedInsert(entity_type(type_), tuple(values), ends.get("src"), ends.get("dst"))
+    if type_.kind == "edge":
+        for node in (type_.source, type_.target):
+            ctx.read(node or "", ("id",))
+    ends.sort(key=lambda end: end.column, reverse=True)
+    return c.CheckedInsert(entity_type(type_), (*ends, *values))
 
 
 def _insert_column(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> Property | None:
@@ -155,7 +153,7 @@ def _update(ctx: CheckContext, one: t.UpdateSyntax, type_: TypeDef) -> c.Checked
         given.add(prop.id)
         value = for_assignment(ctx, pair.value, prop.type, prop.nullable)
         if value is not None:
-            values.append(c.Assignment(prop.id, prop.name, value))
+            values.append(c.Assignment(prop.id, value))
     where = _condition(ctx, one.where, type_)
     return None if where is None else c.CheckedUpdate(entity_type(type_), tuple(values), where)
 

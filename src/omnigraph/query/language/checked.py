@@ -6,7 +6,7 @@ ids; the direction of every hop is decided; parameters are *slots* (see `Param`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from typing import Literal as Lit
@@ -304,21 +304,18 @@ class CheckedRead:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A value for a column; `column` is a property id, or `id` where an insert may name it."""
+    """A value for a column; `column` is a property id, or in an insert also `id`, `src` and `dst`."""
 
     column: str
-    name: str
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedInsert:
-    """A node, or an edge with both ends (node ids)."""
+    """A node, or an edge whose `values` hold both ends (node ids)."""
 
     type: EntityType
     values: tuple[Assignment, ...]
-    source: Value | None = None
-    target: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +333,17 @@ class CheckedDelete:
 
     type: EntityType
     where: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOverwrite:
+    """Replace all rows of a type. Only Python callers can overwrite.
+
+    Rows are checked while they are read, after the old rows: an overwrite that is too large says so first.
+    """
+
+    type: EntityType
+    rows: Iterable[CheckedInsert]
 
 
 CheckedStatement = CheckedInsert | CheckedUpdate | CheckedDelete

@@ -15,7 +15,7 @@ from omnigraph.query.language import checked as c
 from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check_context import CheckContext, did_you_mean
 from omnigraph.schema.catalog import Property, PropType, Scalar
-from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, ValueRefused, as_single, convert, shown
+from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, ValueRefused, convert, quote_value, round_to_f32
 
 #: Expressions that take their type from where they stand.
 Loose = t.LiteralSyntax | t.DateLiteralSyntax | t.ListSyntax | t.VariableSyntax
@@ -190,7 +190,7 @@ def _compared_number(
     if other.scalar is Scalar.F32 and isinstance(value, float):
         # 0.1 as F64 equals no F32; the user means the stored number.
         try:
-            return c.Const(as_single(value), c.F32)
+            return c.Const(round_to_f32(value), c.F32)
         except OverflowError:
             return c.Const(value, own)
     return _constant(ctx, value, own, span)
@@ -309,7 +309,7 @@ def refuse_value(ctx: CheckContext, node: t.ExprSyntax) -> None:
 def _takes(ctx: CheckContext, value: Any, type_: PropType, span: t.SourceSpan) -> bool:
     """Refuse text for a number: `convert` reads "NaN" from records, a literal is what it looks like."""
     if isinstance(value, str) and family(type_) == "number":
-        _unfit(ctx, f"String {shown(value)}", type_, span)
+        _unfit(ctx, f"String {quote_value(value)}", type_, span)
         return False
     return True
 

@@ -9,7 +9,7 @@ from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.errors import ParseError
+from omnigraph.errors import InvalidInput, ParseError
 from omnigraph.query.language.codes import CODES
 from omnigraph.query.language.syntax import DeleteSyntax, MutationSyntax, QuerySyntax, SourceSpan
 from omnigraph.schema.diagnostics import Diagnostic, Diagnostics, render
@@ -29,6 +29,25 @@ def parse_queries(source: str, file: str = "<query>") -> list[QuerySyntax]:
     Raises `ParseError` with all findings (`Q000`, `Q001`, `D2`) in `details["diagnostics"]`.
     """
     return list(_parsed(source, file))
+
+
+def pick_query(source: str, name: str | None, file: str = "<query>") -> QuerySyntax:
+    """The query called `name`, or the only query of the text if `name` is None.
+
+    Raises `InvalidInput` (`which_query`) if the text holds no such query, or several and no name is given.
+    """
+    queries = parse_queries(source, file)
+    names = ", ".join(query.name.text for query in queries) or "none"
+    if name is None and len(queries) == 1:
+        return queries[0]
+    if name is None:
+        raise InvalidInput(
+            f"the text holds {len(queries)} queries", code="which_query", advice=f"Name one of them: {names}"
+        )
+    for query in queries:
+        if query.name.text == name:
+            return query
+    raise InvalidInput(f"the text has no query `{name}`", code="which_query", advice=f"It has {names}")
 
 
 @lru_cache(maxsize=_REMEMBERED_TEXTS)

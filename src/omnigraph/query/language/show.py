@@ -124,13 +124,11 @@ def _statement(statement: c.CheckedStatement) -> Iterator[str]:
     match statement:
         case c.CheckedInsert():
             yield f"insert {statement.type.type_id}"
-            for word, end in (("from", statement.source), ("to", statement.target)):
-                if end is not None:
-                    yield f"  {word}: {show_expr(end)}"
         case c.CheckedUpdate():
             yield f"update {statement.type.type_id} where {show_predicate(statement.where)}"
         case c.CheckedDelete():
             yield f"delete {statement.type.type_id} where {show_predicate(statement.where)}"
             return
-    for one in statement.values:
-        yield f"  {one.column}: {show_expr(one.value)}"
+    for assignment in statement.values:
+        column = {"src": "from", "dst": "to"}.get(assignment.column, assignment.column)
+        yield f"  {column}: {show_expr(assignment.value)}"
