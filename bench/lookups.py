@@ -10,7 +10,7 @@ from bench.timing import medians_s
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.bind import bind_params
 from omnigraph.query.run.prepare import checked_query
-from omnigraph.query.run.run_query import run_query
+from omnigraph.query.run.run_query import prepare_run
 
 POINT = "query q($n: I64) { match { $p: Person { number: $n } } return { $p.name, $p.age } }"
 HOP = "query q($n: I64) { match { $p: Person { number: $n } $p follows $q } return { $q.name } }"
@@ -41,7 +41,8 @@ def _bared(bare: Callable[[Snapshot, int], object]) -> Callable[[Snapshot, str, 
 
 def _asked(snapshot: Snapshot, source: str, key: int) -> list[tuple[Any, ...]]:
     checked = checked_query(source, None, snapshot.catalog)
-    result = run_query(snapshot, checked, bind_params(checked, {"n": key}), now=snapshot.backend.clock.now())
+    run = prepare_run(snapshot, checked, bind_params(checked, {"n": key}), now=snapshot.backend.clock.now())
+    result = run.result()
     return [tuple(row.values()) for row in result.rows]
 
 

@@ -32,7 +32,7 @@ from omnigraph.log.commit_record import CommitRecord, Epoch, Header, Pin, WriteS
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.bind import bind_params
 from omnigraph.query.run.prepare import checked_query
-from omnigraph.query.run.run_query import run_query
+from omnigraph.query.run.run_query import prepare_run
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.compile import compile_schema
@@ -233,7 +233,7 @@ def omnigraph_system(snapshot: Snapshot) -> Callable[[Question], Callable[[], An
 
 def _asked(snapshot: Snapshot, catalog: Catalog, source: str) -> Answer:
     checked = checked_query(source, None, catalog)
-    result = run_query(snapshot, checked, bind_params(checked, {}), now=snapshot.backend.clock.now())
+    result = prepare_run(snapshot, checked, bind_params(checked, {}), now=snapshot.backend.clock.now()).result()
     return [tuple(row.values()) for row in result.rows]
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.adjacency.column_cache import ColumnCache, S, CachedTableKey
+from omnigraph.adjacency.column_cache import CachedTableKey, ColumnCache, S
 from omnigraph.adjacency.reachability import Adjacency, sorted_unique
 from omnigraph.errors import Corruption
 from omnigraph.log.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""The transaction as users hold it: mutations below, queries on top of what they did so far."""
+"""The transaction as users hold it: mutations, and queries that see what the mutations have done so far."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.mutate.transaction import Transaction
-from omnigraph.query.language.bind import bind_params
 
 if TYPE_CHECKING:
     from omnigraph.query.run.result import Result
 
 
 class GraphTransaction(Transaction):
-    """A transaction that can also be asked. What it answered is part of what the commit depends on."""
+    """A transaction that can also run queries. The commit depends on every table that a query read."""
 
     def query(self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None) -> Result:
         """Run a reading query; it sees what the transaction has done so far."""
-        from omnigraph.query.language.query_cache import get_checked_query
-        from omnigraph.query.run.run_query import run_query
+        from omnigraph.query.run.run_query import start_query
 
-        checked = get_checked_query(source, name, self.catalog)
-        bound = bind_params(checked, params or {})
-        return run_query(self.state_for(checked.reads), checked, bound, now=self.now)
+        run = start_query(source, params, name, self.catalog, lambda query: self.state_for(query.reads), self.now)
+        return run.result()

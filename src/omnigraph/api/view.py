@@ -17,7 +17,6 @@ from omnigraph.log.indexes import table_coverage
 from omnigraph.log.lineage import first_parents
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.stamp import INTERNAL_SCHEMA
-from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.check_statements import column_of
 from omnigraph.query.language.statements import Compare, Condition
 from omnigraph.query.plan.arrow_predicate import condition_to_expression
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from omnigraph.query.limits import QueryLimits
     from omnigraph.query.run.explain import Explanation
     from omnigraph.query.run.result import Result
+    from omnigraph.query.run.run_query import QueryRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +219,7 @@ class GraphView:
         limits: QueryLimits | None = None,
     ) -> Result:
         """Run a reading query on this commit. `name` picks one of several in the text."""
-        from omnigraph.embed.providers import get_embedder
-        from omnigraph.query.language.query_cache import get_checked_query
-        from omnigraph.query.run.run_query import run_query
-
-        backend = self._site.backend
-        checked = get_checked_query(source, name, self._snapshot.catalog)
-        bound = bind_params(checked, params or {})
-        provider = get_embedder(backend.config.embedding) if backend.config.embedding else None
-        return run_query(self._snapshot, checked, bound, now=backend.clock.now(), limits=limits, embedder=provider)
+        return self._start_query(source, params, name, limits).result()
 
     def explain(
         self,
@@ -238,19 +230,16 @@ class GraphView:
         limits: QueryLimits | None = None,
         profile: bool = False,
     ) -> Explanation:
-        """Run a query and tell how: plan, SQL, access path and rows of every step, requests; `profile` adds seconds."""
-        from omnigraph.embed.providers import get_embedder
-        from omnigraph.query.language.query_cache import get_checked_query
-        from omnigraph.query.run.run_query import explain_query
+        """Run a query and report plan, SQL, requests, access path and rows of every step; `profile` adds seconds."""
+        return self._start_query(source, params, name, limits).explain(profile=profile)
 
-        backend = self._site.backend
-        checked = get_checked_query(source, name, self._snapshot.catalog)
-        bound = bind_params(checked, params or {})
-        provider = get_embedder(backend.config.embedding) if backend.config.embedding else None
-        now = backend.clock.now()
-        return explain_query(
-            self._snapshot, checked, bound, now=now, limits=limits, backend=backend, embedder=provider, profile=profile
-        )
+    def _start_query(
+        self, source: str, params: Mapping[str, Any] | None, name: str | None, limits: QueryLimits | None
+    ) -> QueryRun:
+        from omnigraph.query.run.run_query import start_query
+
+        now = self._site.backend.clock.now()
+        return start_query(source, params, name, self.catalog, lambda _: self._snapshot, now, limits)
 
     def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
         """Commit, storage format, and per type the pin, counts and overlay.

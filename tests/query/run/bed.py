@@ -27,7 +27,7 @@ from omnigraph.query.language.check import check_query
 from omnigraph.query.language.parse import pick_query
 from omnigraph.query.limits import QueryLimits
 from omnigraph.query.run.result import Result
-from omnigraph.query.run.run_query import Coding, run_query
+from omnigraph.query.run.run_query import Coding, prepare_run
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog, Scalar, TypeDef
 from omnigraph.schema.compile import compile_schema
@@ -65,16 +65,10 @@ class Bed:
     ) -> Result:
         checked = self.checked(source)
         bound = bind_params(checked, params or {})
-        return run_query(
-            self.snapshot,
-            checked,
-            bound,
-            now=NOW,
-            limits=limits,
-            backend=self.backend,
-            embedder=embedder,
-            coding=self.coding,
+        run = prepare_run(
+            self.snapshot, checked, bound, now=NOW, limits=limits, backend=self.backend, embedder=embedder
         )
+        return run.result(self.coding)
 
     def rows(self, source: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         return self.run(source, params).rows

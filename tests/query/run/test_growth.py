@@ -24,7 +24,7 @@ from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.check import check_query
 from omnigraph.query.language.parse import pick_query
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
-from omnigraph.query.run.run_query import Coding, run_query
+from omnigraph.query.run.run_query import Coding, prepare_run
 from omnigraph.query.search import text
 from omnigraph.query.search.text import TextIndex, TextQuery
 
@@ -66,7 +66,7 @@ def _rows(graph: Graph, source: str, coding: Coding) -> Counter[tuple[Any, ...]]
     snapshot = graph.view().state
     checked = check_query(pick_query(source, None), snapshot.catalog)
     now = snapshot.backend.clock.now()
-    found = run_query(snapshot, checked, bind_params(checked, {}), now=now, coding=coding)
+    found = prepare_run(snapshot, checked, bind_params(checked, {}), now=now).result(coding)
     return Counter(tuple(row.values()) for row in found.rows)
 
 

@@ -17,7 +17,7 @@ from omnigraph.query.run import count_trees as counting
 from omnigraph.query.run.count_trees import Factor, sum_by_position
 from omnigraph.query.run.explain import Explanation
 from omnigraph.query.run.ranked_columns import NeedsSqlFallback
-from omnigraph.query.run.run_query import Coding, explain_query
+from omnigraph.query.run.run_query import Coding, prepare_run
 from tests.query.run.bed import NOW, Bed, make_bed, spread
 from tests.query.run.graphs import GOLDEN, GRAPHS
 
@@ -34,7 +34,8 @@ def loops(tmp_path: Path) -> Iterator[Bed]:
 
 def _explained(bed: Bed, source: str, coding: Coding = "auto") -> Explanation:
     checked = bed.checked(source)
-    return explain_query(bed.snapshot, checked, bind_params(checked, {}), now=NOW, backend=bed.backend, coding=coding)
+    run = prepare_run(bed.snapshot, checked, bind_params(checked, {}), now=NOW, backend=bed.backend)
+    return run.explain(coding)
 
 
 def _accesses(explanation: Explanation) -> list[str]:
@@ -85,7 +86,7 @@ def test_circles_stay_with_the_statement(loops: Bed) -> None:
 def test_numbers_that_grow_too_large_go_to_the_statement(loops: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     loops.coding = "arrays"
     for module in (counting, grouping):
-        monkeypatch.setattr(module, "EXACT", 2.0)
+        monkeypatch.setattr(module, "EXACT_FLOAT_BOUND", 2.0)
     assert _explained(loops, GROUPED, "arrays").keys == "codes"
     loops.agree(GROUPED)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from omnigraph.adjacency.column_cache import ColumnCache, CachedTableKey
+from omnigraph.adjacency.column_cache import CachedTableKey, ColumnCache
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
 from omnigraph.query.language.bind import ValueResolver

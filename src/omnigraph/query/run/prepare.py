@@ -1,4 +1,4 @@
-"""Plans and their SQL, kept for queries that come again."""
+"""Plans and SQL of queries, cached by query, schema and table sizes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from omnigraph.query.plan.rules import rewrite_plan
 from omnigraph.query.plan.sql import Statement, to_sql
 from omnigraph.query.run.result import ResultShape
 
-_KEPT = 256
+_CACHE_SIZE = 256
 
 
 @dataclass(frozen=True)
 class PreparedQuery:
-    """A query ready to run on any snapshot whose tables have about these sizes."""
+    """A query ready to run on any snapshot whose tables have about the same sizes."""
 
     plan: Plan
     statement: Statement
@@ -47,23 +47,23 @@ _CACHE: OrderedDict[Any, tuple[PreparedQuery, CheckedQuery]] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def prepare(checked: CheckedQuery, facts: Facts) -> PreparedQuery:
-    """The plan of the query, from memory if it was planned before for the same schema and similar sizes."""
+def prepare_query(checked: CheckedQuery, facts: Facts) -> PreparedQuery:
+    """Returns the plan of a reading query, from the cache if the schema is the same and the table sizes are similar."""
     assert isinstance(checked.body, CheckedRead)
     sizes = tuple(facts.rows.get(type_id, 0).bit_length() for type_id in checked.reads)
-    # By identity: hashing a whole tree costs more than planning a small one. The tree is kept, so the id stays taken.
+    # By identity: hashing a whole tree costs more than planning a small one. The entry holds the tree, so its id stays.
     key = (id(checked), facts.catalog.hash, sizes)
     with _LOCK:
-        found = _CACHE.get(key)
-        if found is not None:
+        entry = _CACHE.get(key)
+        if entry is not None:
             _CACHE.move_to_end(key)
-            return found[0]
+            return entry[0]
     plan = rewrite_plan(build_plan(checked.body), facts)
     statement = to_sql(plan, facts.catalog)
     shape = ResultShape.of(checked.body.columns, statement.outputs, facts.catalog)
-    made = PreparedQuery(plan, statement, statement.text(), find_join_tree(plan, facts.catalog), shape)
+    prepared = PreparedQuery(plan, statement, statement.text(), find_join_tree(plan, facts.catalog), shape)
     with _LOCK:
-        _CACHE[key] = (made, checked)
-        while len(_CACHE) > _KEPT:
+        _CACHE[key] = (prepared, checked)
+        while len(_CACHE) > _CACHE_SIZE:
             _CACHE.popitem(last=False)
-    return made
+    return prepared

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.adjacency.column_cache import ColumnCache, CachedTableKey
+from omnigraph.adjacency.column_cache import CachedTableKey, ColumnCache
 from omnigraph.embed.providers import Embedder, embed_query_text
 from omnigraph.log.table_view import TableView
 from omnigraph.query.language.bind import ValueResolver
