@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import TypeCheckError
-from omnigraph.query.language import checked as c
 from omnigraph.query.language.check import check_query
+from omnigraph.query.language.checked import STRING, CheckedCompare, CheckedQuery, CheckedRead, Const
 from omnigraph.query.language.codes import CODES
 from omnigraph.query.language.lint import lint
 from omnigraph.query.language.parse import parse_queries
@@ -21,13 +21,13 @@ from tests.query.language import support
 SOURCES = Path(support.__file__).parents[3] / "src" / "omnigraph" / "query" / "language"
 
 
-def _check(source: str) -> c.CheckedQuery:
+def _check(source: str) -> CheckedQuery:
     return check_query(parse_queries(source)[0], support.catalog())
 
 
-def _facts(checked: c.CheckedQuery) -> tuple[object, ...]:
+def _facts(checked: CheckedQuery) -> tuple[object, ...]:
     """What a query means, apart from the order of its clauses."""
-    assert isinstance(checked.body, c.CheckedRead)
+    assert isinstance(checked.body, CheckedRead)
     pattern = checked.body.pattern
     blocks = sorted(repr(one) for one in (*pattern.optionals, *pattern.nots))
     parts = (frozenset(pattern.variables), frozenset(pattern.hops), frozenset(pattern.filters), tuple(blocks))
@@ -57,8 +57,8 @@ def test_identities_not_names_survive_in_the_tree() -> None:
     source = "query q() {{ match {{ $c: Company }} return {{ $c.{} as x }} }}"
     old = check_query(parse_queries(source.format("city"))[0], before)
     new = check_query(parse_queries(source.format("town"))[0], after)
-    assert isinstance(old.body, c.CheckedRead)
-    assert isinstance(new.body, c.CheckedRead)
+    assert isinstance(old.body, CheckedRead)
+    assert isinstance(new.body, CheckedRead)
     assert show(old) == show(new)
     with pytest.raises(TypeCheckError, match="no property `city`"):
         check_query(parse_queries(source.format("city"))[0], after)
@@ -68,10 +68,10 @@ def test_injection_is_only_text() -> None:
     """S114-like: whatever a text holds, it stays one constant."""
     nasty = "x' OR 1=1; -- } return { $p } /* "
     checked = _check(f'query q() {{ match {{ $p: Person {{ name: "{nasty}" }} }} return {{ $p.age }} }}')
-    assert isinstance(checked.body, c.CheckedRead)
+    assert isinstance(checked.body, CheckedRead)
     (only,) = checked.body.pattern.filters
-    assert isinstance(only, c.CheckedCompare)
-    assert only.right == c.Const(nasty, c.STRING)
+    assert isinstance(only, CheckedCompare)
+    assert only.right == Const(nasty, STRING)
 
 
 def test_every_code_in_the_sources_is_in_the_table_and_back() -> None:

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from omnigraph.errors import ParseError, TypeCheckError
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check import check_query
 from omnigraph.query.language.parse import parse_queries
+from omnigraph.query.language.syntax import BindingSyntax, ReadSyntax
 from tests.query.language.support import catalog
 
 READ = "query find($n: String) {\n  match { $p: Person { name: $n } }\n  return { $p.age as years }\n}\n"
@@ -24,9 +24,9 @@ def _error(source: str) -> ParseError:
 
 def test_spans_are_the_text_of_each_node() -> None:
     (query,) = parse_queries(READ)
-    assert isinstance(query.body, t.ReadSyntax)
+    assert isinstance(query.body, ReadSyntax)
     binding = query.body.clauses[0]
-    assert isinstance(binding, t.BindingSyntax)
+    assert isinstance(binding, BindingSyntax)
     assert READ[binding.span.start : binding.span.end] == "$p: Person { name: $n }"
     assert (binding.span.line, binding.span.column) == (2, 11)
     (projection,) = query.body.projections

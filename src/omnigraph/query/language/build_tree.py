@@ -10,7 +10,50 @@ from typing import Any, cast
 
 from lark import Token, Tree
 
-from omnigraph.query.language import syntax as t
+from omnigraph.query.language.syntax import (
+    AggregateSyntax,
+    AliasSyntax,
+    AndSyntax,
+    AnyOfSyntax,
+    ArgumentSyntax,
+    BindingSyntax,
+    BoundsSyntax,
+    CallSyntax,
+    ClauseSyntax,
+    ColumnCompareSyntax,
+    ColumnNullSyntax,
+    CompareOp,
+    ConditionSyntax,
+    DateLiteralSyntax,
+    DeleteSyntax,
+    ExprSyntax,
+    FilterSyntax,
+    InsertSyntax,
+    ListSyntax,
+    LiteralSyntax,
+    MutationSyntax,
+    NameSyntax,
+    NotSyntax,
+    NowSyntax,
+    NullTestSyntax,
+    OptionalSyntax,
+    OrderSyntax,
+    OrSyntax,
+    PairSyntax,
+    ParamSyntax,
+    PredicateSyntax,
+    ProjectionSyntax,
+    PropertySyntax,
+    QuerySyntax,
+    ReadSyntax,
+    Sorted,
+    SourceSpan,
+    StatementSyntax,
+    TextCallSyntax,
+    TraversalSyntax,
+    UpdateSyntax,
+    VariableSyntax,
+)
 from omnigraph.schema.catalog import Annotation
 
 Node = Tree[Token]
@@ -19,16 +62,16 @@ Node = Tree[Token]
 class BadText(Exception):
     """A word that the grammar takes but that says nothing: an unknown escape, a number without bound."""
 
-    def __init__(self, span: t.SourceSpan, message: str, advice: str) -> None:
+    def __init__(self, span: SourceSpan, message: str, advice: str) -> None:
         super().__init__(message)
         self.span, self.message, self.advice = span, message, advice
 
 
-def build_query(node: Node, source: str, file: str) -> t.QuerySyntax:
+def build_query(node: Node, source: str, file: str) -> QuerySyntax:
     """The typed tree of one `query` node."""
     name, params, *annotations, body = node.children
     params_ = tuple(_param(one) for one in _trees(params))
-    return t.QuerySyntax(
+    return QuerySyntax(
         _name(name),
         params_,
         tuple(_annotation(cast(Node, one)) for one in annotations),
@@ -39,11 +82,11 @@ def build_query(node: Node, source: str, file: str) -> t.QuerySyntax:
     )
 
 
-def _body(node: Node, params: frozenset[str]) -> t.ReadSyntax | t.MutationSyntax:
+def _body(node: Node, params: frozenset[str]) -> ReadSyntax | MutationSyntax:
     if node.data == "mutation":
-        return t.MutationSyntax(tuple(_statement(one) for one in _trees(node)), _span(node))
+        return MutationSyntax(tuple(_statement(one) for one in _trees(node)), _span(node))
     match, returns, order, limit, offset = node.children
-    return t.ReadSyntax(
+    return ReadSyntax(
         tuple(_settled(_clause(one), params) for one in _trees(match)),
         tuple(_projection(one) for one in _trees(returns)),
         tuple(_order(one) for one in _trees(order)),
@@ -60,22 +103,22 @@ def _trees(node: Any) -> list[Node]:
     return [one for one in node.children if isinstance(one, Tree)] if node is not None else []
 
 
-def _span(node: Node) -> t.SourceSpan:
+def _span(node: Node) -> SourceSpan:
     meta = node.meta
-    return t.SourceSpan(meta.start_pos, meta.end_pos, meta.line, meta.column)
+    return SourceSpan(meta.start_pos, meta.end_pos, meta.line, meta.column)
 
 
-def _token_span(token: Token) -> t.SourceSpan:
+def _token_span(token: Token) -> SourceSpan:
     start, end, line, column = token.start_pos, token.end_pos, token.line, token.column
     assert start is not None
     assert end is not None
     assert line is not None
     assert column is not None
-    return t.SourceSpan(start, end, line, column)
+    return SourceSpan(start, end, line, column)
 
 
-def _name(token: Any) -> t.NameSyntax:
-    return t.NameSyntax(str(token).removeprefix("$"), _token_span(token))
+def _name(token: Any) -> NameSyntax:
+    return NameSyntax(str(token).removeprefix("$"), _token_span(token))
 
 
 def _number(token: Token) -> int | float:
@@ -120,15 +163,13 @@ def _word_value(token: Token) -> str | int | float | bool | None:
 # ---- head ------------------------------------------------------------------------------------------------------------
 
 
-def _param(node: Node) -> t.ParamSyntax:
+def _param(node: Node) -> ParamSyntax:
     variable, kind = node.children
     base, optional = cast(Node, kind).children
     base = cast(Node, base)
     word = cast(Token, base.children[0])
     size = _number(cast(Token, base.children[1])) if base.data == "vector_type" else None
-    return t.ParamSyntax(
-        _name(variable), _name(word), base.data == "list_type", size, optional is not None, _span(node)
-    )
+    return ParamSyntax(_name(variable), _name(word), base.data == "list_type", size, optional is not None, _span(node))
 
 
 def _annotation(node: Any) -> Annotation:
@@ -155,120 +196,120 @@ def _annotation_value(node: Node) -> Any:
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 
-def _expr(node: Any) -> t.ExprSyntax:
+def _expr(node: Any) -> ExprSyntax:
     span = _span(node)
     children = node.children
     match str(node.data):
         case "variable":
-            return t.VariableSyntax(_name(children[0]).text, span)
+            return VariableSyntax(_name(children[0]).text, span)
         case "property":
-            return t.PropertySyntax(_name(children[0]), _name(children[1]), span)
+            return PropertySyntax(_name(children[0]), _name(children[1]), span)
         case "literal":
-            return t.LiteralSyntax(_word_value(children[0]), span)
+            return LiteralSyntax(_word_value(children[0]), span)
         case "list_literal":
-            return t.ListSyntax(tuple(_expr(one) for one in _trees(node)), span)
+            return ListSyntax(tuple(_expr(one) for one in _trees(node)), span)
         case "alias":
-            return t.AliasSyntax(str(children[0]), span)
+            return AliasSyntax(str(children[0]), span)
     return _call(node)
 
 
-def _call(node: Any) -> t.CallSyntax | t.AggregateSyntax | t.DateLiteralSyntax | t.NowSyntax:
+def _call(node: Any) -> CallSyntax | AggregateSyntax | DateLiteralSyntax | NowSyntax:
     word, distinct, *_ = node.children
     name, span = _name(word), _span(node)
     arguments = tuple(_argument(one) for one in _trees(node))
     only = arguments[0].value if len(arguments) == 1 and arguments[0].name is None else None
     match name.text:
         case "now" if not arguments and distinct is None:
-            return t.NowSyntax(span)
+            return NowSyntax(span)
         case "date" | "datetime" if (
-            isinstance(only, t.LiteralSyntax) and isinstance(only.value, str) and distinct is None
+            isinstance(only, LiteralSyntax) and isinstance(only.value, str) and distinct is None
         ):
-            return t.DateLiteralSyntax("date" if name.text == "date" else "datetime", only.value, span)
+            return DateLiteralSyntax("date" if name.text == "date" else "datetime", only.value, span)
         case "count" | "sum" | "avg" | "min" | "max" if only is not None:
-            return t.AggregateSyntax(name.text, only, distinct is not None, span)
-    return t.CallSyntax(name, arguments, distinct is not None, span)
+            return AggregateSyntax(name.text, only, distinct is not None, span)
+    return CallSyntax(name, arguments, distinct is not None, span)
 
 
-def _argument(node: Node) -> t.ArgumentSyntax:
+def _argument(node: Node) -> ArgumentSyntax:
     if node.data == "named_argument":
-        return t.ArgumentSyntax(_expr(node.children[1]), _name(node.children[0]))
-    return t.ArgumentSyntax(_expr(node.children[0]))
+        return ArgumentSyntax(_expr(node.children[1]), _name(node.children[0]))
+    return ArgumentSyntax(_expr(node.children[0]))
 
 
 # ---- clauses ---------------------------------------------------------------------------------------------------------
 
 
-def _clause(node: Node) -> t.ClauseSyntax:
+def _clause(node: Node) -> ClauseSyntax:
     return _CLAUSES[str(node.data)](node)
 
 
-def _pairs(node: Node | None) -> tuple[t.PairSyntax, ...]:
+def _pairs(node: Node | None) -> tuple[PairSyntax, ...]:
     return tuple(
-        t.PairSyntax(_name(one.children[0]), _expr(one.children[1])) for one in _trees(node) if one.data == "pair"
+        PairSyntax(_name(one.children[0]), _expr(one.children[1])) for one in _trees(node) if one.data == "pair"
     )
 
 
-def _binding(node: Node) -> t.BindingSyntax:
+def _binding(node: Node) -> BindingSyntax:
     variable, kind, inline = node.children
-    return t.BindingSyntax(_name(variable), _name(kind), _pairs(cast("Node | None", inline)), _span(node))
+    return BindingSyntax(_name(variable), _name(kind), _pairs(cast("Node | None", inline)), _span(node))
 
 
-def _traversal(node: Node) -> t.TraversalSyntax:
+def _traversal(node: Node) -> TraversalSyntax:
     left, *between, edge, bounds, right = node.children
     (word,) = cast(Node, edge).children
     undirected = cast(Token, word).type == "UNDIRECTED"
     name = _name(word)
     if undirected:
-        name = t.NameSyntax(name.text.strip("<> \t\r\n"), name.span)
+        name = NameSyntax(name.text.strip("<> \t\r\n"), name.span)
     variable = _name(between[0]) if between else None
-    return t.TraversalSyntax(_name(left), name, _name(right), variable, _bounds(bounds), undirected, _span(node))
+    return TraversalSyntax(_name(left), name, _name(right), variable, _bounds(bounds), undirected, _span(node))
 
 
-def _bounds(node: Any) -> t.BoundsSyntax | None:
+def _bounds(node: Any) -> BoundsSyntax | None:
     if node is None:
         return None
     low, high = node.children
-    return t.BoundsSyntax(_number(low), None if high is None else _number(high), _span(node))
+    return BoundsSyntax(_number(low), None if high is None else _number(high), _span(node))
 
 
-def _word_traversal(node: Node) -> t.TraversalSyntax:
+def _word_traversal(node: Node) -> TraversalSyntax:
     left, word, bounds, right = node.children
     start = _expr(left)
     edge = _name(word)
-    if not isinstance(start, t.VariableSyntax):
+    if not isinstance(start, VariableSyntax):
         raise BadText(edge.span, f"`{edge.text}` is followed by a hop", "A hop begins with a variable: `$a edge $b`")
-    return t.TraversalSyntax(
-        t.NameSyntax(start.name, start.span), edge, _name(right), None, _bounds(bounds), False, _span(node)
+    return TraversalSyntax(
+        NameSyntax(start.name, start.span), edge, _name(right), None, _bounds(bounds), False, _span(node)
     )
 
 
-def _compare(node: Node) -> t.FilterSyntax:
+def _compare(node: Node) -> FilterSyntax:
     left, op, right = node.children
-    return t.FilterSyntax(_expr(left), cast(t.CompareOp, str(op)), _expr(right), _span(node))
+    return FilterSyntax(_expr(left), cast(CompareOp, str(op)), _expr(right), _span(node))
 
 
-def _null_test(node: Node) -> t.NullTestSyntax:
-    return t.NullTestSyntax(_expr(node.children[0]), node.children[2] is not None, _span(node))
+def _null_test(node: Node) -> NullTestSyntax:
+    return NullTestSyntax(_expr(node.children[0]), node.children[2] is not None, _span(node))
 
 
-def _any_of(node: Node) -> t.AnyOfSyntax:
+def _any_of(node: Node) -> AnyOfSyntax:
     parts = tuple(_clause(one) for one in _trees(node))
     for part in parts:
-        if isinstance(part, t.TraversalSyntax):
+        if isinstance(part, TraversalSyntax):
             raise BadText(part.span, "a hop cannot be one of several choices", "Only filters can be joined by `or`")
-    return t.AnyOfSyntax(cast("tuple[t.PredicateSyntax, ...]", parts), _span(node))
+    return AnyOfSyntax(cast("tuple[PredicateSyntax, ...]", parts), _span(node))
 
 
-def _textcall(node: Node) -> t.TextCallSyntax:
-    return t.TextCallSyntax(_call(cast(Node, node.children[0])), _span(node))
+def _textcall(node: Node) -> TextCallSyntax:
+    return TextCallSyntax(_call(cast(Node, node.children[0])), _span(node))
 
 
-def _block(node: Node) -> t.NotSyntax | t.OptionalSyntax:
+def _block(node: Node) -> NotSyntax | OptionalSyntax:
     clauses = tuple(_clause(one) for one in _trees(node))
-    return t.NotSyntax(clauses, _span(node)) if node.data == "not_block" else t.OptionalSyntax(clauses, _span(node))
+    return NotSyntax(clauses, _span(node)) if node.data == "not_block" else OptionalSyntax(clauses, _span(node))
 
 
-_CLAUSES: dict[str, Callable[[Node], t.ClauseSyntax]] = {
+_CLAUSES: dict[str, Callable[[Node], ClauseSyntax]] = {
     "binding": _binding,
     "traversal": _traversal,
     "edge_traversal": _traversal,
@@ -282,69 +323,69 @@ _CLAUSES: dict[str, Callable[[Node], t.ClauseSyntax]] = {
 }
 
 
-def _settled(clause: t.ClauseSyntax, params: frozenset[str]) -> t.ClauseSyntax:
+def _settled(clause: ClauseSyntax, params: frozenset[str]) -> ClauseSyntax:
     """`$a contains $b` is a hop over an edge of that name when neither side is a parameter.
 
     As a comparison it could only be an error: two entities contain nothing.
     """
     match clause:
-        case t.NotSyntax(clauses, span):
-            return t.NotSyntax(tuple(_settled(one, params) for one in clauses), span)
-        case t.OptionalSyntax(clauses, span):
-            return t.OptionalSyntax(tuple(_settled(one, params) for one in clauses), span)
-        case t.FilterSyntax(
-            t.VariableSyntax() as left, "contains" | "starts_with" | "in" as word, t.VariableSyntax() as right, span
+        case NotSyntax(clauses, span):
+            return NotSyntax(tuple(_settled(one, params) for one in clauses), span)
+        case OptionalSyntax(clauses, span):
+            return OptionalSyntax(tuple(_settled(one, params) for one in clauses), span)
+        case FilterSyntax(
+            VariableSyntax() as left, "contains" | "starts_with" | "in" as word, VariableSyntax() as right, span
         ):
             if left.name in params or right.name in params:
                 return clause
-            ends = t.NameSyntax(left.name, left.span), t.NameSyntax(right.name, right.span)
+            ends = NameSyntax(left.name, left.span), NameSyntax(right.name, right.span)
             # The operator's own place is not kept by the comparison; the whole clause stands for it.
-            return t.TraversalSyntax(ends[0], t.NameSyntax(word, span), ends[1], None, None, False, span)
+            return TraversalSyntax(ends[0], NameSyntax(word, span), ends[1], None, None, False, span)
     return clause
 
 
 # ---- results and statements ------------------------------------------------------------------------------------------
 
 
-def _projection(node: Node) -> t.ProjectionSyntax:
+def _projection(node: Node) -> ProjectionSyntax:
     distinct, value, alias = node.children
-    return t.ProjectionSyntax(_expr(value), None if alias is None else _name(alias), distinct is not None, _span(node))
+    return ProjectionSyntax(_expr(value), None if alias is None else _name(alias), distinct is not None, _span(node))
 
 
-def _order(node: Node) -> t.OrderSyntax:
+def _order(node: Node) -> OrderSyntax:
     value, direction = node.children
-    word = None if direction is None else cast(t.Sorted, str(direction))
-    return t.OrderSyntax(_expr(value), word, _span(node))
+    word = None if direction is None else cast(Sorted, str(direction))
+    return OrderSyntax(_expr(value), word, _span(node))
 
 
-def _count(node: Any) -> t.LiteralSyntax | t.VariableSyntax | None:
+def _count(node: Any) -> LiteralSyntax | VariableSyntax | None:
     if node is None:
         return None
     (token,) = node.children
     span = _token_span(token)
-    return t.VariableSyntax(str(token)[1:], span) if token.type == "VAR" else t.LiteralSyntax(_number(token), span)
+    return VariableSyntax(str(token)[1:], span) if token.type == "VAR" else LiteralSyntax(_number(token), span)
 
 
-def _statement(node: Node) -> t.StatementSyntax:
+def _statement(node: Node) -> StatementSyntax:
     type_name = _name(cast(Node, node.children[0]).children[0])
     match str(node.data):
         case "insert":
-            return t.InsertSyntax(type_name, _pairs(node), _span(node))
+            return InsertSyntax(type_name, _pairs(node), _span(node))
         case "update":
-            return t.UpdateSyntax(type_name, _pairs(node), _condition(node.children[-1]), _span(node))
-    return t.DeleteSyntax(type_name, _condition(node.children[-1]), _span(node))
+            return UpdateSyntax(type_name, _pairs(node), _condition(node.children[-1]), _span(node))
+    return DeleteSyntax(type_name, _condition(node.children[-1]), _span(node))
 
 
-def _condition(node: Any) -> t.ConditionSyntax:
+def _condition(node: Any) -> ConditionSyntax:
     children = node.children
     match str(node.data):
         case "disjunction" | "conjunction" as word:
             parts = tuple(_condition(one) for one in children)
             if len(parts) == 1:
                 return parts[0]
-            return t.OrSyntax(parts) if word == "disjunction" else t.AndSyntax(parts)
+            return OrSyntax(parts) if word == "disjunction" else AndSyntax(parts)
         case "column_compare":
-            return t.ColumnCompareSyntax(
-                _name(children[0]), cast(t.CompareOp, str(children[1])), _expr(children[2]), _span(node)
+            return ColumnCompareSyntax(
+                _name(children[0]), cast(CompareOp, str(children[1])), _expr(children[2]), _span(node)
             )
-    return t.ColumnNullSyntax(_name(children[0]), children[2] is not None, _span(node))
+    return ColumnNullSyntax(_name(children[0]), children[2] is not None, _span(node))

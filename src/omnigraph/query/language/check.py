@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from omnigraph.errors import TypeCheckError
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check_context import CheckContext, did_you_mean
 from omnigraph.query.language.check_mutations import check_mutation
 from omnigraph.query.language.check_reads import check_read
+from omnigraph.query.language.checked import CheckedMutation, CheckedQuery, CheckedRead, Parameter
 from omnigraph.query.language.parse import summary
+from omnigraph.query.language.syntax import ParamSyntax, QuerySyntax, ReadSyntax
 from omnigraph.schema.catalog import Catalog, PropType, Scalar
 from omnigraph.schema.diagnostics import Diagnostics
 
@@ -16,7 +16,7 @@ from omnigraph.schema.diagnostics import Diagnostics
 MAX_VECTOR_SIZE = 65_536
 
 
-def check_query(query: t.QuerySyntax, catalog: Catalog) -> c.CheckedQuery:
+def check_query(query: QuerySyntax, catalog: Catalog) -> CheckedQuery:
     """The resolved query. Raises `TypeCheckError` with all findings (`T1` …) in `details["diagnostics"]`."""
     found = Diagnostics(query.source, query.file)
     checked = check_into(query, catalog, found)
@@ -31,14 +31,14 @@ def type_error(found: Diagnostics) -> TypeCheckError:
     return TypeCheckError(text, code=code, **details)
 
 
-def check_into(query: t.QuerySyntax, catalog: Catalog, found: Diagnostics) -> c.CheckedQuery | None:
+def check_into(query: QuerySyntax, catalog: Catalog, found: Diagnostics) -> CheckedQuery | None:
     """The resolved query, if it could be resolved; everything wrong goes into `found`."""
     ctx = CheckContext(catalog, found)
     before = len(found)
     declare(ctx, query.params)
-    body: c.CheckedRead | c.CheckedMutation | None
+    body: CheckedRead | CheckedMutation | None
     written: tuple[str, ...] = ()
-    if isinstance(query.body, t.ReadSyntax):
+    if isinstance(query.body, ReadSyntax):
         body = check_read(ctx, query.body)
     else:
         body, written = check_mutation(ctx, query.body)
@@ -46,10 +46,10 @@ def check_into(query: t.QuerySyntax, catalog: Catalog, found: Diagnostics) -> c.
         return None
     params = tuple(one for one in ctx.params.values() if one is not None)
     unused = tuple(one.name for one in params if one.name not in ctx.used)
-    return c.CheckedQuery(query.name.text, params, ctx.slots, body, ctx.reads, written, unused)
+    return CheckedQuery(query.name.text, params, ctx.slots, body, ctx.reads, written, unused)
 
 
-def declare(ctx: CheckContext, params: tuple[t.ParamSyntax, ...]) -> None:
+def declare(ctx: CheckContext, params: tuple[ParamSyntax, ...]) -> None:
     """Take the parameters of the head; one with a wrong type is known, so that its uses are not reported again."""
     for one in params:
         name = one.name.text
@@ -57,10 +57,10 @@ def declare(ctx: CheckContext, params: tuple[t.ParamSyntax, ...]) -> None:
             ctx.fail("T32", one.name.span, f"two parameters are named `${name}`", "Rename one of them")
             continue
         type_ = _param_type(ctx, one)
-        ctx.params[name] = None if type_ is None else c.Parameter(name, type_, one.nullable)
+        ctx.params[name] = None if type_ is None else Parameter(name, type_, one.nullable)
 
 
-def _param_type(ctx: CheckContext, one: t.ParamSyntax) -> PropType | None:
+def _param_type(ctx: CheckContext, one: ParamSyntax) -> PropType | None:
     word = one.type.text
     if one.size is not None:
         if word == "Vector" and isinstance(one.size, int) and 1 <= one.size <= MAX_VECTOR_SIZE:

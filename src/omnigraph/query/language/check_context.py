@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
+from omnigraph.query.language.checked import STRING, EntityType, Param, Parameter, Slot
 from omnigraph.query.language.parse import note
+from omnigraph.query.language.syntax import NameSyntax, SourceSpan
 from omnigraph.schema.catalog import SYSTEM_COLUMNS, Catalog, Property, PropType, Scalar, TypeDef
 from omnigraph.schema.diagnostics import Diagnostics
 
 #: The built-in columns as properties, so that `$x.id` needs no case of its own.
-SYSTEM_PROPERTIES = {name: Property(name, name, c.STRING) for name in SYSTEM_COLUMNS["edge"]}
+SYSTEM_PROPERTIES = {name: Property(name, name, STRING) for name in SYSTEM_COLUMNS["edge"]}
 
 
 class CheckContext:
@@ -21,36 +21,36 @@ class CheckContext:
     def __init__(self, catalog: Catalog, found: Diagnostics) -> None:
         self.catalog = catalog
         self.found = found
-        self.params: dict[str, c.Parameter | None] = {}  # None: declared, but wrongly
+        self.params: dict[str, Parameter | None] = {}  # None: declared, but wrongly
         self.used: set[str] = set()
-        self._slots: dict[tuple[str, PropType, int | None], c.Slot] = {}
+        self._slots: dict[tuple[str, PropType, int | None], Slot] = {}
         self._reads: dict[str, set[str]] = {}
 
-    def fail(self, code: str, span: t.SourceSpan, message: str, advice: str | None = None) -> None:
+    def fail(self, code: str, span: SourceSpan, message: str, advice: str | None = None) -> None:
         note(self.found, code, span, message, advice)
 
     # ---- parameters --------------------------------------------------------------------------------------------------
 
-    def slot(self, param: c.Parameter, type_: PropType, at_least: int | None = None) -> c.Param:
+    def slot(self, param: Parameter, type_: PropType, at_least: int | None = None) -> Param:
         """The parameter as a value of this type; the same use twice is the same slot."""
         key = (param.name, type_, at_least)
         if key not in self._slots:
             plain = type_ == param.type and at_least is None
             others = sum(one.param == param.name != one.name for one in self._slots.values())
             name = param.name if plain else f"{param.name}:{others + 1}"
-            self._slots[key] = c.Slot(name, param.name, type_, at_least)
-        return c.Param(self._slots[key].name, type_, param.nullable)
+            self._slots[key] = Slot(name, param.name, type_, at_least)
+        return Param(self._slots[key].name, type_, param.nullable)
 
     @property
-    def slots(self) -> tuple[c.Slot, ...]:
+    def slots(self) -> tuple[Slot, ...]:
         return tuple(self._slots.values())
 
     # ---- the schema --------------------------------------------------------------------------------------------------
 
-    def type_of(self, entity: c.EntityType) -> TypeDef:
+    def type_of(self, entity: EntityType) -> TypeDef:
         return self.catalog.by_id[entity.type_id]
 
-    def property_of(self, one: TypeDef, name: t.NameSyntax, *, also: Iterable[str] = ()) -> Property | None:
+    def property_of(self, one: TypeDef, name: NameSyntax, *, also: Iterable[str] = ()) -> Property | None:
         """The property of that name, built-in columns included; a finding if there is none."""
         if name.text in SYSTEM_COLUMNS[one.kind]:
             return SYSTEM_PROPERTIES[name.text]
@@ -74,8 +74,8 @@ class CheckContext:
         return {type_id: tuple(sorted(columns)) for type_id, columns in sorted(self._reads.items())}
 
 
-def entity_type(one: TypeDef) -> c.EntityType:
-    return c.EntityType(one.id, one.name, one.kind)
+def entity_type(one: TypeDef) -> EntityType:
+    return EntityType(one.id, one.name, one.kind)
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str | None:

@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Literal as Lit
-from typing import cast
+from typing import Literal, cast
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check_context import CheckContext, entity_type
 from omnigraph.query.language.check_functions import RANK_FUNCTIONS, TEXT_FUNCTIONS, aggregate, rank, refuse_unknown
 from omnigraph.query.language.check_operators import Operand
+from omnigraph.query.language.checked import AggregateCall, Entity, Expr, Now, Prop, Rank
 from omnigraph.query.language.coerce import Loose, is_loose, natural
 from omnigraph.query.language.scope import Scope, look_up
+from omnigraph.query.language.syntax import (
+    AggregateSyntax,
+    AliasSyntax,
+    CallSyntax,
+    ExprSyntax,
+    NowSyntax,
+    PropertySyntax,
+    VariableSyntax,
+)
 from omnigraph.schema.catalog import Scalar
 
-Place = Lit["match", "return", "order", "aggregate"]
+Place = Literal["match", "return", "order", "aggregate"]
 
 
-def operand(ctx: CheckContext, scope: Scope, node: t.ExprSyntax) -> Operand | None:
+def operand(ctx: CheckContext, scope: Scope, node: ExprSyntax) -> Operand | None:
     """One side of a filter; literals and parameters wait for the other side's type."""
     return cast(Loose, node) if is_loose(ctx, node) else resolve(ctx, scope, node, "match")
 
 
-def resolve(ctx: CheckContext, scope: Scope, node: t.ExprSyntax, place: Place) -> c.Expr | None:
+def resolve(ctx: CheckContext, scope: Scope, node: ExprSyntax, place: Place) -> Expr | None:
     """The expression with all names resolved; a finding and None if that fails."""
     match node:
-        case t.PropertySyntax():
+        case PropertySyntax():
             return resolve_property(ctx, scope, node)
-        case t.VariableSyntax() if node.name not in ctx.params:
+        case VariableSyntax() if node.name not in ctx.params:
             return _entity(ctx, scope, node, place)
-        case t.NowSyntax():
-            return c.Now()
-        case t.AggregateSyntax():
+        case NowSyntax():
+            return Now()
+        case AggregateSyntax():
             return _aggregate(ctx, scope, node, place)
-        case t.CallSyntax():
+        case CallSyntax():
             return _call(ctx, scope, node, place)
-        case t.AliasSyntax():
+        case AliasSyntax():
             _refuse_name(ctx, node, place)
             return None
     return natural(ctx, node)
 
 
-def _refuse_name(ctx: CheckContext, node: t.AliasSyntax, place: Place) -> None:
+def _refuse_name(ctx: CheckContext, node: AliasSyntax, place: Place) -> None:
     if place == "return":
         advice = "A result column can be named in `order`; here write the expression itself"
     else:
@@ -49,7 +56,7 @@ def _refuse_name(ctx: CheckContext, node: t.AliasSyntax, place: Place) -> None:
     ctx.fail("T28", node.span, f"`{node.name}` names nothing here", advice)
 
 
-def resolve_property(ctx: CheckContext, scope: Scope, node: t.PropertySyntax) -> c.Prop | None:
+def resolve_property(ctx: CheckContext, scope: Scope, node: PropertySyntax) -> Prop | None:
     name = node.variable.text
     if name in ctx.params:
         ctx.used.add(name)
@@ -68,10 +75,10 @@ def resolve_property(ctx: CheckContext, scope: Scope, node: t.PropertySyntax) ->
         ctx.fail("T11", node.span, f"`{prop.name}` is a Blob and never a query value", advice)
         return None
     ctx.read(var.type.id, (prop.id,))
-    return c.Prop(name, var.type.id, prop.id, prop.name, prop.type, prop.nullable or var.optional)
+    return Prop(name, var.type.id, prop.id, prop.name, prop.type, prop.nullable or var.optional)
 
 
-def _entity(ctx: CheckContext, scope: Scope, node: t.VariableSyntax, place: Place) -> c.Entity | None:
+def _entity(ctx: CheckContext, scope: Scope, node: VariableSyntax, place: Place) -> Entity | None:
     var = look_up(ctx, scope, node.name, node.span)
     if var is None or var.type is None:
         return None
@@ -79,10 +86,10 @@ def _entity(ctx: CheckContext, scope: Scope, node: t.VariableSyntax, place: Plac
         ctx.read_all(var.type)
     else:
         ctx.read(var.type.id, ("id",))
-    return c.Entity(node.name, entity_type(var.type), var.optional)
+    return Entity(node.name, entity_type(var.type), var.optional)
 
 
-def _aggregate(ctx: CheckContext, scope: Scope, node: t.AggregateSyntax, place: Place) -> c.AggregateCall | None:
+def _aggregate(ctx: CheckContext, scope: Scope, node: AggregateSyntax, place: Place) -> AggregateCall | None:
     if place == "match":
         advice = "Match is about single rows; aggregates belong into return and order"
         ctx.fail("T21", node.span, f"{node.function}() cannot filter", advice)
@@ -94,7 +101,7 @@ def _aggregate(ctx: CheckContext, scope: Scope, node: t.AggregateSyntax, place: 
     return None if argument is None else aggregate(ctx, node, argument)
 
 
-def _call(ctx: CheckContext, scope: Scope, node: t.CallSyntax, place: Place) -> c.Rank | None:
+def _call(ctx: CheckContext, scope: Scope, node: CallSyntax, place: Place) -> Rank | None:
     name = node.function.text
     if name in TEXT_FUNCTIONS:
         ctx.fail("T21", node.span, f"{name}() is a clause of its own", "Write it in match, without a comparison")

@@ -5,17 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check_context import CheckContext, did_you_mean, listed
+from omnigraph.query.language.checked import (
+    F64,
+    I64,
+    STRING,
+    U64,
+    AggregateCall,
+    Bm25,
+    Const,
+    Entity,
+    Expr,
+    Nearest,
+    Param,
+    Prop,
+    Rank,
+    Rrf,
+    TextFilter,
+    TextFn,
+)
 from omnigraph.query.language.coerce import assignable, family, is_integer, use
+from omnigraph.query.language.syntax import (
+    AGGREGATES,
+    AggregateFn,
+    AggregateSyntax,
+    CallSyntax,
+    ExprSyntax,
+    ListSyntax,
+    LiteralSyntax,
+    PropertySyntax,
+    SourceSpan,
+    VariableSyntax,
+)
 from omnigraph.schema.catalog import Property, PropType, TypeDef
 from omnigraph.schema.values import FLOATS, ValueRefused, convert
 
 TEXT_FUNCTIONS = ("search", "match_text", "fuzzy")
 RANK_FUNCTIONS = ("bm25", "nearest", "rrf")
 VALUE_FUNCTIONS = ("now", "date", "datetime")
-FUNCTIONS = (*TEXT_FUNCTIONS, *RANK_FUNCTIONS, *VALUE_FUNCTIONS, *t.AGGREGATES)
+FUNCTIONS = (*TEXT_FUNCTIONS, *RANK_FUNCTIONS, *VALUE_FUNCTIONS, *AGGREGATES)
 
 _USAGE = {
     "search": 'search($v.property, "terms")',
@@ -38,10 +66,10 @@ DEFAULT_EDITS = 1
 DEFAULT_K = 60
 
 #: How a function resolves `$v.p`: the caller knows the scope.
-Resolve = Callable[[t.PropertySyntax], "c.Prop | None"]
+Resolve = Callable[[PropertySyntax], "Prop | None"]
 
 
-def refuse_unknown(ctx: CheckContext, call: t.CallSyntax) -> None:
+def refuse_unknown(ctx: CheckContext, call: CallSyntax) -> None:
     """A function that does not exist, or one whose arguments made the tree builder give up on it."""
     name = call.function.text
     if name in FUNCTIONS:
@@ -52,13 +80,13 @@ def refuse_unknown(ctx: CheckContext, call: t.CallSyntax) -> None:
 
 
 def _arguments(
-    ctx: CheckContext, call: t.CallSyntax, names: tuple[str, ...], required: int
-) -> dict[str, t.ExprSyntax] | None:
+    ctx: CheckContext, call: CallSyntax, names: tuple[str, ...], required: int
+) -> dict[str, ExprSyntax] | None:
     """Arguments by name, places first; a finding if there are too few, too many or unknown ones."""
     if call.distinct:
         ctx.fail("T23", call.span, f"`distinct` has no meaning in {call.function.text}()", "Leave it out")
         return None
-    given: dict[str, t.ExprSyntax] = {}
+    given: dict[str, ExprSyntax] = {}
     for place, argument in enumerate(call.arguments):
         key = argument.name.text if argument.name is not None else (names[place] if place < len(names) else None)
         if key not in names or key in given:
@@ -70,83 +98,81 @@ def _arguments(
     return None
 
 
-def _wrong(ctx: CheckContext, call: t.CallSyntax, span: t.SourceSpan, message: str) -> None:
+def _wrong(ctx: CheckContext, call: CallSyntax, span: SourceSpan, message: str) -> None:
     ctx.fail("T20", span, message, f"Write `{_USAGE[call.function.text]}`")
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-def text_filter(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.TextFilter | None:
+def text_filter(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> TextFilter | None:
     """`search`, `match_text` or `fuzzy` as a clause."""
-    name = cast(c.TextFn, call.function.text)
+    name = cast(TextFn, call.function.text)
     names = ("field", "query", "edits") if name == "fuzzy" else ("field", "query")
     given = _arguments(ctx, call, names, 2)
     if given is None:
         return None
     prop = _text_field(ctx, call, given["field"], resolve)
     query = _text_query(ctx, call, given["query"])
-    edits: c.Const | c.Param | None = None
+    edits: Const | Param | None = None
     if name == "fuzzy":
-        edits = c.Const(DEFAULT_EDITS, c.I64)
+        edits = Const(DEFAULT_EDITS, I64)
         if "edits" in given:
             edits = whole_number(ctx, given["edits"], 0, "T20", "the number of edits")
         if edits is None:
             return None
-    return None if prop is None or query is None else c.TextFilter(name, prop, query, edits)
+    return None if prop is None or query is None else TextFilter(name, prop, query, edits)
 
 
-def _text_field(ctx: CheckContext, call: t.CallSyntax, node: t.ExprSyntax, resolve: Resolve) -> c.Prop | None:
-    if not isinstance(node, t.PropertySyntax):
+def _text_field(ctx: CheckContext, call: CallSyntax, node: ExprSyntax, resolve: Resolve) -> Prop | None:
+    if not isinstance(node, PropertySyntax):
         _wrong(ctx, call, node.span, "the first argument is a property: `$v.property`")
         return None
     prop = resolve(node)
-    if prop is not None and (prop.type != c.STRING or prop.column in {"id", "src", "dst"}):
-        kind = prop.type if prop.type != c.STRING else "an id"
+    if prop is not None and (prop.type != STRING or prop.column in {"id", "src", "dst"}):
+        kind = prop.type if prop.type != STRING else "an id"
         _wrong(ctx, call, node.span, f"text is searched in String properties, `{prop.name}` is {kind}")
         return None
     return prop
 
 
-def _text_query(ctx: CheckContext, call: t.CallSyntax, node: t.ExprSyntax) -> c.Const | c.Param | None:
-    if isinstance(node, t.LiteralSyntax) and isinstance(node.value, str):
-        return c.Const(node.value, c.STRING)
-    if isinstance(node, t.VariableSyntax) and node.name in ctx.params:
+def _text_query(ctx: CheckContext, call: CallSyntax, node: ExprSyntax) -> Const | Param | None:
+    if isinstance(node, LiteralSyntax) and isinstance(node.value, str):
+        return Const(node.value, STRING)
+    if isinstance(node, VariableSyntax) and node.name in ctx.params:
         param = use(ctx, node)
         if param is None:
             return None
-        if param.type == c.STRING and not param.nullable:
-            return ctx.slot(param, c.STRING)
+        if param.type == STRING and not param.nullable:
+            return ctx.slot(param, STRING)
     _wrong(ctx, call, node.span, "what to look for is a text or a required String parameter")
     return None
 
 
-def whole_number(
-    ctx: CheckContext, node: t.ExprSyntax, at_least: int, code: str, what: str
-) -> c.Const | c.Param | None:
+def whole_number(ctx: CheckContext, node: ExprSyntax, at_least: int, code: str, what: str) -> Const | Param | None:
     """A literal or parameter that counts something."""
-    if isinstance(node, t.VariableSyntax) and node.name in ctx.params:
+    if isinstance(node, VariableSyntax) and node.name in ctx.params:
         param = use(ctx, node)
         if param is None:
             return None
         if is_integer(param.type) and not param.nullable:
-            return ctx.slot(param, c.I64, at_least)
+            return ctx.slot(param, I64, at_least)
         ctx.fail(
             code, node.span, f"{what} is a whole number, `${param.name}` is {param.type_text}", "Declare it as I64"
         )
         return None
-    value = node.value if isinstance(node, t.LiteralSyntax) else None
+    value = node.value if isinstance(node, LiteralSyntax) else None
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
-        advice = None if isinstance(node, t.LiteralSyntax) else "Write a number or a parameter"
+        advice = None if isinstance(node, LiteralSyntax) else "Write a number or a parameter"
         ctx.fail(code, node.span, f"{what} is a whole number, {at_least} or more", advice)
         return None
-    return c.Const(value, c.I64)
+    return Const(value, I64)
 
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------
 
 
-def rank(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Rank | None:
+def rank(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> Rank | None:
     """`bm25`, `nearest` or `rrf`."""
     match call.function.text:
         case "bm25":
@@ -156,21 +182,21 @@ def rank(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Rank | No
     return _rrf(ctx, call, resolve)
 
 
-def _bm25(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Bm25 | None:
+def _bm25(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> Bm25 | None:
     given = _arguments(ctx, call, ("field", "query"), 2)
     if given is None:
         return None
     prop = _text_field(ctx, call, given["field"], resolve)
     query = _text_query(ctx, call, given["query"])
-    return None if prop is None or query is None else c.Bm25(prop, query)
+    return None if prop is None or query is None else Bm25(prop, query)
 
 
-def _nearest(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Nearest | None:
+def _nearest(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> Nearest | None:
     given = _arguments(ctx, call, ("field", "query"), 2)
     if given is None:
         return None
     node = given["field"]
-    if not isinstance(node, t.PropertySyntax):
+    if not isinstance(node, PropertySyntax):
         _wrong(ctx, call, node.span, "the first argument is a vector: `$v.property`")
         return None
     prop = resolve(node)
@@ -183,27 +209,25 @@ def _nearest(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Neare
     if query is None:
         return None
     owner = ctx.catalog.by_id[prop.type_id]
-    return c.Nearest(prop, query, _metric(owner, prop.column), _model(owner.by_id[prop.column]))
+    return Nearest(prop, query, _metric(owner, prop.column), _model(owner.by_id[prop.column]))
 
 
-def _vector_query(
-    ctx: CheckContext, call: t.CallSyntax, node: t.ExprSyntax, type_: PropType
-) -> c.Const | c.Param | None:
-    if isinstance(node, t.LiteralSyntax) and isinstance(node.value, str):
-        return c.Const(node.value, c.STRING)
-    if isinstance(node, t.ListSyntax):
-        numbers = [item.value if isinstance(item, t.LiteralSyntax) else None for item in node.items]
+def _vector_query(ctx: CheckContext, call: CallSyntax, node: ExprSyntax, type_: PropType) -> Const | Param | None:
+    if isinstance(node, LiteralSyntax) and isinstance(node.value, str):
+        return Const(node.value, STRING)
+    if isinstance(node, ListSyntax):
+        numbers = [item.value if isinstance(item, LiteralSyntax) else None for item in node.items]
         try:
-            return c.Const(tuple(convert(Property("", "", type_), numbers)), type_)
+            return Const(tuple(convert(Property("", "", type_), numbers)), type_)
         except ValueRefused as refused:
             _wrong(ctx, call, node.span, refused.reason)
             return None
-    if isinstance(node, t.VariableSyntax) and node.name in ctx.params:
+    if isinstance(node, VariableSyntax) and node.name in ctx.params:
         param = use(ctx, node)
         if param is None:
             return None
-        if not param.nullable and (param.type == c.STRING or assignable(param.type, type_)):
-            return ctx.slot(param, c.STRING if param.type == c.STRING else type_)
+        if not param.nullable and (param.type == STRING or assignable(param.type, type_)):
+            return ctx.slot(param, STRING if param.type == STRING else type_)
         _wrong(ctx, call, node.span, f"`${param.name}` is {param.type_text}, needed is {type_} or String")
         return None
     _wrong(ctx, call, node.span, f"what to look for is a text or a {type_}, as a literal or a parameter")
@@ -223,36 +247,36 @@ def _model(prop: Property) -> str | None:
     return None
 
 
-def _rrf(ctx: CheckContext, call: t.CallSyntax, resolve: Resolve) -> c.Rrf | None:
+def _rrf(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> Rrf | None:
     given = _arguments(ctx, call, ("first", "second", "k"), 2)
     if given is None:
         return None
-    ranks: list[c.Bm25 | c.Nearest] = []
+    ranks: list[Bm25 | Nearest] = []
     for node in (given["first"], given["second"]):
-        if not isinstance(node, t.CallSyntax) or node.function.text not in {"bm25", "nearest"}:
+        if not isinstance(node, CallSyntax) or node.function.text not in {"bm25", "nearest"}:
             _wrong(ctx, call, node.span, "rrf fuses two ranks, each bm25(…) or nearest(…)")
             return None
         inner = rank(ctx, node, resolve)
-        if inner is None or isinstance(inner, c.Rrf):
+        if inner is None or isinstance(inner, Rrf):
             return None
         ranks.append(inner)
-    k = whole_number(ctx, given["k"], 1, "T20", "k") if "k" in given else c.Const(DEFAULT_K, c.I64)
-    return None if k is None else c.Rrf(ranks[0], ranks[1], k)
+    k = whole_number(ctx, given["k"], 1, "T20", "k") if "k" in given else Const(DEFAULT_K, I64)
+    return None if k is None else Rrf(ranks[0], ranks[1], k)
 
 
-def uses_nearest(value: c.Expr) -> bool:
-    if isinstance(value, c.Rrf):
+def uses_nearest(value: Expr) -> bool:
+    if isinstance(value, Rrf):
         return uses_nearest(value.first) or uses_nearest(value.second)
-    return isinstance(value, c.Nearest)
+    return isinstance(value, Nearest)
 
 
 # ---- aggregates ------------------------------------------------------------------------------------------------------
 
 
-def aggregate(ctx: CheckContext, node: t.AggregateSyntax, argument: c.Expr) -> c.AggregateCall | None:
+def aggregate(ctx: CheckContext, node: AggregateSyntax, argument: Expr) -> AggregateCall | None:
     """The aggregate over a resolved argument."""
     name = node.function
-    if not isinstance(argument, (c.Prop, c.Entity)):
+    if not isinstance(argument, (Prop, Entity)):
         advice = f"Write `{_USAGE[name]}`"
         ctx.fail("T22", node.argument.span, f"{name}() takes a variable or a property", advice)
         return None
@@ -263,14 +287,14 @@ def aggregate(ctx: CheckContext, node: t.AggregateSyntax, argument: c.Expr) -> c
     if type_ is None:
         ctx.fail("T22", node.argument.span, f"{name}() does not take {argument.type}", _aggregate_advice(name))
         return None
-    return c.AggregateCall(name, argument, node.distinct, type_, name != "count" and argument.nullable)
+    return AggregateCall(name, argument, node.distinct, type_, name != "count" and argument.nullable)
 
 
-def _aggregate_type(name: t.AggregateFn, argument: c.Prop | c.Entity, distinct: bool) -> PropType | None:
+def _aggregate_type(name: AggregateFn, argument: Prop | Entity, distinct: bool) -> PropType | None:
     if name == "count":
-        single = isinstance(argument, c.Entity) or family(argument.type) not in {"list", "vector"}
-        return c.I64 if single or not distinct else None
-    if isinstance(argument, c.Entity):
+        single = isinstance(argument, Entity) or family(argument.type) not in {"list", "vector"}
+        return I64 if single or not distinct else None
+    if isinstance(argument, Entity):
         return None
     kind = family(argument.type)
     if name in {"min", "max"}:
@@ -280,11 +304,11 @@ def _aggregate_type(name: t.AggregateFn, argument: c.Prop | c.Entity, distinct: 
     if kind != "number":
         return None
     if name == "avg" or argument.type.scalar in FLOATS:
-        return c.F64
-    return c.U64 if argument.type.scalar.value.startswith("U") else c.I64
+        return F64
+    return U64 if argument.type.scalar.value.startswith("U") else I64
 
 
-def _aggregate_advice(name: t.AggregateFn) -> str:
+def _aggregate_advice(name: AggregateFn) -> str:
     if name == "count":
         return "Lists and vectors cannot be counted by their value"
     return "It takes numbers" if name in {"sum", "avg"} else "It takes numbers, String, Date and DateTime"

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check_context import SYSTEM_PROPERTIES, CheckContext, did_you_mean, entity_type, listed
 from omnigraph.query.language.check_operators import Operand, compare
+from omnigraph.query.language.checked import (
+    AllOf,
+    AnyOf,
+    Assignment,
+    CheckedDelete,
+    CheckedInsert,
+    CheckedMutation,
+    CheckedNullTest,
+    CheckedStatement,
+    CheckedUpdate,
+    Now,
+    Predicate,
+    Prop,
+)
 from omnigraph.query.language.coerce import Loose, for_assignment, is_loose, refuse_value
+from omnigraph.query.language.syntax import (
+    AndSyntax,
+    ColumnCompareSyntax,
+    ColumnNullSyntax,
+    ConditionSyntax,
+    DeleteSyntax,
+    ExprSyntax,
+    InsertSyntax,
+    MutationSyntax,
+    NameSyntax,
+    NowSyntax,
+    OrSyntax,
+    StatementSyntax,
+    UpdateSyntax,
+    VariableSyntax,
+)
 from omnigraph.schema.catalog import Property, Scalar, TypeDef
 
 #: The ends of an edge, by every word users have for them.
 ENDS = {"from": "src", "to": "dst", "src": "src", "dst": "dst"}
 
 
-def check_mutation(ctx: CheckContext, body: t.MutationSyntax) -> tuple[c.CheckedMutation, tuple[str, ...]]:
+def check_mutation(ctx: CheckContext, body: MutationSyntax) -> tuple[CheckedMutation, tuple[str, ...]]:
     """The statements that could be checked, and the type ids they write."""
-    statements: list[c.CheckedStatement] = []
+    statements: list[CheckedStatement] = []
     written: dict[str, None] = {}
     for one in body.statements:
         type_ = _target(ctx, one.type)
@@ -26,20 +54,20 @@ def check_mutation(ctx: CheckContext, body: t.MutationSyntax) -> tuple[c.Checked
         done = _statement(ctx, one, type_)
         if done is not None:
             statements.append(done)
-    return c.CheckedMutation(tuple(statements)), tuple(sorted(written))
+    return CheckedMutation(tuple(statements)), tuple(sorted(written))
 
 
-def _statement(ctx: CheckContext, one: t.StatementSyntax, type_: TypeDef) -> c.CheckedStatement | None:
+def _statement(ctx: CheckContext, one: StatementSyntax, type_: TypeDef) -> CheckedStatement | None:
     match one:
-        case t.InsertSyntax():
+        case InsertSyntax():
             return _insert(ctx, one, type_)
-        case t.UpdateSyntax():
+        case UpdateSyntax():
             return _update(ctx, one, type_)
     where = _condition(ctx, one.where, type_)
-    return None if where is None else c.CheckedDelete(entity_type(type_), where)
+    return None if where is None else CheckedDelete(entity_type(type_), where)
 
 
-def _target(ctx: CheckContext, name: t.NameSyntax) -> TypeDef | None:
+def _target(ctx: CheckContext, name: NameSyntax) -> TypeDef | None:
     """A capital letter means the node type, or the edge type if there is no such node; a small letter the edge type."""
     found = ctx.catalog.node(name.text) or ctx.catalog.edge(name.text)
     if found is None:
@@ -51,27 +79,27 @@ def _target(ctx: CheckContext, name: t.NameSyntax) -> TypeDef | None:
     return found
 
 
-def _check_names_only(ctx: CheckContext, one: t.StatementSyntax) -> None:
+def _check_names_only(ctx: CheckContext, one: StatementSyntax) -> None:
     """The type is unknown; parameters still count as used, so that lint does not complain about them as well."""
-    if isinstance(one, (t.InsertSyntax, t.UpdateSyntax)):
+    if isinstance(one, (InsertSyntax, UpdateSyntax)):
         for pair in one.values:
-            if isinstance(pair.value, t.VariableSyntax):
+            if isinstance(pair.value, VariableSyntax):
                 ctx.used.add(pair.value.name)
-    if isinstance(one, (t.UpdateSyntax, t.DeleteSyntax)):
+    if isinstance(one, (UpdateSyntax, DeleteSyntax)):
         _use_all(ctx, one.where)
 
 
-def _use_all(ctx: CheckContext, where: t.ConditionSyntax) -> None:
-    if isinstance(where, (t.AndSyntax, t.OrSyntax)):
+def _use_all(ctx: CheckContext, where: ConditionSyntax) -> None:
+    if isinstance(where, (AndSyntax, OrSyntax)):
         for part in where.parts:
             _use_all(ctx, part)
-    elif isinstance(where, t.ColumnCompareSyntax) and isinstance(where.value, t.VariableSyntax):
+    elif isinstance(where, ColumnCompareSyntax) and isinstance(where.value, VariableSyntax):
         ctx.used.add(where.value.name)
 
 
-def _written(ctx: CheckContext, one: t.StatementSyntax, type_: TypeDef) -> list[str]:
+def _written(ctx: CheckContext, one: StatementSyntax, type_: TypeDef) -> list[str]:
     """A deleted node takes its edges along, of every type."""
-    if isinstance(one, t.DeleteSyntax) and type_.kind == "node":
+    if isinstance(one, DeleteSyntax) and type_.kind == "node":
         incident = [edge.id for edge in ctx.catalog.edges_at(type_.id)]
         for edge in incident:
             ctx.read(edge, ("src", "dst"))
@@ -82,9 +110,9 @@ def _written(ctx: CheckContext, one: t.StatementSyntax, type_: TypeDef) -> list[
 # ---- insert ----------------------------------------------------------------------------------------------------------
 
 
-def _insert(ctx: CheckContext, one: t.InsertSyntax, type_: TypeDef) -> c.CheckedInsert | None:
-    values: list[c.Assignment] = []
-    ends: list[c.Assignment] = []
+def _insert(ctx: CheckContext, one: InsertSyntax, type_: TypeDef) -> CheckedInsert | None:
+    values: list[Assignment] = []
+    ends: list[Assignment] = []
     given: set[str] = set()
     for pair in one.values:
         column = _insert_column(ctx, pair.name, type_)
@@ -96,16 +124,16 @@ def _insert(ctx: CheckContext, one: t.InsertSyntax, type_: TypeDef) -> c.Checked
         given.add(column.id)
         value = for_assignment(ctx, pair.value, column.type, column.nullable)
         if value is not None:
-            (ends if column.id in {"src", "dst"} else values).append(c.Assignment(column.id, value))
+            (ends if column.id in {"src", "dst"} else values).append(Assignment(column.id, value))
     _check_complete(ctx, one, type_, given)
     if type_.kind == "edge":
         for node in (type_.source, type_.target):
             ctx.read(node or "", ("id",))
     ends.sort(key=lambda end: end.column, reverse=True)
-    return c.CheckedInsert(entity_type(type_), (*ends, *values))
+    return CheckedInsert(entity_type(type_), (*ends, *values))
 
 
-def _insert_column(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> Property | None:
+def _insert_column(ctx: CheckContext, name: NameSyntax, type_: TypeDef) -> Property | None:
     if type_.kind == "edge" and name.text in ENDS:
         return SYSTEM_PROPERTIES[ENDS[name.text]]
     if name.text == "id" and type_.key:
@@ -115,7 +143,7 @@ def _insert_column(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> Pro
     return ctx.property_of(type_, name, also=("from", "to") if type_.kind == "edge" else ())
 
 
-def _check_complete(ctx: CheckContext, one: t.InsertSyntax, type_: TypeDef, given: set[str]) -> None:
+def _check_complete(ctx: CheckContext, one: InsertSyntax, type_: TypeDef, given: set[str]) -> None:
     if type_.kind == "edge":
         missing = [word for word in ("from", "to") if ENDS[word] not in given]
         if missing:
@@ -138,8 +166,8 @@ def _may_lack(type_: TypeDef, prop: Property) -> bool:
 # ---- update ----------------------------------------------------------------------------------------------------------
 
 
-def _update(ctx: CheckContext, one: t.UpdateSyntax, type_: TypeDef) -> c.CheckedUpdate | None:
-    values: list[c.Assignment] = []
+def _update(ctx: CheckContext, one: UpdateSyntax, type_: TypeDef) -> CheckedUpdate | None:
+    values: list[Assignment] = []
     given: set[str] = set()
     for pair in one.values:
         if _is_fixed(ctx, pair.name, type_):
@@ -153,12 +181,12 @@ def _update(ctx: CheckContext, one: t.UpdateSyntax, type_: TypeDef) -> c.Checked
         given.add(prop.id)
         value = for_assignment(ctx, pair.value, prop.type, prop.nullable)
         if value is not None:
-            values.append(c.Assignment(prop.id, value))
+            values.append(Assignment(prop.id, value))
     where = _condition(ctx, one.where, type_)
-    return None if where is None else c.CheckedUpdate(entity_type(type_), tuple(values), where)
+    return None if where is None else CheckedUpdate(entity_type(type_), tuple(values), where)
 
 
-def _is_fixed(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> bool:
+def _is_fixed(ctx: CheckContext, name: NameSyntax, type_: TypeDef) -> bool:
     """Whether the column never changes, with a finding."""
     prop = type_.by_name.get(name.text)
     if prop is None and (name.text == "id" or (type_.kind == "edge" and name.text in ENDS)):
@@ -176,24 +204,24 @@ def _is_fixed(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> bool:
 # ---- where -----------------------------------------------------------------------------------------------------------
 
 
-def _condition(ctx: CheckContext, node: t.ConditionSyntax, type_: TypeDef) -> c.Predicate | None:
+def _condition(ctx: CheckContext, node: ConditionSyntax, type_: TypeDef) -> Predicate | None:
     ctx.read(type_.id, ("id",))
     match node:
-        case t.AndSyntax(parts) | t.OrSyntax(parts):
+        case AndSyntax(parts) | OrSyntax(parts):
             found = [_condition(ctx, part, type_) for part in parts]
             whole = tuple(part for part in found if part is not None)
             if len(whole) < len(parts):
                 return None
-            return c.AllOf(whole) if isinstance(node, t.AndSyntax) else c.AnyOf(whole)
-        case t.ColumnNullSyntax(name, negated):
+            return AllOf(whole) if isinstance(node, AndSyntax) else AnyOf(whole)
+        case ColumnNullSyntax(name, negated):
             prop = _column(ctx, name, type_)
-            return None if prop is None else c.CheckedNullTest(prop, negated)
+            return None if prop is None else CheckedNullTest(prop, negated)
     prop = _column(ctx, node.name, type_)
     value = _value(ctx, node.value)
     return None if prop is None or value is None else compare(ctx, prop, node.op, value, node.span)
 
 
-def _column(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> c.Prop | None:
+def _column(ctx: CheckContext, name: NameSyntax, type_: TypeDef) -> Prop | None:
     if type_.kind == "edge" and name.text in ENDS and name.text not in type_.by_name:
         prop: Property | None = SYSTEM_PROPERTIES[ENDS[name.text]]
     else:
@@ -206,12 +234,12 @@ def _column(ctx: CheckContext, name: t.NameSyntax, type_: TypeDef) -> c.Prop | N
         )
         return None
     ctx.read(type_.id, (prop.id,))
-    return c.Prop("", type_.id, prop.id, prop.name, prop.type, prop.nullable)
+    return Prop("", type_.id, prop.id, prop.name, prop.type, prop.nullable)
 
 
-def _value(ctx: CheckContext, node: t.ExprSyntax) -> Operand | None:
-    if isinstance(node, t.NowSyntax):
-        return c.Now()
+def _value(ctx: CheckContext, node: ExprSyntax) -> Operand | None:
+    if isinstance(node, NowSyntax):
+        return Now()
     if is_loose(ctx, node):
         loose: Loose = node  # type: ignore[assignment]
         return loose

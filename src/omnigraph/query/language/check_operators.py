@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check_context import CheckContext
+from omnigraph.query.language.checked import STRING, CheckedCompare, Entity, Expr, Value
 from omnigraph.query.language.coerce import Loose, comparable, element, family, for_comparison, natural
+from omnigraph.query.language.syntax import (
+    CompareOp,
+    DateLiteralSyntax,
+    ListSyntax,
+    LiteralSyntax,
+    SourceSpan,
+    VariableSyntax,
+)
 from omnigraph.schema.catalog import PropType
 
 #: A resolved expression, or a literal or parameter whose type the other side decides.
-Operand = c.Expr | Loose
+Operand = Expr | Loose
 
 _ORDERED = {"number", "text", "date", "datetime"}
 
 
-def compare(
-    ctx: CheckContext, left: Operand, op: t.CompareOp, right: Operand, span: t.SourceSpan
-) -> c.CheckedCompare | None:
+def compare(ctx: CheckContext, left: Operand, op: CompareOp, right: Operand, span: SourceSpan) -> CheckedCompare | None:
     """The comparison with both sides typed; a finding and None if it has no meaning."""
-    if isinstance(left, c.Entity) or isinstance(right, c.Entity):
+    if isinstance(left, Entity) or isinstance(right, Entity):
         return _entities(ctx, left, op, right, span)
     match op:
         case "contains":
@@ -39,7 +44,7 @@ def compare(
     if op not in {"=", "!="} and (family(one) not in _ORDERED or one.enum_values or two.enum_values):
         ctx.fail("T7", span, f"`{op}` needs values with an order, not {one}", "Use `=` or `!=`")
         return None
-    return c.CheckedCompare(sides[0], op, sides[1])
+    return CheckedCompare(sides[0], op, sides[1])
 
 
 def _advice(left: PropType, right: PropType) -> str | None:
@@ -51,30 +56,30 @@ def _advice(left: PropType, right: PropType) -> str | None:
     return None
 
 
-def _plain_type(value: c.Expr) -> PropType:
-    assert not isinstance(value, c.Entity)
+def _plain_type(value: Expr) -> PropType:
+    assert not isinstance(value, Entity)
     return value.type
 
 
 def _is_loose(side: Operand) -> bool:
-    return isinstance(side, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax, t.VariableSyntax))
+    return isinstance(side, (LiteralSyntax, DateLiteralSyntax, ListSyntax, VariableSyntax))
 
 
-def _fixed(ctx: CheckContext, side: Operand) -> c.Expr | None:
+def _fixed(ctx: CheckContext, side: Operand) -> Expr | None:
     """The side by its own type."""
-    if isinstance(side, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax, t.VariableSyntax)):
+    if isinstance(side, (LiteralSyntax, DateLiteralSyntax, ListSyntax, VariableSyntax)):
         return natural(ctx, side)
     return side
 
 
-def _towards(ctx: CheckContext, side: Operand, other: PropType) -> c.Expr | None:
+def _towards(ctx: CheckContext, side: Operand, other: PropType) -> Expr | None:
     """The side as something to compare with `other`."""
-    if isinstance(side, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax, t.VariableSyntax)):
+    if isinstance(side, (LiteralSyntax, DateLiteralSyntax, ListSyntax, VariableSyntax)):
         return for_comparison(ctx, side, other)
     return side
 
 
-def _meet(ctx: CheckContext, left: Operand, right: Operand) -> tuple[c.Expr, c.Expr] | None:
+def _meet(ctx: CheckContext, left: Operand, right: Operand) -> tuple[Expr, Expr] | None:
     """Both sides typed: what is fixed decides, then parameters, then the left literal."""
     if _leads(right, left):
         two = _fixed(ctx, right)
@@ -87,22 +92,22 @@ def _meet(ctx: CheckContext, left: Operand, right: Operand) -> tuple[c.Expr, c.E
 
 def _leads(right: Operand, left: Operand) -> bool:
     """Whether the right side decides the type."""
-    if isinstance(left, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax)):
-        return not isinstance(right, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax))
-    return isinstance(left, t.VariableSyntax) and not _is_loose(right)
+    if isinstance(left, (LiteralSyntax, DateLiteralSyntax, ListSyntax)):
+        return not isinstance(right, (LiteralSyntax, DateLiteralSyntax, ListSyntax))
+    return isinstance(left, VariableSyntax) and not _is_loose(right)
 
 
 def _entities(
-    ctx: CheckContext, left: Operand, op: t.CompareOp, right: Operand, span: t.SourceSpan
-) -> c.CheckedCompare | None:
-    if isinstance(left, c.Entity) and isinstance(right, c.Entity):
+    ctx: CheckContext, left: Operand, op: CompareOp, right: Operand, span: SourceSpan
+) -> CheckedCompare | None:
+    if isinstance(left, Entity) and isinstance(right, Entity):
         if op in {"=", "!="} and left.type == right.type:
-            return c.CheckedCompare(left, op, right)
+            return CheckedCompare(left, op, right)
         message = f"`{op}` cannot compare {left.type} with {right.type}"
         ctx.fail("T7", span, message, "Two variables of one type can be compared by `=` and `!=`")
         return None
-    entity = left if isinstance(left, c.Entity) else right
-    assert isinstance(entity, c.Entity)
+    entity = left if isinstance(left, Entity) else right
+    assert isinstance(entity, Entity)
     advice = f"Compare a property: `${entity.var}.id`"
     ctx.fail("T7", span, f"`${entity.var}` is a whole {entity.type} and cannot be compared with a value", advice)
     return None
@@ -111,11 +116,11 @@ def _entities(
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
-def _contains(ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan) -> c.CheckedCompare | None:
+def _contains(ctx: CheckContext, left: Operand, right: Operand, span: SourceSpan) -> CheckedCompare | None:
     """A list contains an element, a text contains a text."""
     if not _is_loose(left):
-        whole: c.Expr | None = _fixed(ctx, left)
-    elif _is_loose(right) or isinstance(left, (t.LiteralSyntax, t.DateLiteralSyntax)):
+        whole: Expr | None = _fixed(ctx, left)
+    elif _is_loose(right) or isinstance(left, (LiteralSyntax, DateLiteralSyntax)):
         whole = _fixed(ctx, left)
     else:
         return _loose_list_contains(ctx, left, right, span)
@@ -125,39 +130,37 @@ def _contains(ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSp
     if family(type_) not in {"list", "text"}:
         ctx.fail("T7", span, f"`contains` looks into a list or a text, not into {type_}")
         return None
-    inner = element(type_) if family(type_) == "list" else c.STRING
+    inner = element(type_) if family(type_) == "list" else STRING
     part = _towards(ctx, right, inner)
     if part is None or not _holds(ctx, whole, part, inner, "contains", span):
         return None
-    return c.CheckedCompare(whole, "contains", part)
+    return CheckedCompare(whole, "contains", part)
 
 
-def _loose_list_contains(
-    ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan
-) -> c.CheckedCompare | None:
+def _loose_list_contains(ctx: CheckContext, left: Operand, right: Operand, span: SourceSpan) -> CheckedCompare | None:
     """`$names contains $p.name`: the element decides the type of the list."""
     part = _fixed(ctx, right)
     if part is None:
         return None
-    if isinstance(left, t.VariableSyntax):
+    if isinstance(left, VariableSyntax):
         param = ctx.params[left.name]
         if param is not None and family(param.type) == "text":
             text = natural(ctx, left)
-            if text is None or not _holds(ctx, text, part, c.STRING, "contains", span):
+            if text is None or not _holds(ctx, text, part, STRING, "contains", span):
                 return None
-            return c.CheckedCompare(text, "contains", part)
+            return CheckedCompare(text, "contains", part)
     whole = _list_of(ctx, left, part, span)
-    return None if whole is None else c.CheckedCompare(whole, "contains", part)
+    return None if whole is None else CheckedCompare(whole, "contains", part)
 
 
-def _list_of(ctx: CheckContext, side: Operand, part: c.Expr, span: t.SourceSpan) -> c.Value | None:
+def _list_of(ctx: CheckContext, side: Operand, part: Expr, span: SourceSpan) -> Value | None:
     type_ = _plain_type(part)
     if family(type_) in {"list", "vector", "blob"}:
         ctx.fail("T7", span, f"a list holds single values, not {type_}")
         return None
-    assert isinstance(side, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax, t.VariableSyntax))
-    param = ctx.params.get(side.name) if isinstance(side, t.VariableSyntax) else None
-    if isinstance(side, t.DateLiteralSyntax) or (isinstance(side, t.LiteralSyntax) and side.value is not None):
+    assert isinstance(side, (LiteralSyntax, DateLiteralSyntax, ListSyntax, VariableSyntax))
+    param = ctx.params.get(side.name) if isinstance(side, VariableSyntax) else None
+    if isinstance(side, DateLiteralSyntax) or (isinstance(side, LiteralSyntax) and side.value is not None):
         ctx.fail("T7", side.span, "`in` and `contains` look into a list or a text", "Write a list: `[…]`")
         return None
     if param is not None and family(param.type) != "list":
@@ -167,9 +170,7 @@ def _list_of(ctx: CheckContext, side: Operand, part: c.Expr, span: t.SourceSpan)
     return for_comparison(ctx, side, replace(type_, is_list=True))
 
 
-def _holds(
-    ctx: CheckContext, whole: c.Expr, part: c.Expr, inner: PropType, op: t.CompareOp, span: t.SourceSpan
-) -> bool:
+def _holds(ctx: CheckContext, whole: Expr, part: Expr, inner: PropType, op: CompareOp, span: SourceSpan) -> bool:
     """Whether `part` can be looked for in `whole`, whose parts are `inner`."""
     if comparable(_plain_type(part), inner):
         return True
@@ -177,7 +178,7 @@ def _holds(
     return False
 
 
-def _in(ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan) -> c.CheckedCompare | None:
+def _in(ctx: CheckContext, left: Operand, right: Operand, span: SourceSpan) -> CheckedCompare | None:
     """An element is in a list."""
     if not _is_loose(right) or _is_loose(left):
         whole = _fixed(ctx, right)
@@ -191,18 +192,18 @@ def _in(ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan) ->
         part = _towards(ctx, left, element(type_))
         if part is None or not _holds(ctx, whole, part, element(type_), "in", span):
             return None
-        return c.CheckedCompare(part, "in", whole)
+        return CheckedCompare(part, "in", whole)
     part = _fixed(ctx, left)
     listed = None if part is None else _list_of(ctx, right, part, span)
-    return None if part is None or listed is None else c.CheckedCompare(part, "in", listed)
+    return None if part is None or listed is None else CheckedCompare(part, "in", listed)
 
 
-def _starts_with(ctx: CheckContext, left: Operand, right: Operand, span: t.SourceSpan) -> c.CheckedCompare | None:
-    one, two = _towards(ctx, left, c.STRING), _towards(ctx, right, c.STRING)
+def _starts_with(ctx: CheckContext, left: Operand, right: Operand, span: SourceSpan) -> CheckedCompare | None:
+    one, two = _towards(ctx, left, STRING), _towards(ctx, right, STRING)
     if one is None or two is None:
         return None
     for side in (one, two):
         if family(_plain_type(side)) != "text":
             ctx.fail("T7", span, f"`starts_with` takes texts, not {side.type}")
             return None
-    return c.CheckedCompare(one, "starts_with", two)
+    return CheckedCompare(one, "starts_with", two)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-from typing import Literal as Lit
+from typing import Any, Literal
 
 from omnigraph.query.language.syntax import AggregateFn, CompareOp
 from omnigraph.schema.catalog import EntityKind, PropType, Scalar
 
-Direction = Lit["forward", "backward", "either"]
-TextFn = Lit["search", "match_text", "fuzzy"]
+Direction = Literal["forward", "backward", "either"]
+TextFn = Literal["search", "match_text", "fuzzy"]
 
 STRING = PropType(Scalar.STRING)
 BOOL = PropType(Scalar.BOOL)

@@ -11,14 +11,38 @@ import json
 from dataclasses import replace
 from typing import Any, cast
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check_context import CheckContext, did_you_mean
+from omnigraph.query.language.checked import (
+    BOOL,
+    DATE,
+    DATETIME,
+    F32,
+    F64,
+    I64,
+    STRING,
+    U64,
+    Const,
+    ListOf,
+    Now,
+    Param,
+    Parameter,
+    Value,
+)
+from omnigraph.query.language.syntax import (
+    AliasSyntax,
+    DateLiteralSyntax,
+    ExprSyntax,
+    ListSyntax,
+    LiteralSyntax,
+    NowSyntax,
+    SourceSpan,
+    VariableSyntax,
+)
 from omnigraph.schema.catalog import Property, PropType, Scalar
 from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, ValueRefused, convert, quote_value, round_to_f32
 
 #: Expressions that take their type from where they stand.
-Loose = t.LiteralSyntax | t.DateLiteralSyntax | t.ListSyntax | t.VariableSyntax
+Loose = LiteralSyntax | DateLiteralSyntax | ListSyntax | VariableSyntax
 
 _FAMILIES = {
     Scalar.STRING: "text",
@@ -54,32 +78,32 @@ def comparable(left: PropType, right: PropType) -> bool:
     return kind != "list" or comparable(element(left), element(right))
 
 
-def is_loose(ctx: CheckContext, node: t.ExprSyntax) -> bool:
-    return isinstance(node, (t.LiteralSyntax, t.DateLiteralSyntax, t.ListSyntax)) or (
-        isinstance(node, t.VariableSyntax) and node.name in ctx.params
+def is_loose(ctx: CheckContext, node: ExprSyntax) -> bool:
+    return isinstance(node, (LiteralSyntax, DateLiteralSyntax, ListSyntax)) or (
+        isinstance(node, VariableSyntax) and node.name in ctx.params
     )
 
 
 # ---- as it stands ----------------------------------------------------------------------------------------------------
 
 
-def natural(ctx: CheckContext, node: Loose) -> c.Value | None:
+def natural(ctx: CheckContext, node: Loose) -> Value | None:
     """The value by its own type, where nothing around tells another."""
     match node:
-        case t.VariableSyntax():
+        case VariableSyntax():
             return _natural_param(ctx, node)
-        case t.ListSyntax(items, span):
+        case ListSyntax(items, span):
             return _natural_list(ctx, items, span)
-        case t.DateLiteralSyntax(kind, text, span):
-            return _constant(ctx, text, c.DATE if kind == "date" else c.DATETIME, span)
-        case t.LiteralSyntax(None, span):
+        case DateLiteralSyntax(kind, text, span):
+            return _constant(ctx, text, DATE if kind == "date" else DATETIME, span)
+        case LiteralSyntax(None, span):
             ctx.fail("T10", span, "null has no type here", "Test for null with `is null`")
             return None
     type_ = _literal_type(node.value)
     return _constant(ctx, node.value, type_, node.span)
 
 
-def _natural_param(ctx: CheckContext, node: t.VariableSyntax) -> c.Param | None:
+def _natural_param(ctx: CheckContext, node: VariableSyntax) -> Param | None:
     param = use(ctx, node)
     if param is None:
         return None
@@ -89,7 +113,7 @@ def _natural_param(ctx: CheckContext, node: t.VariableSyntax) -> c.Param | None:
     return ctx.slot(param, param.type)
 
 
-def use(ctx: CheckContext, node: t.VariableSyntax) -> c.Parameter | None:
+def use(ctx: CheckContext, node: VariableSyntax) -> Parameter | None:
     """The parameter that the node names; it counts as used."""
     ctx.used.add(node.name)
     return ctx.params[node.name]
@@ -97,19 +121,19 @@ def use(ctx: CheckContext, node: t.VariableSyntax) -> c.Parameter | None:
 
 def _literal_type(value: Any) -> PropType:
     if isinstance(value, bool):
-        return c.BOOL
+        return BOOL
     if isinstance(value, int):
-        return c.U64 if value > INTEGER_BOUNDS[Scalar.I64][1] else c.I64
-    return c.F64 if isinstance(value, float) else c.STRING
+        return U64 if value > INTEGER_BOUNDS[Scalar.I64][1] else I64
+    return F64 if isinstance(value, float) else STRING
 
 
-def _natural_list(ctx: CheckContext, items: tuple[t.ExprSyntax, ...], span: t.SourceSpan) -> c.Value | None:
+def _natural_list(ctx: CheckContext, items: tuple[ExprSyntax, ...], span: SourceSpan) -> Value | None:
     if not items:
         ctx.fail("T7", span, "the type of an empty list cannot be told here")
         return None
     first = items[0]
-    if isinstance(first, t.NowSyntax):
-        return _list(ctx, items, c.DATETIME, span, compared=True)
+    if isinstance(first, NowSyntax):
+        return _list(ctx, items, DATETIME, span, compared=True)
     known = natural(ctx, cast(Loose, first)) if is_loose(ctx, first) else None
     if is_loose(ctx, first) and known is None:
         return None
@@ -119,11 +143,11 @@ def _natural_list(ctx: CheckContext, items: tuple[t.ExprSyntax, ...], span: t.So
     return _list(ctx, items, known.type, span, compared=True)
 
 
-def _refuse_item(ctx: CheckContext, item: t.ExprSyntax) -> None:
+def _refuse_item(ctx: CheckContext, item: ExprSyntax) -> None:
     ctx.fail("T7", item.span, "a list holds literals, parameters and now()")
 
 
-def _constant(ctx: CheckContext, value: Any, type_: PropType, span: t.SourceSpan) -> c.Const | None:
+def _constant(ctx: CheckContext, value: Any, type_: PropType, span: SourceSpan) -> Const | None:
     """Convert a literal, with a finding if it does not fit."""
     try:
         stored = convert(Property("", "value", type_), value)
@@ -134,44 +158,44 @@ def _constant(ctx: CheckContext, value: Any, type_: PropType, span: t.SourceSpan
             advice = did_you_mean(value, type_.enum_values) or advice
         ctx.fail(code, span, refused.reason, advice)
         return None
-    return c.Const(tuple(stored) if isinstance(stored, list) else stored, type_)
+    return Const(tuple(stored) if isinstance(stored, list) else stored, type_)
 
 
 # ---- in a comparison -------------------------------------------------------------------------------------------------
 
 
-def for_comparison(ctx: CheckContext, node: t.ExprSyntax, other: PropType) -> c.Value | None:
+def for_comparison(ctx: CheckContext, node: ExprSyntax, other: PropType) -> Value | None:
     """A literal or parameter to be compared with a value of type `other`."""
     match node:
-        case t.LiteralSyntax(None, span):
+        case LiteralSyntax(None, span):
             ctx.fail("T10", span, "a comparison with null never matches", "Write `is null` or `is not null`")
             return None
-        case t.ListSyntax(items, span) if family(other) == "list":
+        case ListSyntax(items, span) if family(other) == "list":
             return _list(ctx, items, element(other), span, compared=True)
-        case t.LiteralSyntax(value, span):
+        case LiteralSyntax(value, span):
             return _compared_literal(ctx, value, other, span)
-        case t.DateLiteralSyntax(kind, text, span):
+        case DateLiteralSyntax(kind, text, span):
             return _compared_date(ctx, kind, text, other, span)
-        case t.VariableSyntax():
+        case VariableSyntax():
             param = use(ctx, node)
             return None if param is None else _compared_param(ctx, param, other, node.span)
-        case t.NowSyntax(span):
+        case NowSyntax(span):
             if family(other) == "datetime":
-                return c.Now()
+                return Now()
             _misfit(ctx, "DateTime", other, span)
             return None
-        case t.ListSyntax(_, span):
+        case ListSyntax(_, span):
             _misfit(ctx, "a list", other, span, "One of several values is `in`; a list holds a value: `contains`")
             return None
     ctx.fail("T7", node.span, "expected a literal, a parameter or now()")
     return None
 
 
-def _misfit(ctx: CheckContext, given: object, other: PropType, span: t.SourceSpan, advice: str | None = None) -> None:
+def _misfit(ctx: CheckContext, given: object, other: PropType, span: SourceSpan, advice: str | None = None) -> None:
     ctx.fail("T7", span, f"cannot compare {given} with {other}", advice)
 
 
-def _compared_literal(ctx: CheckContext, value: Any, other: PropType, span: t.SourceSpan) -> c.Const | None:
+def _compared_literal(ctx: CheckContext, value: Any, other: PropType, span: SourceSpan) -> Const | None:
     own = _literal_type(value)
     kind = family(other)
     if kind == "number" and family(own) == "number":
@@ -184,20 +208,18 @@ def _compared_literal(ctx: CheckContext, value: Any, other: PropType, span: t.So
     return _constant(ctx, value, other, span)
 
 
-def _compared_number(
-    ctx: CheckContext, value: Any, other: PropType, own: PropType, span: t.SourceSpan
-) -> c.Const | None:
+def _compared_number(ctx: CheckContext, value: Any, other: PropType, own: PropType, span: SourceSpan) -> Const | None:
     if other.scalar is Scalar.F32 and isinstance(value, float):
         # 0.1 as F64 equals no F32; the user means the stored number.
         try:
-            return c.Const(round_to_f32(value), c.F32)
+            return Const(round_to_f32(value), F32)
         except OverflowError:
-            return c.Const(value, own)
+            return Const(value, own)
     return _constant(ctx, value, own, span)
 
 
-def _compared_date(ctx: CheckContext, kind: str, text: str, other: PropType, span: t.SourceSpan) -> c.Const | None:
-    own = c.DATE if kind == "date" else c.DATETIME
+def _compared_date(ctx: CheckContext, kind: str, text: str, other: PropType, span: SourceSpan) -> Const | None:
+    own = DATE if kind == "date" else DATETIME
     value = _constant(ctx, text, own, span)
     if value is None or family(other) == kind:
         return value
@@ -207,7 +229,7 @@ def _compared_date(ctx: CheckContext, kind: str, text: str, other: PropType, spa
     return None
 
 
-def _compared_param(ctx: CheckContext, param: c.Parameter, other: PropType, span: t.SourceSpan) -> c.Param | None:
+def _compared_param(ctx: CheckContext, param: Parameter, other: PropType, span: SourceSpan) -> Param | None:
     target = _comparison_target(param.type, other)
     if target is None:
         _misfit(ctx, f"`${param.name}` ({param.type})", other, span)
@@ -230,83 +252,83 @@ def _comparison_target(own: PropType, other: PropType) -> PropType | None:
 
 
 def _list(
-    ctx: CheckContext, items: tuple[t.ExprSyntax, ...], inner: PropType, span: t.SourceSpan, *, compared: bool
-) -> c.Const | c.ListOf | None:
+    ctx: CheckContext, items: tuple[ExprSyntax, ...], inner: PropType, span: SourceSpan, *, compared: bool
+) -> Const | ListOf | None:
     """A list literal whose elements are wanted as `inner`."""
-    values: list[c.Const | c.Param | c.Now] = []
+    values: list[Const | Param | Now] = []
     for item in items:
-        if isinstance(item, t.VariableSyntax) and ctx.params.get(item.name) is None and item.name not in ctx.params:
+        if isinstance(item, VariableSyntax) and ctx.params.get(item.name) is None and item.name not in ctx.params:
             _refuse_item(ctx, item)
             return None
-        if isinstance(item, t.LiteralSyntax) and item.value is None:
+        if isinstance(item, LiteralSyntax) and item.value is None:
             ctx.fail("T8", item.span, "a list holds no null items")
             return None
         one = for_comparison(ctx, item, inner) if compared else for_assignment(ctx, item, inner, False)
         if one is None:
             return None
-        if isinstance(one, c.ListOf):
+        if isinstance(one, ListOf):
             _refuse_item(ctx, item)
             return None
         values.append(one)
-    constants = [one for one in values if isinstance(one, c.Const)]
+    constants = [one for one in values if isinstance(one, Const)]
     if len(constants) < len(values):
-        return c.ListOf(tuple(values), replace(inner, is_list=True))
+        return ListOf(tuple(values), replace(inner, is_list=True))
     if compared and values and family(inner) == "number":
         return _numbers(ctx, constants, inner, span)
-    return c.Const(tuple(one.value for one in constants), replace(inner, is_list=True))
+    return Const(tuple(one.value for one in constants), replace(inner, is_list=True))
 
 
-def _numbers(ctx: CheckContext, items: list[c.Const], inner: PropType, span: t.SourceSpan) -> c.Const | None:
+def _numbers(ctx: CheckContext, items: list[Const], inner: PropType, span: SourceSpan) -> Const | None:
     """Numbers to compare with `inner`, in the one type that holds them all: it may be wider than `inner`."""
     values = [one.value for one in items]
     if any(isinstance(one, float) for one in values):
-        single = all(one.type == c.F32 or isinstance(one.value, int) for one in items)
-        return _constant(ctx, values, replace(c.F32 if single else c.F64, is_list=True), span)
-    unsigned = any(one.type == c.U64 for one in items)
-    return _constant(ctx, values, replace(c.U64 if unsigned else c.I64, is_list=True), span)
+        single = all(one.type == F32 or isinstance(one.value, int) for one in items)
+        return _constant(ctx, values, replace(F32 if single else F64, is_list=True), span)
+    unsigned = any(one.type == U64 for one in items)
+    return _constant(ctx, values, replace(U64 if unsigned else I64, is_list=True), span)
 
 
 # ---- in an assignment ------------------------------------------------------------------------------------------------
 
 
-def for_assignment(ctx: CheckContext, node: t.ExprSyntax, type_: PropType, nullable: bool) -> c.Value | None:
+def for_assignment(ctx: CheckContext, node: ExprSyntax, type_: PropType, nullable: bool) -> Value | None:
     """A literal, parameter or now() to be stored as `type_`."""
     match node:
-        case t.LiteralSyntax(None, span):
+        case LiteralSyntax(None, span):
             if nullable:
-                return c.Const(None, type_, nullable=True)
+                return Const(None, type_, nullable=True)
             ctx.fail("T38", span, f"null for a required {type_}", "Give a value, or make the property optional: `T?`")
             return None
-        case t.LiteralSyntax(value, span):
+        case LiteralSyntax(value, span):
             return _constant(ctx, value, type_, span) if _takes(ctx, value, type_, span) else None
-        case t.DateLiteralSyntax(kind, text, span):
+        case DateLiteralSyntax(kind, text, span):
             return _assigned_date(ctx, kind, text, type_, span)
-        case t.ListSyntax(items, span):
+        case ListSyntax(items, span):
             return _assigned_list(ctx, items, type_, span)
-        case t.VariableSyntax() if node.name in ctx.params:
+        case VariableSyntax() if node.name in ctx.params:
             param = use(ctx, node)
             return None if param is None else _assigned_param(ctx, param, type_, nullable, node.span)
-        case t.NowSyntax(span):
+        case NowSyntax(span):
             if family(type_) == "datetime":
-                return c.Now()
+                return Now()
             _unfit(ctx, "now() (DateTime)", type_, span)
             return None
     refuse_value(ctx, node)
     return None
 
 
-def refuse_value(ctx: CheckContext, node: t.ExprSyntax) -> None:
+def refuse_value(ctx: CheckContext, node: ExprSyntax) -> None:
     """Something that no mutation can know: it has no rows to read from."""
-    if isinstance(node, t.VariableSyntax):
+    if isinstance(node, VariableSyntax):
         ctx.fail("T4", node.span, f"there is no parameter `${node.name}`", f"Declare it: `${node.name}: Type`")
         return
     advice = "Read it with a query first, or pass it as a parameter"
-    if isinstance(node, t.AliasSyntax):
+    if isinstance(node, AliasSyntax):
         advice = f'Text is written "{node.name}", a parameter `${node.name}`'
     ctx.fail("T39", node.span, "a mutation takes literals, parameters and now()", advice)
 
 
-def _takes(ctx: CheckContext, value: Any, type_: PropType, span: t.SourceSpan) -> bool:
+def _takes(ctx: CheckContext, value: Any, type_: PropType, span: SourceSpan) -> bool:
     """Refuse text for a number: `convert` reads "NaN" from records, a literal is what it looks like."""
     if isinstance(value, str) and family(type_) == "number":
         _unfit(ctx, f"String {quote_value(value)}", type_, span)
@@ -314,12 +336,12 @@ def _takes(ctx: CheckContext, value: Any, type_: PropType, span: t.SourceSpan) -
     return True
 
 
-def _unfit(ctx: CheckContext, given: object, type_: PropType, span: t.SourceSpan, advice: str | None = None) -> None:
+def _unfit(ctx: CheckContext, given: object, type_: PropType, span: SourceSpan, advice: str | None = None) -> None:
     ctx.fail("T8", span, f"{given} is no {type_}", advice)
 
 
-def _assigned_date(ctx: CheckContext, kind: str, text: str, type_: PropType, span: t.SourceSpan) -> c.Const | None:
-    own = c.DATE if kind == "date" else c.DATETIME
+def _assigned_date(ctx: CheckContext, kind: str, text: str, type_: PropType, span: SourceSpan) -> Const | None:
+    own = DATE if kind == "date" else DATETIME
     value = _constant(ctx, text, own, span)
     if value is None:
         return None
@@ -329,16 +351,14 @@ def _assigned_date(ctx: CheckContext, kind: str, text: str, type_: PropType, spa
     return _constant(ctx, value.value, type_, span)
 
 
-def _assigned_list(
-    ctx: CheckContext, items: tuple[t.ExprSyntax, ...], type_: PropType, span: t.SourceSpan
-) -> c.Value | None:
+def _assigned_list(ctx: CheckContext, items: tuple[ExprSyntax, ...], type_: PropType, span: SourceSpan) -> Value | None:
     kind = family(type_)
     if kind == "list":
         return _list(ctx, items, element(type_), span, compared=False)
     if kind != "vector":
         _unfit(ctx, "a list", type_, span)
         return None
-    numbers = [item.value for item in items if isinstance(item, t.LiteralSyntax)]
+    numbers = [item.value for item in items if isinstance(item, LiteralSyntax)]
     if len(numbers) < len(items):
         _unfit(ctx, "a list that holds more than numbers", type_, span, "Pass the whole vector as a parameter")
         return None
@@ -346,8 +366,8 @@ def _assigned_list(
 
 
 def _assigned_param(
-    ctx: CheckContext, param: c.Parameter, type_: PropType, nullable: bool, span: t.SourceSpan
-) -> c.Param | None:
+    ctx: CheckContext, param: Parameter, type_: PropType, nullable: bool, span: SourceSpan
+) -> Param | None:
     if not assignable(param.type, type_):
         _unfit(ctx, f"`${param.name}` ({param.type})", type_, span)
         return None

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-from typing import Literal as Lit
+from typing import Any, Literal
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check import check_into
+from omnigraph.query.language.checked import (
+    AllOf,
+    AnyOf,
+    CheckedCompare,
+    CheckedQuery,
+    CheckedRead,
+    Entity,
+    Pattern,
+    Predicate,
+    Prop,
+)
 from omnigraph.query.language.parse import note, parse_into
+from omnigraph.query.language.syntax import QuerySyntax
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.diagnostics import Diagnostic, Diagnostics, render
 
@@ -20,7 +29,7 @@ class QueryReport:
     """One query that checks. `reads` and `writes` use the names users see: `node:Person`, `name`."""
 
     name: str
-    kind: Lit["read", "mutation"]
+    kind: Literal["read", "mutation"]
     params: tuple[tuple[str, str], ...]
     columns: tuple[tuple[str, str], ...]
     reads: tuple[tuple[str, tuple[str, ...]], ...]
@@ -78,7 +87,7 @@ def lint(source: str, catalog: Catalog, file: str = "<query>") -> Report:
     return Report(file, tuple(reports), tuple(errors), tuple(warnings))
 
 
-def _report(query: t.QuerySyntax, checked: c.CheckedQuery, catalog: Catalog) -> QueryReport:
+def _report(query: QuerySyntax, checked: CheckedQuery, catalog: Catalog) -> QueryReport:
     types = catalog.by_id
     reads = (
         (types[type_id].table_key, tuple(types[type_id].column_name(column) for column in columns))
@@ -99,11 +108,11 @@ def _report(query: t.QuerySyntax, checked: c.CheckedQuery, catalog: Catalog) -> 
 # ---- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _warn(query: t.QuerySyntax, checked: c.CheckedQuery, warnings: Diagnostics) -> None:
+def _warn(query: QuerySyntax, checked: CheckedQuery, warnings: Diagnostics) -> None:
     for param in query.params:
         if param.name.text in checked.unused_params:
             note(warnings, "L1", param.span, f"the parameter `${param.name.text}` is not used", "Remove it")
-    if isinstance(checked.body, c.CheckedRead):
+    if isinstance(checked.body, CheckedRead):
         parts = _parts(checked.body.pattern)
         if len(parts) > 1:
             shown = " and ".join(", ".join(f"${name}" for name in sorted(part)) for part in parts)
@@ -116,7 +125,7 @@ def _warn(query: t.QuerySyntax, checked: c.CheckedQuery, warnings: Diagnostics) 
             )
 
 
-def _parts(pattern: c.Pattern) -> list[set[str]]:
+def _parts(pattern: Pattern) -> list[set[str]]:
     """The variables that the match itself binds, in groups that hops and comparisons connect."""
     parts = [{one.name} for one in pattern.variables]
     for linked in _links(pattern):
@@ -126,17 +135,17 @@ def _parts(pattern: c.Pattern) -> list[set[str]]:
     return parts
 
 
-def _links(pattern: c.Pattern) -> Iterator[set[str]]:
+def _links(pattern: Pattern) -> Iterator[set[str]]:
     for hop in pattern.hops:
         yield {hop.left, hop.right} | ({hop.var} if hop.var else set())
     for predicate in pattern.filters:
         yield set(_variables(predicate))
 
 
-def _variables(predicate: c.Predicate) -> Iterator[str]:
+def _variables(predicate: Predicate) -> Iterator[str]:
     match predicate:
-        case c.AnyOf(parts) | c.AllOf(parts):
+        case AnyOf(parts) | AllOf(parts):
             for part in parts:
                 yield from _variables(part)
-        case c.CheckedCompare(left, _, right):
-            yield from (side.var for side in (left, right) if isinstance(side, (c.Prop, c.Entity)))
+        case CheckedCompare(left, _, right):
+            yield from (side.var for side in (left, right) if isinstance(side, (Prop, Entity)))

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal as Lit
+from typing import Literal
 
-from omnigraph.query.language import checked as c
-from omnigraph.query.language import syntax as t
 from omnigraph.query.language.check_context import CheckContext, did_you_mean, edge_word, entity_type, listed
+from omnigraph.query.language.checked import BoundVariable
+from omnigraph.query.language.syntax import (
+    BindingSyntax,
+    ClauseSyntax,
+    NameSyntax,
+    NotSyntax,
+    OptionalSyntax,
+    ReadSyntax,
+    SourceSpan,
+    TraversalSyntax,
+)
 from omnigraph.schema.catalog import TypeDef
 
 
@@ -22,7 +31,7 @@ class Var:
     """A variable while its type is being found. `broken`: an error was reported, say no more about it."""
 
     name: str
-    span: t.SourceSpan
+    span: SourceSpan
     optional: bool
     type: TypeDef | None = None
     broken: bool = False
@@ -32,10 +41,10 @@ class Var:
 class Scope:
     """One block. `own` are the variables it introduces, `lent` those its optional blocks lend it."""
 
-    kind: Lit["match", "optional", "not"]
-    clauses: tuple[t.ClauseSyntax, ...]
+    kind: Literal["match", "optional", "not"]
+    clauses: tuple[ClauseSyntax, ...]
     parent: Scope | None
-    span: t.SourceSpan
+    span: SourceSpan
     own: dict[str, Var] = field(default_factory=dict)
     lent: dict[str, Var] = field(default_factory=dict)
     optionals: list[Scope] = field(default_factory=list)
@@ -62,7 +71,7 @@ class Scope:
         return self.kind == "optional" or (self.parent is not None and self.kind != "not" and self.parent.may_be_empty)
 
 
-def build_scopes(ctx: CheckContext, body: t.ReadSyntax) -> Scope:
+def build_scopes(ctx: CheckContext, body: ReadSyntax) -> Scope:
     """The scopes of a match with all variables typed; variables without a type are `broken`."""
     root = Scope("match", body.clauses, None, body.span)
     _collect(ctx, root)
@@ -77,16 +86,16 @@ def _collect(ctx: CheckContext, scope: Scope) -> None:
     for name, clause in _introduced(scope.clauses):
         _introduce(ctx, scope, name, clause)
     for block in scope.clauses:
-        if isinstance(block, t.OptionalSyntax):
+        if isinstance(block, OptionalSyntax):
             _collect_optional(ctx, scope, block)
     for block in scope.clauses:
-        if isinstance(block, t.NotSyntax):
+        if isinstance(block, NotSyntax):
             inner = Scope("not", block.clauses, scope, block.span)
             scope.nots.append(inner)
             _collect(ctx, inner)
 
 
-def _collect_optional(ctx: CheckContext, scope: Scope, clause: t.OptionalSyntax) -> None:
+def _collect_optional(ctx: CheckContext, scope: Scope, clause: OptionalSyntax) -> None:
     inner = Scope("optional", clause.clauses, scope, clause.span)
     scope.optionals.append(inner)
     _collect(ctx, inner)
@@ -103,24 +112,22 @@ def _collect_optional(ctx: CheckContext, scope: Scope, clause: t.OptionalSyntax)
 
 
 def _introduced(
-    clauses: tuple[t.ClauseSyntax, ...],
-) -> Iterator[tuple[t.NameSyntax, t.BindingSyntax | t.TraversalSyntax]]:
+    clauses: tuple[ClauseSyntax, ...],
+) -> Iterator[tuple[NameSyntax, BindingSyntax | TraversalSyntax]]:
     """Bindings first: a hop may use what a later clause binds."""
     for clause in clauses:
-        if isinstance(clause, t.BindingSyntax):
+        if isinstance(clause, BindingSyntax):
             yield clause.variable, clause
     for clause in clauses:
-        if isinstance(clause, t.TraversalSyntax):
+        if isinstance(clause, TraversalSyntax):
             if clause.variable is not None:
                 yield clause.variable, clause
             yield clause.left, clause
             yield clause.right, clause
 
 
-def _introduce(
-    ctx: CheckContext, scope: Scope, name: t.NameSyntax, clause: t.BindingSyntax | t.TraversalSyntax
-) -> None:
-    binds = isinstance(clause, t.BindingSyntax) or name is clause.variable
+def _introduce(ctx: CheckContext, scope: Scope, name: NameSyntax, clause: BindingSyntax | TraversalSyntax) -> None:
+    binds = isinstance(clause, BindingSyntax) or name is clause.variable
     if name.text in ctx.params:
         ctx.fail("T5", name.span, f"`${name.text}` is a parameter", "Give the variable another name")
         scope.own.setdefault(name.text, Var(name.text, name.span, False, broken=True))
@@ -132,7 +139,7 @@ def _introduce(
         return
     var = Var(name.text, name.span, scope.may_be_empty)
     scope.own[name.text] = var
-    if isinstance(clause, t.BindingSyntax):
+    if isinstance(clause, BindingSyntax):
         var.type = _node_type(ctx, clause.type)
         var.broken = var.type is None
     elif binds:
@@ -140,7 +147,7 @@ def _introduce(
         var.broken = var.type is None
 
 
-def _node_type(ctx: CheckContext, name: t.NameSyntax) -> TypeDef | None:
+def _node_type(ctx: CheckContext, name: NameSyntax) -> TypeDef | None:
     found = ctx.catalog.node(name.text)
     if found is not None:
         return found
@@ -161,7 +168,7 @@ def _node_type(ctx: CheckContext, name: t.NameSyntax) -> TypeDef | None:
 class _Ends:
     """A hop that may still tell the types of its ends."""
 
-    clause: t.TraversalSyntax
+    clause: TraversalSyntax
     edge: TypeDef
     left: Var
     right: Var
@@ -181,7 +188,7 @@ def _agrees(var: Var, type_id: str | None) -> bool:
 def _infer(ctx: CheckContext, scope: Scope) -> None:
     """Outer blocks first, so that a block never decides the type of a variable around it."""
     hops = [
-        ends for clause in scope.clauses if isinstance(clause, t.TraversalSyntax) if (ends := _ends(ctx, scope, clause))
+        ends for clause in scope.clauses if isinstance(clause, TraversalSyntax) if (ends := _ends(ctx, scope, clause))
     ]
     while hops:
         settled = [ends for ends in hops if _settle(ctx, ends)]
@@ -194,7 +201,7 @@ def _infer(ctx: CheckContext, scope: Scope) -> None:
         _infer(ctx, inner)
 
 
-def _ends(ctx: CheckContext, scope: Scope, clause: t.TraversalSyntax) -> _Ends | None:
+def _ends(ctx: CheckContext, scope: Scope, clause: TraversalSyntax) -> _Ends | None:
     edge = find_edge(ctx, clause.edge)
     left, right = scope.find(clause.left.text), scope.find(clause.right.text)
     if edge is None or left is None or right is None:
@@ -202,7 +209,7 @@ def _ends(ctx: CheckContext, scope: Scope, clause: t.TraversalSyntax) -> _Ends |
     return _Ends(clause, edge, left, right)
 
 
-def find_edge(ctx: CheckContext, name: t.NameSyntax) -> TypeDef | None:
+def find_edge(ctx: CheckContext, name: NameSyntax) -> TypeDef | None:
     found = ctx.catalog.edge(name.text)
     if found is None:
         edges = [edge_word(one.name) for one in ctx.catalog.types if one.kind == "edge"]
@@ -261,7 +268,7 @@ def _left_is_source(ctx: CheckContext, hops: list[_Ends]) -> None:
 # ---- use -------------------------------------------------------------------------------------------------------------
 
 
-def look_up(ctx: CheckContext, scope: Scope, name: str, span: t.SourceSpan) -> Var | None:
+def look_up(ctx: CheckContext, scope: Scope, name: str, span: SourceSpan) -> Var | None:
     """The variable as seen in this block; a finding if it is not visible, None also if it is broken."""
     var = scope.find(name)
     if var is None:
@@ -270,7 +277,7 @@ def look_up(ctx: CheckContext, scope: Scope, name: str, span: t.SourceSpan) -> V
     return None if var.broken or var.type is None else var
 
 
-def _refuse_unbound(ctx: CheckContext, scope: Scope, name: str, span: t.SourceSpan) -> None:
+def _refuse_unbound(ctx: CheckContext, scope: Scope, name: str, span: SourceSpan) -> None:
     around: Scope | None = scope
     while around is not None:
         if around.kind == "optional" and around.parent is not None and name in around.parent.lent:
@@ -295,6 +302,6 @@ def _all_scopes(scope: Scope) -> Iterator[Scope]:
         yield from _all_scopes(inner)
 
 
-def bound(var: Var) -> c.BoundVariable:
+def bound(var: Var) -> BoundVariable:
     assert var.type is not None
-    return c.BoundVariable(var.name, entity_type(var.type), var.optional)
+    return BoundVariable(var.name, entity_type(var.type), var.optional)

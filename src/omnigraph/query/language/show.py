@@ -7,12 +7,38 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-from omnigraph.query.language import checked as c
+from omnigraph.query.language.checked import (
+    AggregateCall,
+    AllOf,
+    AnyOf,
+    Bm25,
+    CheckedCompare,
+    CheckedDelete,
+    CheckedInsert,
+    CheckedMutation,
+    CheckedNullTest,
+    CheckedQuery,
+    CheckedRead,
+    CheckedStatement,
+    CheckedUpdate,
+    Const,
+    Entity,
+    Expr,
+    Hop,
+    ListOf,
+    Nearest,
+    Now,
+    Param,
+    Pattern,
+    Predicate,
+    Prop,
+    Rrf,
+)
 from omnigraph.schema.catalog import Property, PropType
 from omnigraph.schema.values import to_output
 
 
-def show(query: c.CheckedQuery) -> str:
+def show(query: CheckedQuery) -> str:
     """One line per fact, two spaces per level; the same query always gives the same text."""
     kind = "mutation" if query.is_mutation else "read"
     params = ", ".join(f"${one.name}: {one.type_text}" for one in query.params)
@@ -27,8 +53,8 @@ def show(query: c.CheckedQuery) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _body(body: c.CheckedRead | c.CheckedMutation) -> Iterator[str]:
-    if isinstance(body, c.CheckedMutation):
+def _body(body: CheckedRead | CheckedMutation) -> Iterator[str]:
+    if isinstance(body, CheckedMutation):
         for statement in body.statements:
             yield from _statement(statement)
         return
@@ -51,7 +77,7 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
     return ("  " + line for line in lines)
 
 
-def _pattern(pattern: c.Pattern) -> Iterator[str]:
+def _pattern(pattern: Pattern) -> Iterator[str]:
     for one in pattern.variables:
         yield f"${one.name}: {one.type.type_id}{'?' if one.optional else ''}"
     for hop in pattern.hops:
@@ -67,48 +93,48 @@ def _pattern(pattern: c.Pattern) -> Iterator[str]:
             yield from _indented(_pattern(block))
 
 
-def _hop(hop: c.Hop) -> str:
+def _hop(hop: Hop) -> str:
     name = hop.edge if hop.var is None else f"${hop.var}: {hop.edge}"
     bounds = "" if hop.is_plain else f" {{{hop.low},{'' if hop.high is None else hop.high}}}"
     before, after = {"forward": ("-", "->"), "backward": ("<-", "-"), "either": ("-", "-")}[hop.direction]
     return f"${hop.left} {before}[{name}{bounds}]{after} ${hop.right}"
 
 
-def show_predicate(predicate: c.Predicate) -> str:
+def show_predicate(predicate: Predicate) -> str:
     match predicate:
-        case c.CheckedCompare(left, op, right):
+        case CheckedCompare(left, op, right):
             return f"{show_expr(left)} {op} {show_expr(right)}"
-        case c.CheckedNullTest(operand, negated):
+        case CheckedNullTest(operand, negated):
             return f"{show_expr(operand)} is {'not ' if negated else ''}null"
-        case c.AllOf(parts):
+        case AllOf(parts):
             return "(" + " and ".join(show_predicate(one) for one in parts) + ")"
-        case c.AnyOf(parts):
+        case AnyOf(parts):
             return "(" + " or ".join(show_predicate(one) for one in parts) + ")"
 
 
-def show_expr(value: c.Expr) -> str:
+def show_expr(value: Expr) -> str:
     match value:
-        case c.Prop():
+        case Prop():
             return f"${value.var}.{value.column}" if value.var else value.column
-        case c.Entity():
+        case Entity():
             return f"${value.var}"
-        case c.Const():
+        case Const():
             return f"{_constant(value.value, value.type)}:{value.type}"
-        case c.Param():
+        case Param():
             return f"${value.slot}:{value.type}{'?' if value.nullable else ''}"
-        case c.Now():
+        case Now():
             return "now()"
-        case c.ListOf():
+        case ListOf():
             return f"[{', '.join(show_expr(one) for one in value.items)}]"
-        case c.AggregateCall():
+        case AggregateCall():
             return f"{value.function}({'distinct ' if value.distinct else ''}{show_expr(value.argument)})"
-        case c.Bm25():
+        case Bm25():
             return f"bm25({show_expr(value.prop)}, {show_expr(value.query)})"
-        case c.Nearest():
+        case Nearest():
             model = "" if value.model is None else f", model={json.dumps(value.model)}"
             embeds = ", embed" if value.embeds else ""
             return f"nearest({show_expr(value.prop)}, {show_expr(value.query)}, {value.metric}{embeds}{model})"
-        case c.Rrf():
+        case Rrf():
             return f"rrf({show_expr(value.first)}, {show_expr(value.second)}, {show_expr(value.k)})"
 
 
@@ -120,13 +146,13 @@ def _constant(value: Any, type_: PropType) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _statement(statement: c.CheckedStatement) -> Iterator[str]:
+def _statement(statement: CheckedStatement) -> Iterator[str]:
     match statement:
-        case c.CheckedInsert():
+        case CheckedInsert():
             yield f"insert {statement.type.type_id}"
-        case c.CheckedUpdate():
+        case CheckedUpdate():
             yield f"update {statement.type.type_id} where {show_predicate(statement.where)}"
-        case c.CheckedDelete():
+        case CheckedDelete():
             yield f"delete {statement.type.type_id} where {show_predicate(statement.where)}"
             return
     for assignment in statement.values:

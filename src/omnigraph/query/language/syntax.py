@@ -7,13 +7,13 @@ that an unknown one is reported as such and not as a syntax error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal as Lit
+from typing import Literal
 
 from omnigraph.schema.catalog import Annotation
 
-CompareOp = Lit["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with", "in"]
-Sorted = Lit["asc", "desc"]
-AggregateFn = Lit["count", "sum", "avg", "min", "max"]
+CompareOp = Literal["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with", "in"]
+Sorted = Literal["asc", "desc"]
+AggregateFn = Literal["count", "sum", "avg", "min", "max"]
 
 AGGREGATES: tuple[AggregateFn, ...] = ("count", "sum", "avg", "min", "max")
 
@@ -51,7 +51,7 @@ class LiteralSyntax:
 class DateLiteralSyntax:
     """`date("…")` or `datetime("…")`; whether the text is a date is for the checker to say."""
 
-    kind: Lit["date", "datetime"]
+    kind: Literal["date", "datetime"]
     text: str
     span: SourceSpan
 
