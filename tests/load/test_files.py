@@ -20,9 +20,9 @@ from omnigraph.api import Graph
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.config import Config
 from omnigraph.errors import DamagedInput, InvalidInput, LoadRejected
-from omnigraph.load.inputs import Given
+from omnigraph.load.inputs import LoadSources
 from omnigraph.load.options import LoadOptions
-from omnigraph.load.records.batches import Limits
+from omnigraph.load.records.batches import ReadLimits
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
 from tests.support.s3 import S3Place
@@ -217,14 +217,14 @@ def test_items_of_an_array_go_by_their_number(graph: Graph, tmp_path: Path) -> N
 
 def test_mixed_and_typed_together(graph: Graph, tmp_path: Path) -> None:
     csv.write_csv(EDGES, tmp_path / "k.csv")
-    given = Given(
+    given = LoadSources(
         (str(put(tmp_path / "a.jsonl", LINES.replace(b"3", b"4"))),), {"edge:Knows": (str(tmp_path / "k.csv"),)}
     )
     with pytest.raises(LoadRejected) as caught:
         load(graph, given)
     assert caught.value.details["totals"] == {"endpoint": 1}
     parquet.write_table(TABLE, tmp_path / "p.parquet")
-    load(graph, Given(given.mixed, {**given.typed, "node:Person": (str(tmp_path / "p.parquet"),)}))
+    load(graph, LoadSources(given.mixed, {**given.typed, "node:Person": (str(tmp_path / "p.parquet"),)}))
     assert people(graph)["ada"]["age"] == 36
 
 
@@ -310,9 +310,9 @@ def test_a_line_may_have_exactly_the_bound(graph: Graph, tmp_path: Path) -> None
     path = put(tmp_path / "a.jsonl", LINES + b'{"type": "Person", "data": {"name": "bob"}}\n')
 
     def bounded(line_bytes: int, batch_bytes: int) -> LoadReport:
-        limits = Limits(line_bytes=line_bytes, batch_bytes=batch_bytes)
+        limits = ReadLimits(line_bytes=line_bytes, batch_bytes=batch_bytes)
         options = LoadOptions(engine="local", limits=limits, on_error="skip", rejects=str(tmp_path / "r"))
-        inputs = find_inputs(Given.of(path), graph._site.catalogs, graph._branch.publisher, options)
+        inputs = find_inputs(LoadSources.of(path), graph._site.catalogs, graph._branch.publisher, options)
         return run_load(LoadJob(graph._site, graph._branch, None, inputs, options, WriteOptions(), False))
 
     for batch_bytes in (1, 7, 50, 1000):

@@ -16,7 +16,7 @@ from omnigraph.api import Graph
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput, LoadRejected, PreconditionFailed, ReadSetChanged, Unsupported
-from omnigraph.load.inputs import Given
+from omnigraph.load.inputs import LoadSources
 from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
@@ -191,7 +191,7 @@ def test_the_bound_holds_for_what_is_inside_a_compressed_file(bed: Bed) -> None:
 
 def bounded(graph: Graph, path: Path, **bounds: Any) -> LoadReport:
     options = LoadOptions(engine="local", **bounds)
-    inputs = find_inputs(Given.of(path), graph._site.catalogs, graph._branch.publisher, options)
+    inputs = find_inputs(LoadSources.of(path), graph._site.catalogs, graph._branch.publisher, options)
     return run_load(LoadJob(graph._site, graph._branch, None, inputs, options, WriteOptions(), False))
 
 

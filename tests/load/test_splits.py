@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from omnigraph.load import inputs as inputs_module
-from omnigraph.load.inputs import Given, discover, plan_splits
-from omnigraph.load.records.batches import Limits
+from omnigraph.load.inputs import LoadSources, discover, plan_splits
+from omnigraph.load.records.batches import ReadLimits
 from omnigraph.load.records.read_split import read_split
 from omnigraph.storage.input_files import InputFiles
 from tests.schema.helpers import compiled
@@ -23,9 +23,9 @@ CATALOG = compiled("node Person { name: String @key  age: I32? }")
 CHECKS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def read(path: Path, split_bytes: int, limits: Limits, type_name: str | None = None) -> list[tuple[int, Any]]:
+def read(path: Path, split_bytes: int, limits: ReadLimits, type_name: str | None = None) -> list[tuple[int, Any]]:
     """(line, record) of all splits, in their order."""
-    given = Given.of({type_name: path} if type_name else path)
+    given = LoadSources.of({type_name: path} if type_name else path)
     found = discover(given, CATALOG, InputFiles())
     records: list[tuple[int, Any]] = []
     for split in plan_splits(found, split_bytes):
@@ -59,7 +59,7 @@ def test_lines(tmp_path: Path, lines: list[bytes], ends: bool, split_bytes: int,
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\n".join(lines) + (b"\n" if ends else b""))
     expected = [(at, line.removeprefix(b"\xef\xbb\xbf") if at == 1 else line) for at, line in enumerate(lines, 1)]
-    assert read(path, split_bytes, Limits(batch_bytes=batch_bytes)) == [one for one in expected if one[1]]
+    assert read(path, split_bytes, ReadLimits(batch_bytes=batch_bytes)) == [one for one in expected if one[1]]
 
 
 @CHECKS
@@ -78,7 +78,7 @@ def test_csv(tmp_path: Path, rows: list[tuple[str, int]], split_bytes: int, batc
         expected.append((line, (name, str(age))))
         line += 1 + name.count("\n")
     path.write_bytes(text.encode())
-    assert read(path, split_bytes, Limits(batch_bytes=batch_bytes), "Person") == expected
+    assert read(path, split_bytes, ReadLimits(batch_bytes=batch_bytes), "Person") == expected
 
 
 @CHECKS
@@ -87,14 +87,14 @@ def test_row_groups(tmp_path: Path, rows: int, group: int, split_bytes: int, bat
     path = tmp_path / "p.parquet"
     table = pa.table({"name": pa.array([f"n{at}" for at in range(rows)], pa.utf8())})
     parquet.write_table(table, path, row_group_size=group)
-    found = read(path, split_bytes, Limits(batch_rows=batch_rows), "Person")
+    found = read(path, split_bytes, ReadLimits(batch_rows=batch_rows), "Person")
     assert found == [(at + 1, {"name": f"n{at}"}) for at in range(rows)]
 
 
 def test_large_files_are_cut_and_small_ones_are_not(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 9 + b"\n" + b"y" * 9 + b"\n")
-    found = discover(Given.of(path), CATALOG, InputFiles())
+    found = discover(LoadSources.of(path), CATALOG, InputFiles())
     assert len(plan_splits(found, 20)) == 1
     cut = plan_splits(found, 10)
     assert [(one.start, one.end, one.first_line) for one in cut] == [(0, 10, 1), (10, 20, 2)]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from omnigraph.errors import InvalidInput
-from omnigraph.load.records.model import Limits
+from omnigraph.load.records.batches import ReadLimits
 
-Mode = Literal["append", "merge", "overwrite"]
+LoadMode = Literal["append", "merge", "overwrite"]
 OnError = Literal["fail", "skip"]
 OnDuplicate = Literal["last", "fail"]
-Engine = Literal["auto", "local", "spark"]
+LoadEngine = Literal["auto", "local", "spark"]
 
 MIB = 1024 * 1024
 
@@ -21,22 +21,22 @@ MIB = 1024 * 1024
 class LoadOptions:
     """`rejects` is the directory for rejected records, local or an object-store address."""
 
-    mode: Mode = "merge"
+    mode: LoadMode = "merge"
     on_error: OnError = "fail"
     rejects: str | None = None
     on_duplicate: OnDuplicate = "last"
-    engine: Engine = "auto"
-    limits: Limits = field(default_factory=Limits)
+    engine: LoadEngine = "auto"
+    limits: ReadLimits = field(default_factory=ReadLimits)
     local_max_bytes: int = 64 * MIB
     spark_from_bytes: int = MIB
     split_bytes: int = 32 * MIB
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _one_of("mode", self.mode, get_args(Mode))
-        _one_of("on_error", self.on_error, get_args(OnError))
-        _one_of("on_duplicate", self.on_duplicate, get_args(OnDuplicate))
-        _one_of("engine", self.engine, get_args(Engine))
+        _check_choice("mode", self.mode, get_args(LoadMode))
+        _check_choice("on_error", self.on_error, get_args(OnError))
+        _check_choice("on_duplicate", self.on_duplicate, get_args(OnDuplicate))
+        _check_choice("engine", self.engine, get_args(LoadEngine))
         if self.on_error == "skip" and self.rejects is None:
             raise InvalidInput(
                 "bad records can only be skipped if there is a place to write them to",
@@ -46,10 +46,10 @@ class LoadOptions:
 
     def engine_for(self, size_bytes: int) -> Literal["local", "spark"]:
         """Which engine an input of this size gets. Raises if it is too large for the one that was asked for."""
-        chosen = self.engine
-        if chosen == "auto":
-            chosen = "local" if size_bytes < self.spark_from_bytes else "spark"
-        if chosen == "local":
+        engine = self.engine
+        if engine == "auto":
+            engine = "local" if size_bytes < self.spark_from_bytes else "spark"
+        if engine == "local":
             self.check_local_size(size_bytes)
             return "local"
         return "spark"
@@ -66,8 +66,8 @@ class LoadOptions:
             )
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
         raise InvalidInput(
-            f"{name} cannot be {value!r}", code="invalid_option", advice=f"Use one of {', '.join(known)}", option=name
+            f"{name} cannot be {value!r}", code="invalid_option", advice=f"Use one of {', '.join(choices)}", option=name
         )

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from omnigraph.errors import InvalidInput
-from omnigraph.load.records.model import Reject
-from omnigraph.storage.address import normalise, open_store
+from omnigraph.load.records.batches import Reject
+from omnigraph.storage.address import open_store, parse_address
 
 
 def encode_rejects(rejects: Iterable[Reject]) -> bytes:
     """One line each, in UTF-8 whatever is in the texts."""
-    return b"".join(_line(one) for one in rejects)
+    return b"".join(_encode_reject(reject) for reject in rejects)
 
 
-def _line(one: Reject) -> bytes:
-    document = one.to_json()
+def _encode_reject(reject: Reject) -> bytes:
+    document = reject.to_json()
     try:
         return json.dumps(document, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half of a surrogate pair: only escapes can show it
@@ -28,7 +28,7 @@ def write_rejects(
     directory: str, name: str, rejects: Iterable[Reject], storage_options: Mapping[str, str] | None = None
 ) -> str:
     """Write the file `name` below the directory, replacing one of an earlier attempt. Its path."""
-    address = normalise(directory, storage_options)
+    address = parse_address(directory, storage_options)
     data = encode_rejects(rejects)
     if not address.is_local:
         open_store(directory, storage_options).put(name, data)

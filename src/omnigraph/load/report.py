@@ -9,7 +9,7 @@ from typing import Any
 
 from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import LoadRejected
-from omnigraph.load.records.model import Reject
+from omnigraph.load.records.batches import Reject
 
 SAMPLE_SIZE = 20
 
@@ -23,9 +23,9 @@ class RejectSummary:
     sample: tuple[Reject, ...] = ()
 
     @classmethod
-    def of(cls, rejects: Sequence[Reject]) -> RejectSummary:
+    def from_rejects(cls, rejects: Sequence[Reject]) -> RejectSummary:
         """Of all rejects, in the order of the input."""
-        return cls(len(rejects), dict(Counter(one.code for one in rejects)), tuple(rejects[:SAMPLE_SIZE]))
+        return cls(len(rejects), dict(Counter(reject.code for reject in rejects)), tuple(rejects[:SAMPLE_SIZE]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LoadReport:
     @property
     def loaded(self) -> int:
         """Rows that were inserted or updated."""
-        return sum(one["inserted"] + one["updated"] for one in self.counts.values())
+        return sum(table_counts["inserted"] + table_counts["updated"] for table_counts in self.counts.values())
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,24 +67,24 @@ class LoadReport:
         }
 
     @classmethod
-    def of_receipt(cls, receipt: Receipt) -> LoadReport:
+    def from_receipt(cls, receipt: Receipt) -> LoadReport:
         """From the receipt of a load whose result is `load_result`: a repeated load reports what the first one did."""
-        found = dict(receipt.result)
+        result = dict(receipt.result)
         return cls(
             receipt.commit_id,
-            found.get("counts", {}),
-            found.get("rejects", 0),
-            found.get("rejects_by_code", {}),
-            tuple(found.get("sample", ())),
-            found.get("duplicates", 0),
-            found.get("rejects_path"),
-            found.get("engine", "local"),
+            result.get("counts", {}),
+            result.get("rejects", 0),
+            result.get("rejects_by_code", {}),
+            tuple(result.get("sample", ())),
+            result.get("duplicates", 0),
+            result.get("rejects_path"),
+            result.get("engine", "local"),
             receipt.replayed,
             receipt.attempts,
         )
 
 
-def load_result(
+def build_load_result(
     counts: Mapping[str, Mapping[str, int]],
     summary: RejectSummary,
     *,
@@ -94,7 +94,7 @@ def load_result(
 ) -> dict[str, Any]:
     """The `result` of a load's plan: what is remembered under its client key, so without the sample's texts."""
     return {
-        "counts": {table: dict(one) for table, one in counts.items()},
+        "counts": {table: dict(table_counts) for table, table_counts in counts.items()},
         "rejects": summary.count,
         "rejects_by_code": dict(summary.by_code),
         "duplicates": duplicates,
@@ -103,7 +103,7 @@ def load_result(
     }
 
 
-def load_rejected(
+def load_rejected_error(
     summary: RejectSummary, rejects_path: str | None = None, *, even_skipping: bool = False
 ) -> LoadRejected:
     """The refusal: the first rejects with file, line, column, code and reason, and the totals by code."""
@@ -118,7 +118,7 @@ def load_rejected(
     return LoadRejected(
         f"{where}{first.reason}{more}",
         advice=advice,
-        rejects=[one.to_json() for one in summary.sample],
+        rejects=[reject.to_json() for reject in summary.sample],
         reject_count=summary.count,
         totals=dict(sorted(summary.by_code.items())),
         rejects_path=rejects_path,

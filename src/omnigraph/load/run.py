@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from omnigraph.commit.graph_runtime import Branch, Site
+from omnigraph.commit.graph_runtime import Branch, GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.commit.publisher import Publisher
 from omnigraph.errors import InvalidInput
 from omnigraph.intents.run_bulk import run_bulk
-from omnigraph.load.inputs import Given, Inputs, discover
-from omnigraph.load.local.load import LocalLoad
+from omnigraph.load.inputs import Inputs, LoadSources, discover
+from omnigraph.load.local.operation import LocalLoad
 from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import LoadReport
 from omnigraph.log.snapshot import Catalogs
@@ -24,7 +24,7 @@ from omnigraph.storage.input_files import InputFiles
 class LoadJob:
     """Everything that an engine is told. `session` is a SparkSession, or None for the process's own."""
 
-    site: Site
+    site: GraphRuntime
     branch: Branch
     holder: str | None
     inputs: Inputs
@@ -36,15 +36,15 @@ class LoadJob:
     master: str | None = None
 
 
-def find_inputs(given: Given, catalogs: Catalogs, publisher: Publisher, options: LoadOptions) -> Inputs:
+def find_inputs(load_sources: LoadSources, catalogs: Catalogs, publisher: Publisher, options: LoadOptions) -> Inputs:
     """The files behind the names. A type that is not known may be new: then the newest record is asked for."""
     files = InputFiles(options.storage_options)
     try:
-        return discover(given, catalogs.get(publisher.head.schema), files)
+        return discover(load_sources, catalogs.get(publisher.head.schema), files)
     except InvalidInput as error:
         if error.code != "type_not_found":
             raise
-        return discover(given, catalogs.get(publisher.refresh().schema), files)
+        return discover(load_sources, catalogs.get(publisher.refresh().schema), files)
 
 
 def run_load(job: LoadJob) -> LoadReport:
@@ -52,15 +52,15 @@ def run_load(job: LoadJob) -> LoadReport:
     if job.options.mode == "overwrite":
         # It depends on the whole table: repeated by itself it would silently undo what others wrote since.
         job = replace(job, write=replace(job.write, on_conflict="fail"))
-    if job.options.engine_for(job.inputs.size_bytes) == "local" and not _replaces_much(job):
-        return run_local(job)
+    if job.options.engine_for(job.inputs.size_bytes) == "local" and not _overwrites_too_many_rows(job):
+        return run_in_process(job)
     # The Spark plane takes its time to import, and imports this module: only where it is used.
     from omnigraph.load.spark.load import run as run_on_spark
 
     return run_on_spark(job)
 
 
-def _replaces_much(job: LoadJob) -> bool:
+def _overwrites_too_many_rows(job: LoadJob) -> bool:
     """Whether the choice of the engine is ours, and a small input would replace more rows than fit in memory.
 
     Of mixed records it is not known yet which types they replace: then every table counts.
@@ -70,16 +70,18 @@ def _replaces_much(job: LoadJob) -> bool:
     head = job.branch.publisher.head
     catalog = job.site.catalogs.get(head.schema)
     mixed = any(source.type_name is None for source in job.inputs.sources)
-    replaced = [one for one in catalog.types if mixed or (one.kind, one.name) in job.inputs.named]
-    rows = sum(head.pins[one.id].rows for one in replaced if one.id in head.pins)
+    replaced = [
+        type_def for type_def in catalog.types if mixed or (type_def.kind, type_def.name) in job.inputs.named_types
+    ]
+    rows = sum(head.pins[type_def.id].rows for type_def in replaced if type_def.id in head.pins)
     return rows > job.site.backend.config.mutation_max_rows
 
 
-def run_local(job: LoadJob) -> LoadReport:
+def run_in_process(job: LoadJob) -> LoadReport:
     with report_progress(job.progress) as progress:
         operation = LocalLoad(job.site.backend, job.inputs, job.options, progress)
         receipt = run_bulk(job.site.backend, job.branch.writer, operation, job.write, job.holder)
-    report = LoadReport.of_receipt(receipt)
+    report = LoadReport.from_receipt(receipt)
     if receipt.replayed:
         return report
-    return replace(report, sample=tuple(one.to_json() for one in operation.summary.sample))
+    return replace(report, sample=tuple(reject.to_json() for reject in operation.summary.sample))

@@ -10,9 +10,9 @@ from omnigraph.spark.tasks import run_tasks
 from omnigraph.storage.lance import (
     IndexPlan,
     PinnedTable,
-    TablePlace,
-    build_elsewhere,
-    parts_of,
+    TableLocation,
+    build_segment,
+    split_index_plan,
     run_rewrite_task,
 )
 
@@ -28,7 +28,7 @@ class SparkWorkers:
     """Runs the tasks of one table side by side, in the session that is given or in the shared one."""
 
     def __init__(
-        self, place: TablePlace, existing: SparkSession | None = None, *, rows_per_part: int = ROWS_PER_PART
+        self, place: TableLocation, existing: SparkSession | None = None, *, rows_per_part: int = ROWS_PER_PART
     ) -> None:
         self._place = place
         self._existing = existing
@@ -48,12 +48,12 @@ class SparkWorkers:
         parts = [
             part
             for plan in plans
-            for part in parts_of(plan, rows, most_rows=self._rows_per_part, most_parts=MOST_PARTS)
+            for part in split_index_plan(plan, rows, most_rows=self._rows_per_part, most_parts=MOST_PARTS)
         ]
         place, table, version = self._place, base.table, base.version
 
         def one(number: int) -> list[dict[str, Any]]:
-            return [{"index": build_elsewhere(place, table, version, parts[number])}]
+            return [{"index": build_segment(place, table, version, parts[number])}]
 
         return [found["index"] for found in self._run(len(parts), one) if found["index"] is not None]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import Corruption, NotFound, Unsupported
-from omnigraph.intents.objects import Aborted, Confirmed, store_now
-from omnigraph.intents.states import FoundIntent, IntentState, list_intents, read_intent
+from omnigraph.intents.objects import IntentAborted, IntentConfirmed, store_now
+from omnigraph.intents.states import IntentFolder, IntentState, list_intents, read_intent
 from omnigraph.storage.store import ObjectInfo
 from omnigraph.upkeep.cleanup.mark import Marks
 from omnigraph.upkeep.cleanup.report import Counted, by_table
@@ -54,9 +54,9 @@ class IntentReport:
         }
 
 
-def report_intents(site: Site) -> list[IntentReport]:
+def report_intents(site: GraphRuntime) -> list[IntentReport]:
     """All of them, the oldest first."""
-    found = [one for one in list_intents(site.backend.store) if one.is_whole]
+    found = [one for one in list_intents(site.backend.store) if one.has_opening]
     if not found:
         return []
     # Asking the store for its time is a write. Who may only read uses its own: a listing decides nothing.
@@ -75,16 +75,16 @@ def report_intents(site: Site) -> list[IntentReport]:
     )
 
 
-def _report(site: Site, found: FoundIntent, now: datetime) -> IntentReport:
+def _report(site: GraphRuntime, found: IntentFolder, now: datetime) -> IntentReport:
     try:
         state = read_intent(site.backend, found)
     except (Corruption, Unsupported) as error:
-        return IntentReport(found.op_id, "unreadable", found.opened_at, found.last_sign_at, reason=error.message)
+        return IntentReport(found.op_id, "unreadable", found.opening_time, found.last_sign_at, reason=error.message)
     opening = state.opening
     return IntentReport(
         id=found.op_id,
         state=_state(state, now, site.backend.config.recovery_grace),
-        opened_at=found.opened_at,
+        opened_at=found.opening_time,
         last_sign_at=found.last_sign_at,
         operation=opening.operation,
         branch=opening.branch,
@@ -98,22 +98,22 @@ def _report(site: Site, found: FoundIntent, now: datetime) -> IntentReport:
 def _state(state: IntentState, now: datetime, grace_s: float) -> State:
     if state.ending is not None:
         return state.ending.outcome
-    if isinstance(state.decision, Aborted):
+    if isinstance(state.decision, IntentAborted):
         return "aborted"
     if state.is_live(now, grace_s):
         return "live"
-    return "confirmed" if isinstance(state.decision, Confirmed) else "unconfirmed"
+    return "confirmed" if isinstance(state.decision, IntentConfirmed) else "unconfirmed"
 
 
 def _reason(state: IntentState) -> str | None:
     if state.ending is not None:
         return state.ending.reason
-    return state.decision.reason if isinstance(state.decision, Aborted) else None
+    return state.decision.reason if isinstance(state.decision, IntentAborted) else None
 
 
-def _unnamed(site: Site) -> list[ObjectInfo] | None:
+def _unnamed(site: GraphRuntime) -> list[ObjectInfo] | None:
     """Files of tables that no commit names, whatever their age. None if the graph is too damaged to tell."""
-    tables = site.backend.tables.fresh()
+    tables = site.backend.tables.without_cache()
     try:
         survey = take_survey(site, {}, {}, site.backend.clock.now())
         marks = Marks(site.backend, tables, site.catalogs)
@@ -126,6 +126,6 @@ def _unnamed(site: Site) -> list[ObjectInfo] | None:
         tables.close()
 
 
-def _left_by(found: FoundIntent, unnamed: Sequence[ObjectInfo]) -> dict[str, Counted]:
-    assert found.ended_at is not None
-    return by_table(one for one in unnamed if found.opened_at <= one.modified_at <= found.ended_at)
+def _left_by(found: IntentFolder, unnamed: Sequence[ObjectInfo]) -> dict[str, Counted]:
+    assert found.ending_time is not None
+    return by_table(one for one in unnamed if found.opening_time <= one.modified_at <= found.ending_time)

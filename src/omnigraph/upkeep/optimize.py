@@ -26,7 +26,7 @@ from omnigraph.commit.publisher import PlanFailed, PlanPublished, Publisher, fin
 from omnigraph.intents.run_bulk import REWRITE_BYTES
 from omnigraph.intents.scope import IntentScope
 from omnigraph.log.commit_record import CommitRecord, Header
-from omnigraph.log.indexes import unwanted_indexes, wanted_indexes
+from omnigraph.log.indexes import list_obsolete_indexes, list_schema_indexes
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.stream import StreamEntry
 from omnigraph.schema.catalog import TypeDef
@@ -219,7 +219,7 @@ class Optimizer:
     def _table_work(self, head: CommitRecord, table: str, version: str) -> TableWork:
         one = OPS_TYPE if table == OPS_TYPE.id else self._site.catalogs.get(head.schema).by_id[table]
         base = self._backend.tables.open(table, version)
-        wanted = wanted_indexes(one, base)
+        wanted = list_schema_indexes(one, base)
         anew = set(self._rebuild.get(table, ())) & {info.name for info in base.indices()}
         segments = [one for one in base.segments() if one.name not in anew]
         rows = {fragment.id: fragment.num_rows for fragment in base.metadata}
@@ -230,7 +230,7 @@ class Optimizer:
             tuple(wanted),
             tuple(tuple(group) for group in rewrite_groups(base, self._options)),
             tuple((plan.spec.name, len(plan.fragments)) for plan in plans),
-            tuple(sorted({*unwanted_indexes(base, wanted), *anew})),
+            tuple(sorted({*list_obsolete_indexes(base, wanted), *anew})),
             tuple(self._expired_answers(base)) if table == OPS_TYPE.id else (),
         )
 
@@ -289,7 +289,7 @@ class Optimizer:
             self._options,
             drop=work.unwanted,
             delete_ids=work.expired_ids,
-            elsewhere=self._elsewhere,
+            executor=self._elsewhere,
         )
         if staged.is_empty:
             return None

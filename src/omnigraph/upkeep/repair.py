@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.log.branches import MAIN
 from omnigraph.upkeep.optimize import Optimizer
 from omnigraph.upkeep.verify.findings import Problem, VerifyReport
@@ -33,7 +33,7 @@ class RepairReport:
         }
 
 
-def repair(site: Site, holder: str | None = None) -> RepairReport:
+def repair(site: GraphRuntime, holder: str | None = None) -> RepairReport:
     """Complete registry tombstones and rebuild indexes; then look again."""
     before = verify_graph(site)
     done = [_bury(site, one) for one in before.errors if one.code == "tombstone_missing"]
@@ -41,12 +41,12 @@ def repair(site: Site, holder: str | None = None) -> RepairReport:
     return RepairReport(before, verify_graph(site) if done else before, tuple(done))
 
 
-def _bury(site: Site, problem: Problem) -> str:
+def _bury(site: GraphRuntime, problem: Problem) -> str:
     site.registry.tombstone(problem.details["entry"])
     return f"wrote {problem.where}"
 
 
-def _rebuild(site: Site, problems: list[Problem], holder: str | None) -> list[str]:
+def _rebuild(site: GraphRuntime, problems: list[Problem], holder: str | None) -> list[str]:
     """Indexes are rebuilt on every branch whose newest commit has the table; older commits keep theirs."""
     broken: dict[str, set[str]] = defaultdict(set)
     for one in problems:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from omnigraph.commit.birth import create_object
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import Conflict, Corruption, InvalidInput, NotFound, Unsupported
 from omnigraph.log.branches import check_branch_name
 from omnigraph.log.commit_record import CommitRecord, Stub, no_such_commit, parse_commit_id
@@ -61,7 +61,7 @@ class _Entry:
 class Tags:
     """`g.tags`: create, list and delete."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: GraphRuntime) -> None:
         self._site = site
 
     def create(self, name: str, commit_id: str, *, actor: str | None = None, message: str | None = None) -> Tag:
@@ -84,7 +84,7 @@ class Tags:
         still_there = site.records(stream).get(seq)
         if not isinstance(still_there, CommitRecord):
             self._append(name, entry.n + 1, None)
-            raise still_there.expired() if isinstance(still_there, Stub) else no_such_commit(commit_id)
+            raise still_there.make_expired_error() if isinstance(still_there, Stub) else no_such_commit(commit_id)
         return tag
 
     def list(self) -> list[Tag]:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from omnigraph.load.records.batches import Limits, ParsedBatch, RawBatch, Reject, Split
+from omnigraph.load.records.batches import ReadLimits, ParsedBatch, RawBatch, Reject, Split
 from omnigraph.load.records.parse import RecordParser
 from omnigraph.load.records.read_split import read_split
 from omnigraph.schema.catalog import Catalog
@@ -55,11 +55,11 @@ def split_of(**fields: Any) -> Split:
     return Split(**{"source_index": 0, "path": "input", "format": "ndjson", **fields})
 
 
-def batches(data: bytes, limits: Limits | None = None, **fields: Any) -> list[RawBatch]:
+def batches(data: bytes, limits: ReadLimits | None = None, **fields: Any) -> list[RawBatch]:
     return list(read_split(split_of(**fields), lambda _: io.BytesIO(data), limits))
 
 
-def parse(data: bytes | str, *, limits: Limits | None = None, partial: bool = False, reference: bool = False,
+def parse(data: bytes | str, *, limits: ReadLimits | None = None, partial: bool = False, reference: bool = False,
           **fields: Any) -> ParsedBatch:  # fmt: skip
     """All batches of a text as one."""
     parser = RecordParser(CATALOG, SEED, partial=partial, reference=reference)

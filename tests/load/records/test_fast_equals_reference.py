@@ -121,7 +121,7 @@ def shown(parsed: ParsedBatch) -> tuple[Any, ...]:
 @pytest.fixture(autouse=True)
 def _few_lines_are_enough() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(parse_lines, "_TOO_FEW", 1)
+    patch.setattr(parse_lines, "_MIN_LINES", 1)
     yield
     patch.undo()
 
@@ -235,7 +235,7 @@ def test_csv(draw: st.DataObject, name: str, partial: bool) -> None:
 
 def test_the_fast_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the tests above compare the reference with itself."""
-    monkeypatch.setattr("omnigraph.load.records.parse.line_draft", lambda *_: pytest.fail("read one by one"))
+    monkeypatch.setattr("omnigraph.load.records.parse.parse_line", lambda *_: pytest.fail("read one by one"))
     person = {"name": "a", "age": 3, "d": 0.5, "f": 2, "born": "2020-01-31", "at": "2020-01-31T01:02:03Z", "ok": True,
               "mood": "sad", "tags": ["x", 'é"\n'], "ints": [1, 2], "v": [1, 2.5], "ubig": 2**64 - 1}  # fmt: skip
     lines = [

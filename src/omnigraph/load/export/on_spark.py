@@ -26,7 +26,7 @@ from omnigraph.spark.data_source import read_frame
 from omnigraph.spark.session import get_session
 from omnigraph.spark.watch_tasks import watch_tasks
 from omnigraph.storage.lance.arrow_fit import cast_by_position
-from omnigraph.storage.output_files import OutputFolder, filling, scratch_beside, taken_error
+from omnigraph.storage.output_files import OutputFolder, fill_folder, output_exists_error, scratch_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ class _PartWriter:
         ids = SystemIds()
         name = f"{_UNFINISHED}/{self.type.kind}_{self.type.name}-{part:05}-{ids.token(_TOKEN)}"
         rows = 0
-        with self.folder.writing(name, ids) as stream, open_row_writer(self.type, self.format, stream) as writer:
+        with self.folder.open_writer(name, ids) as stream, open_row_writer(self.type, self.format, stream) as writer:
             for batch in chain([first], filled):
                 writer.write(_stored(batch, self.type))
                 rows += batch.num_rows
@@ -90,7 +90,7 @@ def export_on_spark(
     report = ExportReport(snapshot.commit_id, place.path, options.format, {}, 0, engine="spark")
     with report_progress(options.progress, clock=snapshot.backend.clock, ids=ids) as progress:
         if place.is_folder:
-            with filling(place.folder, ids, overwrite=options.overwrite) as folder:
+            with fill_folder(place.folder, ids, overwrite=options.overwrite) as folder:
                 written = run.write(folder, get_session(existing=session), progress)
                 files = [name for one in types for name in run.give_names(one, written[one.id], folder)]
                 folder.drop(_UNFINISHED)
@@ -147,7 +147,7 @@ class _Run:
         if not written and self.options.format != "ndjson":  # a file without rows still tells the columns
             names.append(part_name(one, 0, self.options.format))
             with (
-                folder.writing(names[-1], self.snapshot.backend.ids) as stream,
+                folder.open_writer(names[-1], self.snapshot.backend.ids) as stream,
                 open_row_writer(one, self.options.format, stream),
             ):
                 pass
@@ -162,8 +162,8 @@ class _Run:
 
 
 def _refuse_file(place: ExportTarget, options: ExportOptions) -> None:
-    if place.folder.taken(place.name) and not options.overwrite:
-        raise taken_error(place.path)
+    if place.folder.holds_anything(place.name) and not options.overwrite:
+        raise output_exists_error(place.path)
     if not place.folder.is_local:
         raise Unsupported(
             "Spark writes one file to a directory of this machine only",
@@ -178,9 +178,9 @@ def _refuse_file(place: ExportTarget, options: ExportOptions) -> None:
 
 def _join(parts: Sequence[_Written], folder: OutputFolder, place: ExportTarget, ids: IdSource) -> None:
     """The files after one another into one."""
-    with place.folder.writing(place.name, ids) as raw, compress_into(raw, place.compression) as stream:
+    with place.folder.open_writer(place.name, ids) as raw, compress_into(raw, place.compression) as stream:
         for part in parts:
-            with folder.reading(part.name) as source:
+            with folder.open_reader(part.name) as source:
                 shutil.copyfileobj(source, stream, _COPY_BYTES)
 
 

@@ -9,18 +9,18 @@ import pyarrow as pa
 
 from omnigraph.load.inputs import Inputs, plan_splits
 from omnigraph.load.options import LoadOptions
-from omnigraph.load.records.mentioned import given_masks
-from omnigraph.load.records.model import (
+from omnigraph.load.records.batches import (
     BOOKKEEPING,
+    FRESH_ID_COLUMN,
     LINE_COLUMN,
-    MINTED_COLUMN,
     ColumnBatch,
     LineBatch,
-    Problem,
     RawBatch,
+    RecordProblem,
     Reject,
 )
-from omnigraph.load.records.parser import RecordParser
+from omnigraph.load.records.mentioned import mentioned_masks
+from omnigraph.load.records.parse import RecordParser
 from omnigraph.load.records.read_split import read_split
 from omnigraph.mutate.table_state import Row
 from omnigraph.progress import StepCounter
@@ -28,44 +28,44 @@ from omnigraph.schema.catalog import Catalog, TypeDef
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ParsedRecord:
     """One good record: a new row as it stands, and which columns it speaks of."""
 
     type: TypeDef
     row: Row
-    given: tuple[str, ...]
-    minted: bool
-    raw: RawBatch
+    mentioned: tuple[str, ...]
+    has_fresh_id: bool
+    batch: RawBatch
     line: int
 
     @property
     def id(self) -> str:
-        found: str = self.row["id"]
-        return found
+        row_id: str = self.row["id"]
+        return row_id
 
     @property
     def key(self) -> tuple[str, str]:
         return self.type.id, self.id
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """Where it stands in the input."""
-        return self.raw.split.source_index, self.line
+        return self.batch.split.source_index, self.line
 
-    def over(self, existing: Row | None) -> Row:
+    def merge_onto(self, existing: Row | None) -> Row:
         """The row that results: what the record does not mention stays as it is."""
-        return self.row if existing is None else {**existing, **{name: self.row[name] for name in self.given}}
+        return self.row if existing is None else {**existing, **{name: self.row[name] for name in self.mentioned}}
 
-    def reject(self, *problems: Problem) -> Reject:
-        text = self.raw.text_of(self.line)
-        return Reject.of(self.raw.split.path, self.line, text, problems, type=self.type.table_key, id=self.id)
+    def reject(self, *problems: RecordProblem) -> Reject:
+        text = self.batch.text_of(self.line)
+        return Reject.of(self.batch.split.path, self.line, text, problems, type=self.type.table_key, id=self.id)
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class ParsedRecords:
     """What an input holds: records in the order of the input, and what could not be read as one."""
 
-    good: tuple[Record, ...]
+    accepted: tuple[ParsedRecord, ...]
     rejects: tuple[Reject, ...]
 
 
@@ -76,12 +76,12 @@ def read_all(inputs: Inputs, options: LoadOptions) -> list[RawBatch]:
     for split in plan_splits(inputs, options.split_bytes):
         for raw in read_split(split, inputs.files.open, options.limits):
             batches.append(raw)
-            size_bytes += _size(raw)
+            size_bytes += _batch_bytes(raw)
             options.check_local_size(size_bytes)
     return batches
 
 
-def _size(raw: RawBatch) -> int:
+def _batch_bytes(raw: RawBatch) -> int:
     if isinstance(raw, LineBatch):
         return len(raw.data)
     if isinstance(raw, ColumnBatch):
@@ -91,25 +91,25 @@ def _size(raw: RawBatch) -> int:
 
 def parse_all(
     batches: Sequence[RawBatch], catalog: Catalog, seed: str, options: LoadOptions, counter: StepCounter
-) -> Records:
+) -> ParsedRecords:
     parser = RecordParser(catalog, seed, partial=options.mode == "merge")
-    good: list[Record] = []
+    good: list[ParsedRecord] = []
     rejects: list[Reject] = []
-    for done, raw in enumerate(batches, 1):
+    for parsed_batches, raw in enumerate(batches, 1):
         parsed = parser.parse(raw)
         rejects += parsed.rejects
         for type_id, table in parsed.tables.items():
-            good += _records(catalog.by_id[type_id], table, raw)
-        counter.advance(done, len(batches))
-    good.sort(key=lambda one: one.place)
-    return Records(tuple(good), tuple(rejects))
+            good += _records_of_table(catalog.by_id[type_id], table, raw)
+        counter.advance(parsed_batches, len(batches))
+    good.sort(key=lambda record: record.position)
+    return ParsedRecords(tuple(good), tuple(rejects))
 
 
-def _records(one: TypeDef, table: pa.Table, raw: RawBatch) -> Iterator[Record]:
-    ends = ("src", "dst") if one.kind == "edge" else ()
-    masks = given_masks(one, table)
-    lines, minted = table.column(LINE_COLUMN).to_pylist(), table.column(MINTED_COLUMN).to_pylist()
+def _records_of_table(type_def: TypeDef, table: pa.Table, raw: RawBatch) -> Iterator[ParsedRecord]:
+    ends = ("src", "dst") if type_def.kind == "edge" else ()
+    masks = mentioned_masks(type_def, table)
+    lines, minted = table.column(LINE_COLUMN).to_pylist(), table.column(FRESH_ID_COLUMN).to_pylist()
     rows = table.drop_columns(list(BOOKKEEPING)).to_pylist()
     for at, row in enumerate(rows):
-        given = tuple(name for name, mask in masks.items() if mask[at])
-        yield Record(one, row, ("id", *ends, *given), minted[at], raw, lines[at])
+        mentioned = tuple(name for name, mask in masks.items() if mask[at])
+        yield ParsedRecord(type_def, row, ("id", *ends, *mentioned), minted[at], raw, lines[at])

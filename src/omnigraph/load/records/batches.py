@@ -1,10 +1,10 @@
-"""The values between reading, parsing and an engine: splits, raw batches, parsed batches, rejects.
+"""The values that pass between reading, parsing and an engine: splits, raw batches, parsed batches, rejects.
 
-All of them are plain and picklable, so that a Spark worker can be handed a split and a parser. An engine does:
+All of them are plain and picklable, so that a Spark task can take a split and a parser. An engine does:
 
     for raw in read_split(split, open_file, limits):      # bounded batches, exact line numbers
         parsed = parser.parse(raw)                        # typed rows by type, and rejects
-        ...                                               # merge: fill what was not given, then `check_images`
+        ...                                               # check them together with the rows of the graph
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from omnigraph.schema.catalog import EntityKind
 Format = Literal["ndjson", "json", "csv", "parquet", "orc"]
 Compression = Literal["gzip", "zstd"]
 OpenFile = Callable[[str], BinaryIO]
-"""A path or address → a seekable stream of its bytes."""
+"""Opens a path or an address as a seekable stream of bytes."""
 
-#: Bookkeeping columns beside the physical ones.
+#: Bookkeeping columns of parsed tables, behind the physical ones.
 FILE_COLUMN = "_file"  # int32: `Split.source_index`
 LINE_COLUMN = "_line"  # int64: line of the file, from 1; of Parquet and ORC the row, of a JSON array the item
-GIVEN_COLUMN = "_given"  # fixed-size binary: one bit per property, in the order of the type's properties
-MINTED_COLUMN = "_minted"  # bool: the id was made for this record, so no row can have it yet
-BOOKKEEPING = (FILE_COLUMN, LINE_COLUMN, GIVEN_COLUMN, MINTED_COLUMN)
+MENTIONED_COLUMN = "_given"  # fixed-size binary: one bit per property, in the order of the type's properties
+FRESH_ID_COLUMN = "_minted"  # bool: the id was generated for this record, so no row can have it yet
+BOOKKEEPING = (FILE_COLUMN, LINE_COLUMN, MENTIONED_COLUMN, FRESH_ID_COLUMN)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of reading."""
+class ReadLimits:
+    """How much of an input is in memory at once."""
 
     line_bytes: int = 32 * 1024 * 1024
     batch_bytes: int = 8 * 1024 * 1024
     batch_rows: int = 64 * 1024
-    array_bytes: int = 512 * 1024 * 1024  # a JSON array has no line to cut at: it is held whole
+    array_bytes: int = 512 * 1024 * 1024  # a JSON array has no line ends to cut at, so all of it is in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """A part of one input file that one task reads.
 
-    Text without compression is cut at line ends: `start` and `end` are bytes, `first_line` the number of the line at
-    `start`. Parquet is cut at row groups, ORC at stripes: `start` and `end` count those, `first_line` the first row.
-    Everything else is one split from 0 to None. `kind` and `type_name` are None for mixed records, which name their
-    type themselves. `columns` is the header of a CSV file.
+    Uncompressed text is cut at line ends: `start` and `end` are bytes, `first_line` is the number of the line at
+    `start`. Parquet is cut at row groups and ORC at stripes: `start` and `end` count those, `first_line` is the number
+    of the first row. Every other file is one split from 0 to None. `kind` and `type_name` are None for mixed records,
+    each of which names its type. `columns` is the header of a CSV file.
     """
 
     source_index: int
@@ -64,16 +64,16 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong with a record: `code` is that of the mutation that would fail the same way."""
+class RecordProblem:
+    """One thing that is wrong with a record. `code` is the code of a mutation that fails for the same reason."""
 
     code: str
     reason: str
     property: str | None = None
     column: int | None = None
 
-    def order(self) -> tuple[str, str, str]:
-        """Problems that rules found in no particular order are told in this one, by every engine."""
+    def sort_key(self) -> tuple[str, str, str]:
+        """The order in which every engine reports the problems of one record."""
         return self.code, self.property or "", self.reason
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that is not loaded, and why. `column` counts characters of the line from 1; `others`: more reasons."""
+    """A rejected record and its problems: the first one in `code` to `property`, the rest in `others`.
+
+    `column` counts the characters of the line from 1.
+    """
 
     file: str
     line: int
@@ -93,7 +96,7 @@ class Reject:
     property: str | None = None
     type: str | None = None
     id: str | None = None
-    others: tuple[Problem, ...] = ()
+    others: tuple[RecordProblem, ...] = ()
 
     @classmethod
     def of(
@@ -101,7 +104,7 @@ class Reject:
         file: str,
         line: int,
         record: str,
-        problems: tuple[Problem, ...],
+        problems: tuple[RecordProblem, ...],
         *,
         type: str | None = None,
         id: str | None = None,
@@ -111,7 +114,7 @@ class Reject:
 
     def to_json(self) -> dict[str, Any]:
         """One line of a rejects file."""
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "file": self.file,
             "line": self.line,
             "column": self.column,
@@ -119,36 +122,36 @@ class Reject:
             "reason": self.reason,
             "record": self.record,
         }
-        more = {"property": self.property, "type": self.type, "id": self.id}
-        found.update({name: value for name, value in more.items() if value is not None})
+        optional = {"property": self.property, "type": self.type, "id": self.id}
+        document.update({name: value for name, value in optional.items() if value is not None})
         if self.others:
-            found["others"] = [one.to_json() for one in self.others]
-        return found
+            document["others"] = [problem.to_json() for problem in self.others]
+        return document
 
 
 @dataclass(frozen=True, slots=True)
 class LineBatch:
-    """Whole lines of JSON text; blank ones are there and count."""
+    """Whole lines of JSON text. Blank lines are included, so that line numbers can be counted."""
 
     split: Split
     first_line: int
     data: bytes
-    rejects: tuple[Reject, ...] = ()  # lines that were too long to be held
+    rejects: tuple[Reject, ...] = ()  # lines longer than `line_bytes`
 
     def text_of(self, line: int) -> str:
-        return _as_text(self.data.split(b"\n")[line - self.first_line].rstrip(b"\r"))
+        return _decode_lossy(self.data.split(b"\n")[line - self.first_line].rstrip(b"\r"))
 
     def texts_of(self, lines: Any) -> dict[int, str]:
-        """The texts of several lines, in one pass."""
+        """Returns the texts of several lines in one pass."""
         parts = self.data.split(b"\n")
-        return {line: _as_text(parts[line - self.first_line].rstrip(b"\r")) for line in lines}
+        return {line: _decode_lossy(parts[line - self.first_line].rstrip(b"\r")) for line in lines}
 
 
 @dataclass(frozen=True, slots=True)
 class ItemBatch:
-    """Records that do not end where lines end: items of a JSON array, rows of a CSV file.
+    """Records that may span lines: items of a JSON array, rows of a CSV file.
 
-    An item is JSON text, or for CSV the list of fields, in which None is an empty field without quotes.
+    An item is JSON text, or for CSV the tuple of fields, in which None is an empty field without quotes.
     """
 
     split: Split
@@ -161,13 +164,13 @@ class ItemBatch:
         return self.texts[self.lines.index(line)]
 
     def texts_of(self, lines: Any) -> dict[int, str]:
-        found = dict(zip(self.lines, self.texts, strict=True))
-        return {line: found[line] for line in lines}
+        text_by_line = dict(zip(self.lines, self.texts, strict=True))
+        return {line: text_by_line[line] for line in lines}
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """Rows of a typed file."""
+    """Rows of a Parquet or ORC file."""
 
     split: Split
     first_line: int
@@ -178,9 +181,9 @@ class ColumnBatch:
         return self.texts_of([line])[line]
 
     def texts_of(self, lines: Any) -> dict[int, str]:
-        from omnigraph.load.records.texts import row_text
+        from omnigraph.load.records.record_text import format_row
 
-        return {line: row_text(self.table, line - self.first_line) for line in lines}
+        return {line: format_row(self.table, line - self.first_line) for line in lines}
 
 
 RawBatch = LineBatch | ItemBatch | ColumnBatch
@@ -188,16 +191,16 @@ RawBatch = LineBatch | ItemBatch | ColumnBatch
 
 @dataclass(frozen=True, slots=True)
 class ParsedBatch:
-    """Typed rows by type identity, each in the order of the input, and the records that have none.
+    """Typed rows by type id, in the order of the input, and the rejected records.
 
-    A table has the physical columns of its type (`arrow_schema`), with ids made and defaults filled in, and the
-    bookkeeping columns. Value rules hold for it, except that in a partial parse a required property which the record
-    does not mention is null: whether that is wrong depends on the row that it is merged onto.
+    A table has the physical columns of its type (`arrow_schema`), with ids and defaults filled in, and the bookkeeping
+    columns. Its rows satisfy the value constraints, except that after a partial parse a required property may be null
+    if its record does not mention it: whether that is wrong depends on the row onto which the record is merged.
     """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     rejects: tuple[Reject, ...] = ()
 
 
-def _as_text(data: bytes) -> str:
+def _decode_lossy(data: bytes) -> str:
     return data.decode("utf-8", errors="replace")

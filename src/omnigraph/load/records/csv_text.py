@@ -1,4 +1,4 @@
-"""CSV as RFC 4180 has it: comma, double quotes, doubled inside. An empty field without quotes is null."""
+"""Parses CSV as defined by RFC 4180: commas, and double quotes that are doubled inside. An empty unquoted field is null."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Fields = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """One row; `fields` None if it cannot be told apart into fields, at character `column` of its first line."""
+    """One row. `fields` is None if the row is malformed, at character `column` of its first line."""
 
     line: int
     text: str
@@ -23,15 +23,15 @@ class CsvRow:
     column: int | None = None
 
 
-def csv_rows(text: str, first_line: int) -> Iterator[CsvRow]:
-    """The rows of a text that holds whole rows; blank lines are skipped and counted."""
+def parse_csv_rows(text: str, first_line: int) -> Iterator[CsvRow]:
+    """Yields the rows of a text of whole rows. Blank lines yield no row, but count as lines."""
     if '"' not in text and text.count("\r") == text.count("\r\n"):
-        yield from _plain_rows(text, first_line)
+        yield from _parse_unquoted_rows(text, first_line)
         return
     at, line = 0, first_line
     while at < len(text):
         start = at
-        fields, at, bad_at = _row(text, at)
+        fields, at, bad_at = _parse_row(text, at)
         if bad_at is not None:
             end = text.find("\n", bad_at)
             at = len(text) if end < 0 else end + 1
@@ -41,40 +41,40 @@ def csv_rows(text: str, first_line: int) -> Iterator[CsvRow]:
         line += text.count("\n", start, at)
 
 
-def _plain_rows(text: str, first_line: int) -> Iterator[CsvRow]:
-    """The same without quotes: every comma and every line end counts."""
+def _parse_unquoted_rows(text: str, first_line: int) -> Iterator[CsvRow]:
+    """Parses a text without quotes, in which every comma and every line end separates."""
     for line, row in enumerate(text.split("\n"), first_line):
         bare = row.removesuffix("\r")
         if bare:
             yield CsvRow(line, bare, tuple([field or None for field in bare.split(",")]))
 
 
-def _row(text: str, at: int) -> tuple[Fields, int, int | None]:
-    """Fields of the row at `at`, where the next row begins, and where it goes wrong, if it does."""
+def _parse_row(text: str, at: int) -> tuple[Fields, int, int | None]:
+    """Returns the fields of the row at `at`, where the next row begins, and where the row is malformed, if it is."""
     fields: list[str | None] = []
     while True:
-        found = _FIELD.match(text, at)
-        if found is None:
+        match = _FIELD.match(text, at)
+        if match is None:
             return (), at, at
-        quoted, plain, end = found.groups()
+        quoted, plain, end = match.groups()
         fields.append(quoted.replace('""', '"') if quoted is not None else plain or None)
-        at = found.end()
+        at = match.end()
         if end != ",":
             return tuple(fields), at, None
 
 
-def last_row_end(data: bytes) -> int:
-    """The length of the whole rows at the beginning of `data`: up to the last newline that is not within quotes."""
+def find_last_row_end(data: bytes) -> int:
+    """Returns the length of the whole rows at the start of `data`: up to the last newline outside quotes."""
     if b'"' not in data:
         return data.rfind(b"\n") + 1
     octets = np.frombuffer(data, np.uint8)
     newlines = np.flatnonzero(octets == 10)
-    outside = newlines[row_ends(octets, newlines)]
+    outside = newlines[mask_row_ends(octets, newlines)]
     return int(outside[-1]) + 1 if len(outside) else 0
 
 
-def row_ends(octets: np.ndarray, newlines: np.ndarray, quotes_before: int = 0) -> np.ndarray:
-    """Which of the newlines end a row: those with an even number of quotes before them."""
+def mask_row_ends(octets: np.ndarray, newlines: np.ndarray, quotes_before: int = 0) -> np.ndarray:
+    """Returns which newlines end a row: those with an even number of quotes before them."""
     quotes = np.flatnonzero(octets == 34)
     even: np.ndarray = (np.searchsorted(quotes, newlines) + quotes_before) % 2 == 0
     return even

@@ -1,8 +1,12 @@
-"""`RecordParser`: raw batches to typed rows and rejects."""
+"""`RecordParser` turns the raw batches of a split into typed rows by type, and rejects.
+
+Records are parsed by column where possible (`parse_columns`, `parse_lines`) and the others one by one
+(`parse_record`). Both ways give the same rows and the same rejects; a test compares them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,44 +14,43 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import DamagedInput
-from omnigraph.load.records.columns import ColumnPlan, column_plan
-from omnigraph.load.records.fast_columns import read_columns
-from omnigraph.load.records.fast_fields import read_fields
-from omnigraph.load.records.fast_lines import by_type, lines_of, read_lines
-from omnigraph.load.records.model import (
+from omnigraph.load.records.batches import (
     LINE_COLUMN,
     ColumnBatch,
     ItemBatch,
     LineBatch,
     ParsedBatch,
-    Problem,
     RawBatch,
+    RecordProblem,
     Reject,
     Split,
 )
-from omnigraph.load.records.reference import (
+from omnigraph.load.records.match_columns import ColumnMatch, match_columns
+from omnigraph.load.records.parse_columns import parse_columns, parse_fields
+from omnigraph.load.records.parse_lines import group_by_type, parse_lines, scan_lines
+from omnigraph.load.records.parse_record import (
     BadRecord,
-    Draft,
-    mixed_draft,
-    plain_draft,
-    value_of_cell,
-    value_of_text,
-    values_draft,
+    RecordDraft,
+    parse_cell_value,
+    parse_csv_value,
+    parse_mixed_record,
+    parse_row_values,
+    parse_typed_record,
 )
-from omnigraph.load.records.rows import rule_problems, table_of_drafts, without_rows
-from omnigraph.load.records.texts import column_of_key, plain_rows
+from omnigraph.load.records.record_text import column_of_key, to_python_rows
+from omnigraph.load.records.rows import build_table, drop_rows, find_value_problems
 from omnigraph.schema.catalog import Catalog, TypeDef
 
-_Read = Callable[[], Draft]
+_ParseRecord = Callable[[], RecordDraft]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordParser:
-    """Parses under one schema. Picklable.
+    """Parses records under one schema. Picklable, so that Spark tasks can use it.
 
-    `seed` is the ULID of the load, from which ids of records without one are made. `partial` is for merge: a required
-    property that a record does not mention is no problem yet (see `ParsedBatch`). `reference` reads record by record
-    whatever the input: slow, and what the fast ways are compared with.
+    `seed` is the ULID of the load, from which the ids of records without an id are derived. `partial` is for merge: a
+    required property that a record does not mention is not a problem yet (see `ParsedBatch`). `reference` parses every
+    record by itself, which is slow; tests compare the parsers by column with it.
     """
 
     catalog: Catalog
@@ -56,53 +59,53 @@ class RecordParser:
     reference: bool = False
 
     def parse(self, raw: RawBatch) -> ParsedBatch:
-        """The typed rows of a batch and the records that have none, rejects in the order of lines.
+        """Returns the typed rows of a batch, and a reject for each other record, in the order of lines.
 
-        Raises DamagedInput if the columns of a file do not fit its type.
+        Raises `DamagedInput` if the columns of a file do not fit its type.
         """
         if self.reference or raw.split.format == "json":
             return parse_by_record(self, raw)
-        return parse_at_once(self, raw)
+        return parse_by_column(self, raw)
 
     def type_of(self, split: Split) -> TypeDef | None:
-        """The type that a file is about; None for mixed records."""
+        """Returns the type of all records of a file, or None for mixed records."""
         if split.type_name is None:
             return None
-        found = self.catalog.edge(split.type_name) if split.kind == "edge" else self.catalog.node(split.type_name)
-        if found is None:
+        type_def = self.catalog.edge(split.type_name) if split.kind == "edge" else self.catalog.node(split.type_name)
+        if type_def is None:
             raise DamagedInput(
                 f"{split.path}: there is no {split.kind} type {split.type_name!r}",
                 code="type_not_found",
-                advice=f"Known types: {', '.join(sorted(one.table_key for one in self.catalog.types))}",
+                advice=f"Known types: {', '.join(sorted(known_type.table_key for known_type in self.catalog.types))}",
                 file=split.path,
             )
-        return found
+        return type_def
 
 
 def parse_by_record(parser: RecordParser, raw: RawBatch) -> ParsedBatch:
-    """The reference: every record by itself."""
-    gathered = _Gathered(parser, raw)
-    for line, read in _readers(parser, raw):
-        gathered.take(line, read)
-    return gathered.finish()
+    """Parses every record by itself. This defines what records mean."""
+    builder = _BatchBuilder(parser, raw)
+    for line, parse in _each_record(parser, raw):
+        builder.add(line, parse)
+    return builder.finish()
 
 
-def parse_at_once(parser: RecordParser, raw: RawBatch) -> ParsedBatch:
-    """Whole columns where they are plainly right, and the reference for the other records."""
-    one = parser.type_of(raw.split)
-    done = np.zeros(0, np.int64)
-    gathered = _Gathered(parser, raw)
-    for type_id, table in _fast_tables(parser, one, raw):
-        gathered.tables.setdefault(type_id, []).append(table)
-        done = np.concatenate([done, table.column(LINE_COLUMN).to_numpy()])
-    if len(done) < _record_count(raw):
-        for line, read in _readers(parser, raw, frozenset(done.tolist())):
-            gathered.take(line, read)
-    return gathered.finish()
+def parse_by_column(parser: RecordParser, raw: RawBatch) -> ParsedBatch:
+    """Parses whole columns, and then one by one the records that no column parser accepted."""
+    type_def = parser.type_of(raw.split)
+    parsed_lines = np.zeros(0, np.int64)
+    builder = _BatchBuilder(parser, raw)
+    for type_id, table in _parse_tables(parser, type_def, raw):
+        builder.tables.setdefault(type_id, []).append(table)
+        parsed_lines = np.concatenate([parsed_lines, table.column(LINE_COLUMN).to_numpy()])
+    if len(parsed_lines) < _count_lines(raw):
+        for line, parse in _each_record(parser, raw, frozenset(parsed_lines.tolist())):
+            builder.add(line, parse)
+    return builder.finish()
 
 
-def _record_count(raw: RawBatch) -> int:
-    """At most so many records are there; blank lines are among them."""
+def _count_lines(raw: RawBatch) -> int:
+    """Counts the lines or rows of a batch: an upper bound of its records, since blank lines count."""
     if isinstance(raw, ColumnBatch):
         return int(raw.table.num_rows)
     if isinstance(raw, ItemBatch):
@@ -110,162 +113,165 @@ def _record_count(raw: RawBatch) -> int:
     return raw.data.count(b"\n") + (not raw.data.endswith(b"\n"))
 
 
-def _fast_tables(parser: RecordParser, one: TypeDef | None, raw: RawBatch) -> Iterable[tuple[str, pa.Table]]:
+def _parse_tables(parser: RecordParser, type_def: TypeDef | None, raw: RawBatch) -> Iterable[tuple[str, pa.Table]]:
     file = raw.split.source_index
     if isinstance(raw, LineBatch):
-        yield from _fast_lines(parser, one, raw)
+        yield from _parse_line_groups(parser, type_def, raw)
         return
-    assert one is not None
+    assert type_def is not None
     if isinstance(raw, ColumnBatch):
-        plan = column_plan(one, raw.split, raw.table.column_names)
-        table = read_columns(one, parser.seed, file, plan, raw)
+        match = match_columns(type_def, raw.split, raw.table.column_names)
+        table = parse_columns(type_def, parser.seed, file, match, raw)
     else:
-        table = read_fields(one, parser.seed, file, column_plan(one, raw.split, raw.split.columns), raw)
+        table = parse_fields(type_def, parser.seed, file, match_columns(type_def, raw.split, raw.split.columns), raw)
     if table is not None:
-        yield one.id, table
+        yield type_def.id, table
 
 
-def _fast_lines(parser: RecordParser, one: TypeDef | None, raw: LineBatch) -> Iterable[tuple[str, pa.Table]]:
-    lines = lines_of(raw)
+def _parse_line_groups(
+    parser: RecordParser, type_def: TypeDef | None, raw: LineBatch
+) -> Iterable[tuple[str, pa.Table]]:
+    lines = scan_lines(raw)
     if lines is None:
         return
-    groups = by_type(parser.catalog, lines) if one is None else [(one, None, lines.take(lines.plain))]
-    for found, name, part in groups:
-        for table in read_lines(found, parser.seed, raw.split.source_index, part, name):
-            yield found.id, table
+    groups = group_by_type(parser.catalog, lines) if type_def is None else [(type_def, None, lines.take(lines.plain))]
+    for line_type, name, part in groups:
+        for table in parse_lines(line_type, parser.seed, raw.split.source_index, part, name):
+            yield line_type.id, table
 
 
-class _Gathered:
-    """Drafts and rejects of one batch."""
+class _BatchBuilder:
+    """Collects the drafts, the tables and the rejects of one batch."""
 
     def __init__(self, parser: RecordParser, raw: RawBatch) -> None:
         self._parser = parser
         self._raw = raw
-        self._drafts: dict[str, list[tuple[int, Draft]]] = {}
-        self._bad: list[tuple[int, BadRecord]] = []
-        self.tables: dict[str, list[pa.Table]] = {}  # made otherwise, not judged yet
+        self._drafts: dict[str, list[tuple[int, RecordDraft]]] = {}
+        self._bad_records: list[tuple[int, BadRecord]] = []
+        self.tables: dict[str, list[pa.Table]] = {}  # parsed by column; value constraints are not checked yet
 
-    def take(self, line: int, read: _Read) -> None:
+    def add(self, line: int, parse: _ParseRecord) -> None:
         try:
-            draft = read()
+            draft = parse()
         except BadRecord as bad:
-            self._bad.append((line, bad))
+            self._bad_records.append((line, bad))
         else:
             self._drafts.setdefault(draft.type.id, []).append((line, draft))
 
     def finish(self) -> ParsedBatch:
         split, parser = self._raw.split, self._parser
-        rejects = [*self._raw.rejects, *rejects_of(self._raw, self._bad)]
+        rejects = [*self._raw.rejects, *_build_rejects(self._raw, self._bad_records)]
         for type_id, drafts in self._drafts.items():
-            made = table_of_drafts(parser.catalog.by_id[type_id], parser.seed, split.source_index, drafts)
-            self.tables.setdefault(type_id, []).append(made)
+            drafted = build_table(parser.catalog.by_id[type_id], parser.seed, split.source_index, drafts)
+            self.tables.setdefault(type_id, []).append(drafted)
         tables: dict[str, pa.Table] = {}
         for type_id, parts in self.tables.items():
             rows = parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by(LINE_COLUMN).combine_chunks()
-            good, broken = judged(parser, parser.catalog.by_id[type_id], rows, self._raw)
-            rejects += broken
-            if good.num_rows:
-                tables[type_id] = good
-        return ParsedBatch(tables, tuple(sorted(rejects, key=lambda one: one.line)))
+            valid_rows, row_rejects = _reject_invalid_rows(parser, parser.catalog.by_id[type_id], rows, self._raw)
+            rejects += row_rejects
+            if valid_rows.num_rows:
+                tables[type_id] = valid_rows
+        return ParsedBatch(tables, tuple(sorted(rejects, key=lambda reject: reject.line)))
 
 
-def judged(parser: RecordParser, one: TypeDef, rows: pa.Table, raw: RawBatch) -> tuple[pa.Table, list[Reject]]:
-    """The rows that hold the value rules, and the others as rejects."""
-    return split_broken(one, rows, rule_problems(one, rows, partial=parser.partial), raw)
-
-
-def check_images(one: TypeDef, rows: pa.Table, raw: RawBatch) -> tuple[pa.Table, list[Reject]]:
-    """The same for rows that have become full images: what merge must ask after it filled what was not given."""
-    return split_broken(one, rows, rule_problems(one, rows), raw)
-
-
-def split_broken(
-    one: TypeDef, rows: pa.Table, broken: dict[int, tuple[Problem, ...]], raw: RawBatch
+def _reject_invalid_rows(
+    parser: RecordParser, type_def: TypeDef, rows: pa.Table, raw: RawBatch
 ) -> tuple[pa.Table, list[Reject]]:
-    if not broken:
+    """Returns the rows that satisfy the value constraints of their type, and the other rows as rejects."""
+    problems_by_position = find_value_problems(type_def, rows, partial=parser.partial)
+    if not problems_by_position:
         return rows, []
     lines, ids = rows.column(LINE_COLUMN), rows.column("id")
-    texts = raw.texts_of({lines[at].as_py() for at in broken})
+    texts = raw.texts_of({lines[position].as_py() for position in problems_by_position})
     rejects = []
-    for at, problems in broken.items():
-        line = lines[at].as_py()
+    for position, problems in problems_by_position.items():
+        line, row_id = lines[position].as_py(), ids[position].as_py()
         text = texts[line]
-        placed = tuple(_placed(raw, problem, text) for problem in problems)
-        rejects.append(Reject.of(raw.split.path, line, text, placed, type=one.table_key, id=ids[at].as_py()))
-    return without_rows(rows, broken), rejects
+        located = tuple(_locate_problem(raw, problem, text) for problem in problems)
+        rejects.append(Reject.of(raw.split.path, line, text, located, type=type_def.table_key, id=row_id))
+    return drop_rows(rows, problems_by_position), rejects
 
 
-def _placed(raw: RawBatch, problem: Problem, text: str) -> Problem:
+def _locate_problem(raw: RawBatch, problem: RecordProblem, text: str) -> RecordProblem:
     if problem.property is None or isinstance(raw, ColumnBatch) or raw.split.format == "csv":
         return problem
     path = (problem.property,) if raw.split.type_name is not None else ("data", problem.property)
-    return Problem(problem.code, problem.reason, problem.property, column_of_key(text, *path))
+    return RecordProblem(problem.code, problem.reason, problem.property, column_of_key(text, *path))
 
 
-def rejects_of(raw: RawBatch, bad: Iterable[tuple[int, BadRecord]]) -> list[Reject]:
-    found = list(bad)
-    texts = raw.texts_of({line for line, _ in found}) if found else {}
+def _build_rejects(raw: RawBatch, bad_records: Sequence[tuple[int, BadRecord]]) -> list[Reject]:
+    texts = raw.texts_of({line for line, _ in bad_records}) if bad_records else {}
     return [
-        Reject.of(raw.split.path, line, texts[line], one.problems, type=one.type_key, id=one.row_id)
-        for line, one in found
+        Reject.of(raw.split.path, line, texts[line], error.problems, type=error.type_key, id=error.row_id)
+        for line, error in bad_records
     ]
 
 
-# --- what each kind of batch gives, record by record --------------------------------------------------------------
+# --- one record after the other -----------------------------------------------------------------------------------
 
 
-def _readers(parser: RecordParser, raw: RawBatch, done: frozenset[int] = frozenset()) -> Iterable[tuple[int, _Read]]:
-    """Records with their lines, but for those that are done."""
-    one = parser.type_of(raw.split)
+def _each_record(
+    parser: RecordParser, raw: RawBatch, parsed_lines: frozenset[int] = frozenset()
+) -> Iterable[tuple[int, _ParseRecord]]:
+    """Yields the line of each record that is not in `parsed_lines`, and a function that parses it."""
+    type_def = parser.type_of(raw.split)
     if isinstance(raw, LineBatch):
-        for line, data in text_lines(raw):
-            if line not in done:
-                yield line, partial(line_draft, parser, one, data)
+        for line, data in _iterate_text_lines(raw):
+            if line not in parsed_lines:
+                yield line, partial(parse_line, parser, type_def, data)
     elif isinstance(raw, ItemBatch):
-        plan = column_plan(one, raw.split, raw.split.columns) if one is not None and raw.split.format == "csv" else None
+        match = (
+            match_columns(type_def, raw.split, raw.split.columns)
+            if type_def is not None and raw.split.format == "csv"
+            else None
+        )
         for line, item in zip(raw.lines, raw.items, strict=True):
-            if line in done:
+            if line in parsed_lines:
                 continue
             if isinstance(item, str):
-                yield line, partial(_text_draft, parser, one, item)
+                yield line, partial(_parse_text, parser, type_def, item)
             else:
-                assert one is not None
-                assert plan is not None
-                yield line, partial(_fields_draft, one, plan, item)
+                assert type_def is not None
+                assert match is not None
+                yield line, partial(_parse_fields, type_def, match, item)
     else:
-        assert one is not None
-        plan = column_plan(one, raw.split, raw.table.column_names)
-        left = [at for at in range(raw.table.num_rows) if raw.first_line + at not in done]
-        for at, row in zip(left, plain_rows(raw.table.take(left) if done else raw.table), strict=True):
-            yield raw.first_line + at, partial(_cells_draft, one, plan, row)
+        assert type_def is not None
+        match = match_columns(type_def, raw.split, raw.table.column_names)
+        unparsed = [index for index in range(raw.table.num_rows) if raw.first_line + index not in parsed_lines]
+        rows = to_python_rows(raw.table.take(unparsed) if parsed_lines else raw.table)
+        for index, row in zip(unparsed, rows, strict=True):
+            yield raw.first_line + index, partial(_parse_cells, type_def, match, row)
 
 
-def text_lines(raw: LineBatch) -> Iterable[tuple[int, bytes]]:
-    """Lines that are not blank, with their numbers."""
-    for at, data in enumerate(raw.data.split(b"\n")):
+def _iterate_text_lines(raw: LineBatch) -> Iterable[tuple[int, bytes]]:
+    """Yields the lines that are not blank, with their numbers."""
+    for number, data in enumerate(raw.data.split(b"\n"), raw.first_line):
         if data and not data.isspace():
-            yield raw.first_line + at, data
+            yield number, data
 
 
-def line_draft(parser: RecordParser, one: TypeDef | None, data: bytes) -> Draft:
+def parse_line(parser: RecordParser, type_def: TypeDef | None, data: bytes) -> RecordDraft:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {data[error.start]:#04x} at byte {error.start + 1} of the line"
         column = len(data[: error.start].decode("utf-8")) + 1
-        raise BadRecord(Problem("not_utf8", reason, column=column)) from None
-    return _text_draft(parser, one, text)
+        raise BadRecord(RecordProblem("not_utf8", reason, column=column)) from None
+    return _parse_text(parser, type_def, text)
 
 
-def _text_draft(parser: RecordParser, one: TypeDef | None, text: str) -> Draft:
-    return mixed_draft(parser.catalog, text) if one is None else plain_draft(one, text)
+def _parse_text(parser: RecordParser, type_def: TypeDef | None, text: str) -> RecordDraft:
+    return parse_mixed_record(parser.catalog, text) if type_def is None else parse_typed_record(type_def, text)
 
 
-def _fields_draft(one: TypeDef, plan: ColumnPlan, fields: tuple[str | None, ...]) -> Draft:
-    values = {name: value_of_text(plan.props[name], field) for name, field in zip(plan.props, fields, strict=True)}
-    return values_draft(one, plan.columns, values)
+def _parse_fields(type_def: TypeDef, match: ColumnMatch, fields: tuple[str | None, ...]) -> RecordDraft:
+    values = {
+        name: parse_csv_value(match.properties[name], field)
+        for name, field in zip(match.properties, fields, strict=True)
+    }
+    return parse_row_values(type_def, match.columns, values)
 
 
-def _cells_draft(one: TypeDef, plan: ColumnPlan, row: dict[str, object]) -> Draft:
-    values = {name: value_of_cell(plan.props[name], value) for name, value in row.items()}
-    return values_draft(one, plan.columns, values)
+def _parse_cells(type_def: TypeDef, match: ColumnMatch, row: dict[str, object]) -> RecordDraft:
+    values = {name: parse_cell_value(match.properties[name], value) for name, value in row.items()}
+    return parse_row_values(type_def, match.columns, values)

@@ -1,4 +1,4 @@
-"""`read_split`: the bytes of a split as bounded batches of records with exact line numbers."""
+"""`read_split` reads the bytes of a split as bounded batches of records with exact line numbers."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from omnigraph.errors import DamagedInput
-from omnigraph.load.records.csv_text import CsvRow, csv_rows, last_row_end
-from omnigraph.load.records.model import (
+from omnigraph.load.records.batches import (
     ColumnBatch,
     ItemBatch,
-    Limits,
     LineBatch,
     OpenFile,
-    Problem,
     RawBatch,
+    ReadLimits,
+    RecordProblem,
     Reject,
     Split,
 )
+from omnigraph.load.records.csv_text import CsvRow, find_last_row_end, parse_csv_rows
 
 _SHOWN_CHARS = 200
 _BLANK = " \t\r\n"
 
 
-def read_split(split: Split, open_file: OpenFile, limits: Limits | None = None) -> Iterator[RawBatch]:
-    """The records of a split, in order. Raises DamagedInput for a file that cannot be read to its end."""
-    bounds = limits or Limits()
-    with reading_errors(split), open_file(split.path) as file:
+def read_split(split: Split, open_file: OpenFile, limits: ReadLimits | None = None) -> Iterator[RawBatch]:
+    """Yields the records of a split in order. Raises `DamagedInput` for a file that cannot be read to its end."""
+    bounds = limits or ReadLimits()
+    with translate_read_errors(split), open_file(split.path) as file:
         if split.format == "ndjson":
-            yield from _line_batches(split, text_stream(split, file), bounds)
+            yield from _read_lines(split, open_text(split, file), bounds)
         elif split.format == "csv":
-            yield from _csv_batches(split, text_stream(split, file), bounds)
+            yield from _read_csv(split, open_text(split, file), bounds)
         elif split.format == "json":
-            yield from _array_batches(split, text_stream(split, file), bounds)
+            yield from _read_array(split, open_text(split, file), bounds)
         elif split.format == "parquet":
-            yield from _parquet_batches(split, file, bounds)
+            yield from _read_parquet(split, file, bounds)
         else:
-            yield from _orc_batches(split, file, bounds)
+            yield from _read_orc(split, file, bounds)
 
 
 @contextmanager
-def reading_errors(split: Split) -> Iterator[None]:
+def translate_read_errors(split: Split) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, EOFError) as error:
-        raise damaged(split, _brief(error)) from error
+        raise damaged_error(split, _damage_reason(error)) from error
     except OSError as error:
         if error.errno is not None:
-            raise  # the file system's own: missing, forbidden, gone
-        raise damaged(split, _brief(error)) from error
+            raise  # an error of the file system, such as a missing file: not damage
+        raise damaged_error(split, _damage_reason(error)) from error
 
 
-def damaged(split: Split, reason: str, *, code: str | None = None, line: int | None = None) -> DamagedInput:
+def damaged_error(split: Split, reason: str, *, code: str | None = None, line: int | None = None) -> DamagedInput:
     where = split.path if line is None else f"{split.path}, line {line}"
     return DamagedInput(
         f"{where}: {reason}",
@@ -69,124 +69,124 @@ def damaged(split: Split, reason: str, *, code: str | None = None, line: int | N
     )
 
 
-def _brief(error: Exception) -> str:
+def _damage_reason(error: Exception) -> str:
     return f"the file is damaged: {str(error).strip().partition(chr(10))[0][:200]}"
 
 
 # --- text --------------------------------------------------------------------------------------------------------
 
 
-class _Text:
+class _SplitText:
     """The bytes of a split, decompressed, without a byte-order mark."""
 
     def __init__(self, split: Split, stream: Any) -> None:
         self._stream = stream
-        self._left = None if split.end is None else split.end - split.start
-        self._fresh = split.start == 0
+        self._remaining_bytes = None if split.end is None else split.end - split.start
+        self._is_at_file_start = split.start == 0
 
     def read(self, size: int) -> bytes:
-        wanted = size if self._left is None else min(size, self._left)
-        data = bytes(self._stream.read(wanted)) if wanted else b""
-        if self._left is not None:
-            self._left -= len(data)
-        if self._fresh and data:
-            self._fresh = False
+        byte_count = size if self._remaining_bytes is None else min(size, self._remaining_bytes)
+        data = bytes(self._stream.read(byte_count)) if byte_count else b""
+        if self._remaining_bytes is not None:
+            self._remaining_bytes -= len(data)
+        if self._is_at_file_start and data:
+            self._is_at_file_start = False
             return data.removeprefix(codecs.BOM_UTF8) or self.read(size)
         return data
 
 
-def text_stream(split: Split, file: BinaryIO) -> _Text:
+def open_text(split: Split, file: BinaryIO) -> _SplitText:
     if split.compression is not None:
-        return _Text(split, pa.CompressedInputStream(pa.PythonFile(file, mode="r"), split.compression))
+        return _SplitText(split, pa.CompressedInputStream(pa.PythonFile(file, mode="r"), split.compression))
     if split.start:
         file.seek(split.start)
-    return _Text(split, file)
+    return _SplitText(split, file)
 
 
-def _line_batches(split: Split, text: _Text, limits: Limits) -> Iterator[LineBatch]:
-    line, held, long_start = split.first_line, b"", None
+def _read_lines(split: Split, text: _SplitText, limits: ReadLimits) -> Iterator[LineBatch]:
+    line, pending, long_start = split.first_line, b"", None
     while chunk := text.read(limits.batch_bytes):
         cut = chunk.rfind(b"\n") + 1
         if long_start is not None:
-            # Inside a line that is too long: nothing of it is kept but its beginning.
+            # Inside a line that is too long: only its beginning is kept, for the reject.
             if not cut:
                 continue
             end = chunk.index(b"\n") + 1
-            reject = _too_long(split, line, long_start, limits)
+            reject = _too_long_reject(split, line, long_start, limits)
             yield LineBatch(split, line + 1, chunk[end:cut], (reject,))
             line += chunk.count(b"\n")
-            held, long_start = chunk[cut:], None
+            pending, long_start = chunk[cut:], None
         elif cut:
-            data, held = held + chunk[:cut], chunk[cut:]
-            yield _without_long(LineBatch(split, line, data), limits)
+            data, pending = pending + chunk[:cut], chunk[cut:]
+            yield _reject_long_lines(LineBatch(split, line, data), limits)
             line += data.count(b"\n")
         else:
-            held += chunk
-        if len(held) > limits.line_bytes + 1:
-            held, long_start = b"", held[: 4 * _SHOWN_CHARS]
+            pending += chunk
+        if len(pending) > limits.line_bytes + 1:
+            pending, long_start = b"", pending[: 4 * _SHOWN_CHARS]
     if long_start is not None:
-        yield LineBatch(split, line, b"", (_too_long(split, line, long_start, limits),))
-    elif held:
-        yield _without_long(LineBatch(split, line, held), limits)
+        yield LineBatch(split, line, b"", (_too_long_reject(split, line, long_start, limits),))
+    elif pending:
+        yield _reject_long_lines(LineBatch(split, line, pending), limits)
 
 
-def _without_long(batch: LineBatch, limits: Limits) -> LineBatch:
-    """The batch with lines over the limit made blank and rejected."""
+def _reject_long_lines(batch: LineBatch, limits: ReadLimits) -> LineBatch:
+    """Rejects lines over the limit, and makes them blank in the batch, so that line numbers stay right."""
     if len(batch.data) <= limits.line_bytes:
         return batch
     lines = batch.data.split(b"\n")
     rejects = []
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if len(line) - line.endswith(b"\r") > limits.line_bytes:
-            rejects.append(_too_long(batch.split, batch.first_line + at, line, limits))
-            lines[at] = b""
+            rejects.append(_too_long_reject(batch.split, batch.first_line + index, line, limits))
+            lines[index] = b""
     return replace(batch, data=b"\n".join(lines), rejects=tuple(rejects)) if rejects else batch
 
 
-def _too_long(split: Split, line: int, start: bytes, limits: Limits) -> Reject:
+def _too_long_reject(split: Split, line: int, start: bytes, limits: ReadLimits) -> Reject:
     reason = f"the line is longer than line_bytes = {limits.line_bytes} bytes"
-    shown = start[: 4 * _SHOWN_CHARS].decode("utf-8", errors="replace")[:_SHOWN_CHARS] + "…"
-    return Reject.of(split.path, line, shown, (Problem("line_too_long", reason),))
+    excerpt = start[: 4 * _SHOWN_CHARS].decode("utf-8", errors="replace")[:_SHOWN_CHARS] + "…"
+    return Reject.of(split.path, line, excerpt, (RecordProblem("line_too_long", reason),))
 
 
 # --- CSV ---------------------------------------------------------------------------------------------------------
 
 
-def _csv_batches(split: Split, text: _Text, limits: Limits) -> Iterator[ItemBatch]:
-    line, held = split.first_line, b""
+def _read_csv(split: Split, text: _SplitText, limits: ReadLimits) -> Iterator[ItemBatch]:
+    line, pending = split.first_line, b""
     while True:
         chunk = text.read(limits.batch_bytes)
-        held += chunk
-        cut = last_row_end(held) if chunk else len(held)
-        if not chunk and not held:
+        pending += chunk
+        cut = find_last_row_end(pending) if chunk else len(pending)
+        if not chunk and not pending:
             return
-        data, held = held[:cut], held[cut:]
+        data, pending = pending[:cut], pending[cut:]
         if not data:
-            if len(held) > limits.array_bytes:
-                raise damaged(split, "a quoted field has no end", code="bad_csv", line=line)
+            if len(pending) > limits.array_bytes:
+                raise damaged_error(split, "a quoted field has no end", code="bad_csv", line=line)
             continue
-        rows = list(csv_rows(_decoded(split, data, line), line))
+        rows = list(parse_csv_rows(_decode_utf8(split, data, line), line))
         line += data.count(b"\n")
         if not split.columns and rows:
-            split = replace(split, columns=header_of(split, rows.pop(0)))
+            split = replace(split, columns=require_header(split, rows.pop(0)))
         for at in range(0, len(rows), limits.batch_rows):
-            yield _csv_batch(split, rows[at : at + limits.batch_rows])
+            yield _build_csv_batch(split, rows[at : at + limits.batch_rows])
 
 
-def header_of(split: Split, row: CsvRow) -> tuple[str, ...]:
+def require_header(split: Split, row: CsvRow) -> tuple[str, ...]:
     if row.fields is None or None in row.fields:
-        raise damaged(split, "the first line must name every column", code="bad_csv", line=row.line)
+        raise damaged_error(split, "the first line must name every column", code="bad_csv", line=row.line)
     return tuple(field for field in row.fields if field is not None)
 
 
-def _csv_batch(split: Split, rows: list[CsvRow]) -> ItemBatch:
+def _build_csv_batch(split: Split, rows: list[CsvRow]) -> ItemBatch:
     good, rejects = [], []
     for row in rows:
         if row.fields is None:
-            problem = Problem("bad_csv", "a quote is out of place", column=row.column)
+            problem = RecordProblem("bad_csv", "a quote is out of place", column=row.column)
         elif len(row.fields) != len(split.columns):
             reason = f"the row has {len(row.fields)} fields, the header {len(split.columns)}"
-            problem = Problem("wrong_field_count", reason)
+            problem = RecordProblem("wrong_field_count", reason)
         else:
             good.append(row)
             continue
@@ -200,70 +200,70 @@ def _csv_batch(split: Split, rows: list[CsvRow]) -> ItemBatch:
     )
 
 
-def _decoded(split: Split, data: bytes, first_line: int) -> str:
+def _decode_utf8(split: Split, data: bytes, first_line: int) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
-        raise damaged(split, f"not UTF-8: byte {data[error.start]:#04x}", code="not_utf8", line=line) from None
+        raise damaged_error(split, f"not UTF-8: byte {data[error.start]:#04x}", code="not_utf8", line=line) from None
 
 
 # --- JSON array --------------------------------------------------------------------------------------------------
 
 
-def _array_batches(split: Split, text: _Text, limits: Limits) -> Iterator[ItemBatch]:
+def _read_array(split: Split, text: _SplitText, limits: ReadLimits) -> Iterator[ItemBatch]:
     parts, size = [], 0
     while chunk := text.read(limits.batch_bytes):
         parts.append(chunk)
         size += len(chunk)
         if size > limits.array_bytes:
             reason = f"a JSON array may have array_bytes = {limits.array_bytes} bytes; write one object per line"
-            raise damaged(split, reason, code="limit_exceeded")
-    whole = _decoded(split, b"".join(parts), 1)
+            raise damaged_error(split, reason, code="limit_exceeded")
+    array_text = _decode_utf8(split, b"".join(parts), 1)
     number, items = 1, []
-    for item in _array_items(split, whole):
+    for item in _iterate_array_items(split, array_text):
         items.append(item)
         if len(items) >= limits.batch_rows:
-            yield _item_batch(split, number, items)
+            yield _build_item_batch(split, number, items)
             number, items = number + len(items), []
     if items:
-        yield _item_batch(split, number, items)
+        yield _build_item_batch(split, number, items)
 
 
-def _item_batch(split: Split, number: int, items: list[str]) -> ItemBatch:
-    """Items go by their number: several of them may stand on one line."""
+def _build_item_batch(split: Split, number: int, items: list[str]) -> ItemBatch:
+    """Builds a batch in which the number of an item stands for its line, since one line may have several items."""
     return ItemBatch(split, tuple(range(number, number + len(items))), tuple(items), tuple(items))
 
 
-def _array_items(split: Split, text: str) -> Iterator[str]:
-    """The texts of the items of the array."""
+def _iterate_array_items(split: Split, text: str) -> Iterator[str]:
+    """Yields the text of each item of the array."""
     decoder = json.JSONDecoder()
-    at, line = _skip(text, 0), 1
+    at, line = _skip_blanks(text, 0), 1
     line += text.count("\n", 0, at)
     if text[at : at + 1] != "[":
-        raise damaged(split, "a JSON file holds one array, or one object per line", code="not_json", line=line)
-    seen, at = at, _skip(text, at + 1)
-    more = text[at : at + 1] != "]"
-    while more:
-        line += text.count("\n", seen, at)
-        seen = at
+        raise damaged_error(split, "a JSON file holds one array, or one object per line", code="not_json", line=line)
+    counted_to, at = at, _skip_blanks(text, at + 1)
+    has_more = text[at : at + 1] != "]"
+    while has_more:
+        line += text.count("\n", counted_to, at)
+        counted_to = at
         try:
             _, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            raise damaged(split, f"not JSON: {error}", code="not_json", line=line) from None
+            raise damaged_error(split, f"not JSON: {error}", code="not_json", line=line) from None
         yield text[at:end]
-        at = _skip(text, end)
-        mark = text[at : at + 1]
-        if mark not in (",", "]") or not mark:
-            line += text.count("\n", seen, at)
-            raise damaged(split, "not JSON: ',' or ']' expected after an item", code="not_json", line=line)
-        more = mark == ","
-        at = _skip(text, at + 1) if more else at
-    if _skip(text, at + 1) != len(text):
-        raise damaged(split, "not JSON: text after the array", code="not_json", line=1 + text.count("\n", 0, at))
+        at = _skip_blanks(text, end)
+        separator = text[at : at + 1]
+        if separator not in (",", "]") or not separator:
+            line += text.count("\n", counted_to, at)
+            raise damaged_error(split, "not JSON: ',' or ']' expected after an item", code="not_json", line=line)
+        has_more = separator == ","
+        at = _skip_blanks(text, at + 1) if has_more else at
+    if _skip_blanks(text, at + 1) != len(text):
+        raise damaged_error(split, "not JSON: text after the array", code="not_json", line=1 + text.count("\n", 0, at))
 
 
-def _skip(text: str, at: int) -> int:
+def _skip_blanks(text: str, at: int) -> int:
     while at < len(text) and text[at] in _BLANK:
         at += 1
     return at
@@ -272,7 +272,7 @@ def _skip(text: str, at: int) -> int:
 # --- typed files -------------------------------------------------------------------------------------------------
 
 
-def _parquet_batches(split: Split, file: BinaryIO, limits: Limits) -> Iterator[ColumnBatch]:
+def _read_parquet(split: Split, file: BinaryIO, limits: ReadLimits) -> Iterator[ColumnBatch]:
     from pyarrow import parquet
 
     opened = parquet.ParquetFile(file)
@@ -285,7 +285,7 @@ def _parquet_batches(split: Split, file: BinaryIO, limits: Limits) -> Iterator[C
         line += batch.num_rows
 
 
-def _orc_batches(split: Split, file: BinaryIO, limits: Limits) -> Iterator[ColumnBatch]:
+def _read_orc(split: Split, file: BinaryIO, limits: ReadLimits) -> Iterator[ColumnBatch]:
     from pyarrow import orc
 
     opened = orc.ORCFile(file)

@@ -1,4 +1,4 @@
-"""Text of a record for its reject, and where in it a property stands."""
+"""The text of a record as its reject shows it, and the column of a property in this text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
-class Unreadable:
-    """A cell that Python has no value for, such as a date after the year 9999."""
+class UnreadableCell:
+    """Stands for a cell that Python cannot represent, such as a date after the year 9999."""
 
     def __init__(self, cell: pa.Scalar) -> None:
         self._kind = str(cell.type)
@@ -27,32 +27,35 @@ class Unreadable:
         return f"<{self._kind} that is out of range>"
 
 
-def row_text(table: pa.Table, at: int) -> str:
-    """A row of a typed file as JSON."""
-    return json.dumps(plain_rows(table.slice(at, 1))[0], ensure_ascii=False, default=_plain)
+def format_row(table: pa.Table, position: int) -> str:
+    """Formats a row of a typed file as JSON."""
+    return json.dumps(to_python_rows(table.slice(position, 1))[0], ensure_ascii=False, default=_to_json_value)
 
 
-def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows of a typed file as Python values; moments to the microsecond, which is finer than what is stored."""
-    for at, field in enumerate(table.schema):
+def to_python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Converts rows of a typed file to Python values.
+
+    Timestamps are cut to microseconds, the finest that Python has; the graph stores milliseconds.
+    """
+    for index, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            cut = pc.floor_temporal(table.column(at), unit="microsecond").cast(pa.timestamp("us", field.type.tz))
-            table = table.set_column(at, field.name, cut)
+            micros = pc.floor_temporal(table.column(index), unit="microsecond")
+            table = table.set_column(index, field.name, micros.cast(pa.timestamp("us", field.type.tz)))
     try:
         return list(table.to_pylist())
     except (ValueError, OverflowError):
         names = table.column_names
-        return [{name: _cell(table.column(name)[at]) for name in names} for at in range(table.num_rows)]
+        return [{name: _to_python_value(table.column(name)[row]) for name in names} for row in range(table.num_rows)]
 
 
-def _cell(cell: pa.Scalar) -> Any:
+def _to_python_value(cell: pa.Scalar) -> Any:
     try:
         return cell.as_py()
     except (ValueError, OverflowError):
-        return Unreadable(cell)
+        return UnreadableCell(cell)
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return "base64:" + base64.b64encode(value).decode()
     if isinstance(value, (datetime, date)):
@@ -63,22 +66,22 @@ def _plain(value: Any) -> Any:
 
 
 def column_of_key(text: str, *path: str) -> int | None:
-    """The character, from 1, at which the key named by `path` stands in a JSON object; None if it is not there."""
-    at = 0
-    for place, name in enumerate(path):
-        found = _members(text, at).get(name)
-        if found is None:
+    """Returns the character, from 1, at which the key at `path` stands in a JSON object; None if there is no such key."""
+    object_at = 0
+    for depth, name in enumerate(path):
+        key_and_value = _key_positions(text, object_at).get(name)
+        if key_and_value is None:
             return None
-        key_at, value_at = found
-        if place == len(path) - 1:
+        key_at, value_at = key_and_value
+        if depth == len(path) - 1:
             return key_at + 1
-        at = value_at
+        object_at = value_at
     return None
 
 
-def _members(text: str, at: int) -> dict[str, tuple[int, int]]:
-    """Where the keys of the object at `at` stand, and where their values; nothing if there is no object."""
-    found: dict[str, tuple[int, int]] = {}
+def _key_positions(text: str, at: int) -> dict[str, tuple[int, int]]:
+    """Returns where each key of the object at `at` stands, and its value; empty if there is no object at `at`."""
+    positions: dict[str, tuple[int, int]] = {}
     try:
         at = _skip(text, at)
         if text[at] != "{":
@@ -88,14 +91,14 @@ def _members(text: str, at: int) -> dict[str, tuple[int, int]]:
             key_at = at
             name, at = scanstring(text, at + 1, True)
             at = _skip(text, _skip(text, at) + 1)
-            found.setdefault(name, (key_at, at))
+            positions.setdefault(name, (key_at, at))
             at = _skip(text, _DECODER.raw_decode(text, at)[1])
             if text[at] != ",":
                 break
             at = _skip(text, at + 1)
     except (ValueError, IndexError):
-        return found
-    return found
+        return positions
+    return positions
 
 
 def _skip(text: str, at: int) -> int:

@@ -66,7 +66,7 @@ class Cleanup:
         self._holders = dict(holders or {})
         self._id = site.backend.ids.ulid()
         self._catalogs = site.catalogs
-        self._tables = site.backend.tables.fresh()
+        self._tables = site.backend.tables.without_cache()
         self._is_locked = False
 
     @property
@@ -230,7 +230,7 @@ class Cleanup:
         entry = self._site.records(stream).get(seq)
         if isinstance(entry, CommitRecord):
             if keep_body:
-                store.put(archive_key(stream, seq), entry.encoded)
+                store.put(archive_key(stream, seq), entry.as_bytes)
             self._backend.pauses.reach("cleanup.archived")
             store.put(key, Stub(entry.header, entry.crossing_seq).encode())
 
@@ -241,7 +241,7 @@ class Cleanup:
             state = survey.streams[stream]
             if isinstance(state.entries[seq], Stub):
                 body = archived_body(self._site, survey.archived[commit_id])
-                self._backend.store.put(record_key(stream, seq), body.encoded)
+                self._backend.store.put(record_key(stream, seq), body.as_bytes)
                 state.entries[seq] = body
 
     def _marks(self, survey: Survey, going: Mapping[str, list[int]], archived: Iterable[ObjectInfo]) -> Marks:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import Corruption, OmnigraphError
 from omnigraph.log.commit_record import CommitRecord, Stub, no_such_commit, parse_commit_id
 from omnigraph.storage.store import ObjectInfo
@@ -28,7 +28,7 @@ class Lease:
     seconds: float
 
 
-def take_lease(site: Site, commit_id: str, seconds: float) -> Lease:
+def take_lease(site: GraphRuntime, commit_id: str, seconds: float) -> Lease:
     """Keep a commit for so long. Written first, then the commit is read again (H33)."""
     lease = Lease(f"{LEASES}{site.backend.ids.ulid()}.json", commit_id, seconds)
     renew_lease(site, lease)
@@ -40,17 +40,17 @@ def take_lease(site: Site, commit_id: str, seconds: float) -> Lease:
     return lease
 
 
-def renew_lease(site: Site, lease: Lease) -> None:
+def renew_lease(site: GraphRuntime, lease: Lease) -> None:
     """Let it hold for its whole time again, from now."""
     site.backend.store.put(lease.key, json.dumps({"commit_id": lease.commit_id, "seconds": lease.seconds}).encode())
 
 
-def end_lease(site: Site, lease: Lease) -> None:
+def end_lease(site: GraphRuntime, lease: Lease) -> None:
     """Give it up."""
     site.backend.store.put(lease.key, json.dumps({"commit_id": lease.commit_id, "seconds": 0}).encode())
 
 
-def scan_leases(site: Site) -> Iterator[tuple[Lease, ObjectInfo]]:
+def scan_leases(site: GraphRuntime) -> Iterator[tuple[Lease, ObjectInfo]]:
     """Every lease, over or not; one that cannot be read is an error, since it protects something."""
     listed = site.backend.store.list(LEASES)
     for info, data in zip(listed, site.backend.store.get_many([one.key for one in listed]), strict=True):
@@ -66,4 +66,4 @@ def holds(lease: Lease, info: ObjectInfo, store_now: datetime) -> bool:
 
 
 def _gone(found: Stub | None, commit_id: str) -> OmnigraphError:
-    return found.expired() if found is not None else no_such_commit(commit_id)
+    return found.make_expired_error() if found is not None else no_such_commit(commit_id)

@@ -127,8 +127,8 @@ def take_survey(site: GraphRuntime, progress: Mapping[str, Progress], known: Kno
             over.append(info)
     intents = list_intents(site.backend.store)
     # Which of those without an end are still alive is not asked: their files are few and can wait.
-    pending = [Intent(one.op_id, one.opened_at) for one in intents if one.is_whole and not one.has_ended]
-    ended = [info for one in intents if one.has_ended or not one.is_whole for info in one.objects.values()]
+    pending = [Intent(one.op_id, one.opening_time) for one in intents if one.has_opening and not one.has_ended]
+    ended = [info for one in intents if one.has_ended or not one.has_opening for info in one.objects.values()]
     survey = Survey(streams, named, over, pending, archived, ended)
     for stream, state in streams.items():
         for parent in state.entries[0].header.parents:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from urllib.parse import quote
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import Corruption
 from omnigraph.log.branches import BranchEntry, decode_entry
 from omnigraph.log.commit_record import NON_LOGICAL, CommitRecord, Header, decode_record
 from omnigraph.log.snapshot import Catalogs
-from omnigraph.log.stream import Entry, record_key, seq_of_key
+from omnigraph.log.stream import StreamEntry, record_key, seq_of_key
 from omnigraph.schema.catalog import Catalog
 from omnigraph.upkeep.verify.findings import Findings
 
@@ -27,11 +27,11 @@ class StreamContent:
     """What a stream holds, as far as it can be read."""
 
     stream: str
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, StreamEntry] = field(default_factory=dict)
     newest_seq: int = -1
 
     @property
-    def newest(self) -> Entry | None:
+    def newest(self) -> StreamEntry | None:
         return self.entries.get(self.newest_seq)
 
     @property
@@ -45,7 +45,7 @@ class StreamContent:
 class LogCheck:
     """Reads every record once; the other checks work on what it has read."""
 
-    def __init__(self, site: Site, findings: Findings) -> None:
+    def __init__(self, site: GraphRuntime, findings: Findings) -> None:
         self._site = site
         self._findings = findings
         self.streams: dict[str, StreamContent] = {}
@@ -102,7 +102,7 @@ class LogCheck:
             content.entries[seq] = entry
 
     def _check_chain(self, content: StreamContent) -> None:
-        previous: Entry | None = None
+        previous: StreamEntry | None = None
         for seq in range(content.newest_seq + 1):
             entry = content.entries.get(seq)
             if entry is not None and previous is not None:
@@ -112,7 +112,7 @@ class LogCheck:
                 self._check_links(content, entry)
             previous = entry
 
-    def _check_links(self, content: StreamContent, entry: Entry) -> None:
+    def _check_links(self, content: StreamContent, entry: StreamEntry) -> None:
         """Parents in other streams, and the headers that the record repeats."""
         where = record_key(content.stream, entry.seq)
         for parent in entry.header.parents:
@@ -191,7 +191,7 @@ class LogCheck:
             self._findings.error("registry_entry_missing", where, text)
 
 
-def _chain_problems(previous: Entry, entry: Entry) -> Iterator[str]:
+def _chain_problems(previous: StreamEntry, entry: StreamEntry) -> Iterator[str]:
     header = entry.header
     if header.parents[:1] != (previous.header.ref,):
         yield f"{entry.commit_id} does not follow {previous.commit_id}"

@@ -58,7 +58,7 @@ class RowCheck:
             return
         if overlay is not None and not self._check_overlay(overlay, one, where):
             return
-        state = (one.id, pin.version, overlay.encoded if overlay else b"")
+        state = (one.id, pin.version, overlay.as_bytes if overlay else b"")
         if state not in self._counted:
             found = self._count(snapshot, one, where)
             if found is None:

@@ -12,7 +12,7 @@ from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.idempotency import OPS_TYPE
 from omnigraph.errors import OmnigraphError, Unavailable
 from omnigraph.log.commit_record import CommitRecord, Pin
-from omnigraph.log.indexes import wanted_indexes
+from omnigraph.log.indexes import list_schema_indexes
 from omnigraph.storage.lance import IndexSpec, PinnedTable, TableStore
 from omnigraph.storage.lance.errors import lance_call
 from omnigraph.storage.lance.filters import equals_any
@@ -91,7 +91,7 @@ class TableCheck:
         """The rule that no change is lost: a pin moves only to a version that was built on it (H5)."""
         base: str | None = None
         with self._findings.noticing("version_unreadable", _place(pinned), commit_id=record.commit_id):
-            base = pinned.built_on() if pinned.version != _BIRTH else before
+            base = pinned.base_version() if pinned.version != _BIRTH else before
             wanted = before if pinned.version == _BIRTH else before or _BIRTH
             if base != wanted and not self._is_adopted(record, pinned):
                 text = f"{record.commit_id} moved {pinned.table} from {before} to a version built on {base}"
@@ -192,7 +192,7 @@ class TableCheck:
         if one is None:
             self._findings.error("table_unknown", pinned.table, f"{head.commit_id} names it, its schema does not")
             return
-        for spec in wanted_indexes(one, pinned):
+        for spec in list_schema_indexes(one, pinned):
             self._findings.checked["indexes"] += 1
             try:
                 wrong = list(find_index_disagreements(pinned, [spec]))

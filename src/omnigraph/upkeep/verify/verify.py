@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.log.commit_record import CommitRecord, parse_commit_id
 from omnigraph.upkeep.cleanup.leases import scan_leases
 from omnigraph.upkeep.tags import TAGS, Tags
@@ -18,13 +18,13 @@ from omnigraph.upkeep.verify.check_tables import TableCheck
 from omnigraph.upkeep.verify.findings import COUNTED, Findings, VerifyReport
 
 
-def verify_graph(site: Site, *, deep: bool = False) -> VerifyReport:
+def verify_graph(site: GraphRuntime, *, deep: bool = False) -> VerifyReport:
     """The whole graph, all branches. `deep` also reads every data file and counts the rows of every commit."""
     findings = Findings()
     log = LogCheck(site, findings)
     log.run()
     # What this process has in memory proves nothing about the store.
-    backend = replace(site.backend, tables=site.backend.tables.fresh())
+    backend = replace(site.backend, tables=site.backend.tables.without_cache())
     try:
         tables = TableCheck(site, backend.tables, findings, log)
         tables.run()
@@ -40,7 +40,7 @@ def verify_graph(site: Site, *, deep: bool = False) -> VerifyReport:
     return VerifyReport(tuple(findings.problems), {name: findings.checked[name] for name in COUNTED}, deep)
 
 
-def _check_names(site: Site, findings: Findings, known: set[str]) -> None:
+def _check_names(site: GraphRuntime, findings: Findings, known: set[str]) -> None:
     """Tags and leases can be read, and what they protect is there."""
     with findings.noticing("tag_damaged", TAGS):
         for tag in Tags(site).list():
@@ -51,6 +51,6 @@ def _check_names(site: Site, findings: Findings, known: set[str]) -> None:
         findings.checked["leases"] += sum(1 for _ in scan_leases(site))
 
 
-def _is_there(site: Site, commit_id: str) -> bool:
+def _is_there(site: GraphRuntime, commit_id: str) -> bool:
     stream, seq = parse_commit_id(commit_id)
     return isinstance(site.records(stream).get(seq), CommitRecord)
