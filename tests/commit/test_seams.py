@@ -26,7 +26,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "omnigraph"
 #: Where verbs compute their change, stage it, and compose the record: all of it below a captured snapshot.
 BELOW_THE_CAPTURE = (
     *(f"commit/{name}.py" for name in ("footprint", "group", "next_record", "publish_plan", "staging")),
-    *(f"constraints/{name}.py" for name in ("evaluate", "prepare")),
+    "constraints/evaluate.py",
     *(
         f"mutate/{name}.py"
         for name in ("change_set", "check_changes", "claims", "mutation", "schema_change", "table_state", "tighten")
@@ -49,7 +49,7 @@ def resolutions(source: str) -> list[str]:
         if isinstance(node, ast.Attribute) and node.attr.lstrip("_") in NEWER:
             found.append(ast.unparse(node))
         if isinstance(node, ast.ImportFrom):
-            found += [one.name for one in node.names if one.name in RESOLVERS]
+            found += [name.name for name in node.names if name.name in RESOLVERS]
     return found
 
 

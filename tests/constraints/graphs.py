@@ -70,45 +70,45 @@ class GraphChange:
         return {**self.kept(table), **self.new(table)}
 
 
-def row_of(one: TypeDef, values: Mapping[str, Any]) -> Row:
+def row_of(type_def: TypeDef, values: Mapping[str, Any]) -> Row:
     """Stored values by column id; properties that are not given are null, keys repeat the id."""
     row: Row = {"id": values["id"]}
-    if one.kind == "edge":
+    if type_def.kind == "edge":
         row |= {"src": values["src"], "dst": values["dst"]}
-    for prop in one.properties:
-        row[prop.id] = values["id"] if prop.id in one.key else values.get(prop.name)
+    for prop in type_def.properties:
+        row[prop.id] = values["id"] if prop.id in type_def.key else values.get(prop.name)
     return row
 
 
 @st.composite
-def tables(draw: st.DrawFn, one: TypeDef, base: Table | None = None) -> Table:
+def tables(draw: st.DrawFn, type_def: TypeDef, base: Table | None = None) -> Table:
     """Rows of a type; of a row that is in `base` sometimes only a property changes."""
     least, most = (2, 3) if base is None else (0, 2)
-    ids = draw(st.lists(_IDS[one.kind], unique=True, min_size=least, max_size=most))
-    found = {key: row_of(one, draw(_row_values(one, key))) for key in ids}
+    ids = draw(st.lists(_IDS[type_def.kind], unique=True, min_size=least, max_size=most))
+    found = {key: row_of(type_def, draw(_row_values(type_def, key))) for key in ids}
     for key in found.keys() & (base or {}).keys():
         if draw(st.booleans()):
             found[key] |= {column: value for column, value in (base or {})[key].items() if column in ("src", "dst")}
     return found
 
 
-def _row_values(one: TypeDef, key: str) -> st.SearchStrategy[dict[str, Any]]:
+def _row_values(type_def: TypeDef, key: str) -> st.SearchStrategy[dict[str, Any]]:
     parts: dict[str, st.SearchStrategy[Any]] = {"id": st.just(key)}
-    parts |= {prop.name: _VALUES[prop.name] for prop in one.properties if prop.id not in one.key}
-    if one.kind == "edge":
+    parts |= {prop.name: _VALUES[prop.name] for prop in type_def.properties if prop.id not in type_def.key}
+    if type_def.kind == "edge":
         parts |= {"src": _IDS["node"], "dst": _IDS["node"]}
     return st.fixed_dictionaries(parts)
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> GraphChange:
-    base = repaired({one.id: draw(tables(one)) for one in CATALOG.types})
+    base = repaired({type_def.id: draw(tables(type_def)) for type_def in CATALOG.types})
     touched: dict[str, dict[str, Row | None]] = {}
-    for one in CATALOG.types:
-        found: dict[str, Row | None] = dict(draw(tables(one, base[one.id])))
-        found |= dict.fromkeys(draw(st.lists(_IDS[one.kind], max_size=1)))
-        touched[one.id] = found
-    overwritten = draw(st.sets(st.sampled_from([one.id for one in CATALOG.types]), max_size=1))
+    for type_def in CATALOG.types:
+        found: dict[str, Row | None] = dict(draw(tables(type_def, base[type_def.id])))
+        found |= dict.fromkeys(draw(st.lists(_IDS[type_def.kind], max_size=1)))
+        touched[type_def.id] = found
+    overwritten = draw(st.sets(st.sampled_from([type_def.id for type_def in CATALOG.types]), max_size=1))
     return GraphChange(base, touched, frozenset(overwritten))
 
 
@@ -129,21 +129,21 @@ def is_valid(graph: Graph) -> bool:
 
 
 def _bad_rows(graph: Graph) -> Iterator[tuple[str, str]]:
-    for one in CATALOG.types:
-        rows = graph[one.id]
-        for columns in one.uniques:
+    for type_def in CATALOG.types:
+        rows = graph[type_def.id]
+        for columns in type_def.uniques:
             for _, *others in _sharers(rows, columns):
-                yield from ((one.id, other) for other in others)
-        if one.kind == "edge":
-            assert one.source is not None
-            assert one.target is not None
+                yield from ((type_def.id, other) for other in others)
+        if type_def.kind == "edge":
+            assert type_def.source is not None
+            assert type_def.target is not None
             for key, row in rows.items():
-                if row["src"] not in graph[one.source] or row["dst"] not in graph[one.target]:
-                    yield one.id, key
-            for node in graph[one.source]:
+                if row["src"] not in graph[type_def.source] or row["dst"] not in graph[type_def.target]:
+                    yield type_def.id, key
+            for node in graph[type_def.source]:
                 count = _degree(rows, node)
-                if not one.cardinality.low <= count <= (one.cardinality.high or count):
-                    yield one.source, node
+                if not type_def.cardinality.low <= count <= (type_def.cardinality.high or count):
+                    yield type_def.source, node
 
 
 def _sharers(rows: Table, columns: Sequence[str]) -> list[list[str]]:
@@ -162,21 +162,25 @@ def _degree(edges: Table, node: str) -> int:
 def oracle(change: GraphChange, *, strict: bool = False) -> Found:
     """What every rule must return, by looking at all rows of the graph before and after."""
     found: Found = set()
-    for one in CATALOG.types:
-        for columns in one.uniques:
-            found |= {("unique", one.name, *rest) for rest in _broken_unique(change, one, columns)}
+    for type_def in CATALOG.types:
+        for columns in type_def.uniques:
+            found |= {("unique", type_def.name, *rest) for rest in _broken_unique(change, type_def, columns)}
         if strict:
-            found |= {("key_exists", one.name, key) for key in change.new(one.id) if key in change.base[one.id]}
-        if one.kind == "edge":
-            found |= {("endpoint", one.name, *rest) for rest in _broken_ends(change, one)}
-            found |= {("orphan_edge", one.name, *rest) for rest in _orphans(change, one)}
-            found |= {("cardinality", one.name, *rest) for rest in _broken_counts(change, one)}
+            found |= {
+                ("key_exists", type_def.name, key) for key in change.new(type_def.id) if key in change.base[type_def.id]
+            }
+        if type_def.kind == "edge":
+            found |= {("endpoint", type_def.name, *broken_end) for broken_end in _broken_ends(change, type_def)}
+            found |= {("orphan_edge", type_def.name, *rest) for rest in _orphans(change, type_def)}
+            found |= {
+                ("cardinality", type_def.name, *broken_count) for broken_count in _broken_counts(change, type_def)
+            }
     return found
 
 
-def _broken_unique(change: GraphChange, one: TypeDef, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    for sharers in _sharers(change.after(one.id), columns):
-        new = [key for key in sharers if key in change.new(one.id)]
+def _broken_unique(change: GraphChange, type_def: TypeDef, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    for sharers in _sharers(change.after(type_def.id), columns):
+        new = [key for key in sharers if key in change.new(type_def.id)]
         for key in new[1:]:
             yield key, new[0]
         for key in sharers:
@@ -184,26 +188,30 @@ def _broken_unique(change: GraphChange, one: TypeDef, columns: Sequence[str]) ->
                 yield new[0], key
 
 
-def _broken_ends(change: GraphChange, one: TypeDef) -> Iterator[tuple[Any, ...]]:
-    for word, column, node in (("from", "src", one.source), ("to", "dst", one.target)):
+def _broken_ends(change: GraphChange, type_def: TypeDef) -> Iterator[tuple[Any, ...]]:
+    for word, column, node in (("from", "src", type_def.source), ("to", "dst", type_def.target)):
         assert node is not None
-        for key, row in change.new(one.id).items():
-            was = change.base[one.id].get(key, {}).get(column)
+        for key, row in change.new(type_def.id).items():
+            was = change.base[type_def.id].get(key, {}).get(column)
             if row[column] != was and row[column] not in change.after(node):
                 yield key, row[column], word
 
 
-def _orphans(change: GraphChange, one: TypeDef) -> Iterator[tuple[Any, ...]]:
-    for word, column, node in (("from", "src", one.source), ("to", "dst", one.target)):
+def _orphans(change: GraphChange, type_def: TypeDef) -> Iterator[tuple[Any, ...]]:
+    for word, column, node in (("from", "src", type_def.source), ("to", "dst", type_def.target)):
         assert node is not None
-        for key, row in change.after(one.id).items():
+        for key, row in change.after(type_def.id).items():
             if row[column] in change.removed(node):
                 yield key, row[column], word
 
 
-def _broken_counts(change: GraphChange, one: TypeDef) -> Iterator[tuple[Any, ...]]:
-    assert one.source is not None
-    for node in change.after(one.source):
-        count = _degree(change.after(one.id), node)
-        if not one.cardinality.low <= count <= (count if one.cardinality.high is None else one.cardinality.high):
+def _broken_counts(change: GraphChange, type_def: TypeDef) -> Iterator[tuple[Any, ...]]:
+    assert type_def.source is not None
+    for node in change.after(type_def.source):
+        count = _degree(change.after(type_def.id), node)
+        if (
+            not type_def.cardinality.low
+            <= count
+            <= (count if type_def.cardinality.high is None else type_def.cardinality.high)
+        ):
             yield node, count

@@ -16,14 +16,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.constraints.compile import Images, Rule, accused, images_needed, rules_of, superseded
+from omnigraph.constraints.compile import (
+    ChangedImages,
+    Constraint,
+    compile_constraints,
+    images_read_by,
+    input_rows_replaced_later,
+    input_rows_to_reject,
+)
 from omnigraph.constraints.relations import Relation, columns_of
-from omnigraph.constraints.screen_sql import screen
+from omnigraph.constraints.screen_sql import compile_screen
 from omnigraph.constraints.sql import relation_sql, view_name
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.table_view import TableView
-from omnigraph.mutate.check_changes import CheckedChange
-from omnigraph.mutate.table_state import TableState
+from omnigraph.mutate.check_changes import ChangeChecker
+from omnigraph.mutate.table_state import PendingTable
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.backend import Backend
@@ -52,16 +59,16 @@ class OneByOne:
     """As much of a backend as a check needs."""
 
     def in_parallel(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
-        return [work(one) for one in items]
+        return [work(item) for item in items]
 
 
-def images_of(change: GraphChange) -> dict[str, Images]:
+def images_of(change: GraphChange) -> dict[str, ChangedImages]:
     return {
-        table: Images(
-            new=bool(change.new(table)),
-            old=bool(change.old(table)),
-            gone=bool(change.removed(table)),
-            kept=table not in change.overwritten,
+        table: ChangedImages(
+            has_new=bool(change.new(table)),
+            has_old=bool(change.old(table)),
+            has_gone=bool(change.removed(table)),
+            has_kept=table not in change.overwritten,
         )
         for table in change.base
     }
@@ -72,26 +79,26 @@ def images_of(change: GraphChange) -> dict[str, Images]:
 
 def in_process(change: GraphChange, *, strict: bool = False) -> Found:
     checked = checked_change(change, strict=strict)
-    checked.look_up()
-    return {returned(rule, row) for rule, rows in checked.broken() for row in rows}
+    checked.read_committed_rows()
+    return {returned(rule, row) for rule, rows in checked.evaluate_constraints() for row in rows}
 
 
-def checked_change(change: GraphChange, *, strict: bool = False) -> CheckedChange:
-    states = {one.id: state_of(one, change) for one in CATALOG.types}
+def checked_change(change: GraphChange, *, strict: bool = False) -> ChangeChecker:
+    states = {type_def.id: state_of(type_def, change) for type_def in CATALOG.types}
     made = {table: list(state.changes()) for table, state in states.items()}
     made = {table: rows for table, rows in made.items() if rows}
     backend = cast(Backend, OneByOne())
-    return CheckedChange(backend, CATALOG, lambda one: states[one.id], made, strict=strict)
+    return ChangeChecker(backend, CATALOG, lambda one: states[one.id], made, strict=strict)
 
 
-def state_of(one: TypeDef, change: GraphChange) -> TableState:
-    schema = arrow_schema(one)
-    rows = pa.Table.from_pylist(list(change.base[one.id].values()), schema)
-    state = TableState(one, TableView(schema, None, OverlayTable.of_change(schema, rows, (), "")))
-    if one.id in change.overwritten:
+def state_of(type_def: TypeDef, change: GraphChange) -> PendingTable:
+    schema = arrow_schema(type_def)
+    rows = pa.Table.from_pylist(list(change.base[type_def.id].values()), schema)
+    state = PendingTable(type_def, TableView(schema, None, OverlayTable.of_change(schema, rows, (), "")))
+    if type_def.id in change.overwritten:
         state.remove_all()
     state.must_leave_no_edges = True
-    for row_id, row in change.changes[one.id].items():
+    for row_id, row in change.changes[type_def.id].items():
         if row is None:
             state.remove(row_id)
         else:
@@ -114,17 +121,17 @@ class Sql:
 
     def __init__(self, change: GraphChange, repeated: Mapping[str, list[dict[str, Any]]] | None = None) -> None:
         self._connection = connection()
-        for one in CATALOG.types:
-            new = list(change.new(one.id).values()) if repeated is None else repeated.get(one.id, [])
-            self.add("new", one, [{**row, "_at": place} for place, row in enumerate(new)])
-            self.add("old", one, list(change.old(one.id).values()))
-            self.add("kept", one, list(change.kept(one.id).values()))
-            self.add_ids("gone", one.id, change.removed(one.id))
+        for type_def in CATALOG.types:
+            new = list(change.new(type_def.id).values()) if repeated is None else repeated.get(type_def.id, [])
+            self.add("new", type_def, [{**row, "_at": place} for place, row in enumerate(new)])
+            self.add("old", type_def, list(change.old(type_def.id).values()))
+            self.add("kept", type_def, list(change.kept(type_def.id).values()))
+            self.add_ids("gone", type_def.id, change.removed(type_def.id))
 
-    def add(self, image: Any, one: TypeDef, rows: list[dict[str, Any]]) -> None:
-        schema = arrow_schema(one).append(pa.field("_at", pa.int64()))
+    def add(self, image: Any, type_def: TypeDef, rows: list[dict[str, Any]]) -> None:
+        schema = arrow_schema(type_def).append(pa.field("_at", pa.int64()))
         loose = pa.schema([column.with_nullable(True) for column in schema])
-        self._connection.register(view_name(image, one.id), pa.Table.from_pylist(rows, loose))
+        self._connection.register(view_name(image, type_def.id), pa.Table.from_pylist(rows, loose))
 
     def add_ids(self, image: Any, table: str, ids: Iterable[str]) -> None:
         self._connection.register(view_name(image, table), pa.table({"id": pa.array(sorted(ids), pa.utf8())}))
@@ -137,7 +144,7 @@ class Sql:
         assert tuple(column[0] for column in result.description or ()) == columns
         return result.fetchall()
 
-    def found(self, rules: Iterable[Rule]) -> Found:
+    def found(self, rules: Iterable[Constraint]) -> Found:
         found: Found = set()
         for rule in rules:
             rows = [returned(rule, row) for row in self.rows(rule.query)]
@@ -146,7 +153,7 @@ class Sql:
         return found
 
 
-def returned(rule: Rule, row: tuple[Any, ...]) -> tuple[Any, ...]:
+def returned(rule: Constraint, row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of a rule's query; of a unique rule without the tuple, whose form is the engine's."""
     values = dict(zip(columns_of(rule.query), row, strict=True))
     rest = {name: value for name, value in values.items() if name not in rule.columns}
@@ -172,7 +179,7 @@ def test_they_agree_on_many_more_graphs(change: GraphChange, strict: bool) -> No
 def agree(change: GraphChange, strict: bool) -> None:
     expected = oracle(change, strict=strict)
     assert in_process(change, strict=strict) == expected
-    assert Sql(change).found(rules_of(CATALOG, images_of(change), strict=strict)) == expected
+    assert Sql(change).found(compile_constraints(CATALOG, images_of(change), strict=strict)) == expected
 
 
 @pytest.mark.parametrize(("stored", "given"), [(0.1, 0.1), (0.0, -0.0), (-0.0, 0.0)])
@@ -180,10 +187,10 @@ def test_a_number_is_the_same_before_and_after_it_was_stored(stored: float, give
     """The column is of single precision, a value on its way there is not."""
     kept = row_of(PERSON, {"id": "a", "weight": stored, "born": date(2000, 2, 29)})
     new = row_of(PERSON, {"id": "b", "weight": given, "born": date(2000, 2, 29)})
-    nothing: Graph = {one.id: {} for one in CATALOG.types}
+    nothing: Graph = {type_def.id: {} for type_def in CATALOG.types}
     change = GraphChange(nothing | {PERSON.id: {"a": kept}}, {**nothing, PERSON.id: {"b": new}}, frozenset())
     assert in_process(change) == {("unique", "Person", "b", "a")}
-    assert Sql(change).found(rules_of(CATALOG, images_of(change))) == {("unique", "Person", "b", "a")}
+    assert Sql(change).found(compile_constraints(CATALOG, images_of(change))) == {("unique", "Person", "b", "a")}
 
 
 @SOME
@@ -196,8 +203,11 @@ def test_the_rules_find_something_exactly_if_the_graph_is_broken(change: GraphCh
 @SOME
 @given(changes())
 def test_without_old_rows_the_same_is_found_but_for_sources_that_lose_an_edge(change: GraphChange) -> None:
-    blind = {table: Images(images.new, False, images.gone, images.kept) for table, images in images_of(change).items()}
-    found, expected = Sql(change).found(rules_of(CATALOG, blind)), oracle(change)
+    blind = {
+        table: ChangedImages(images.has_new, False, images.has_gone, images.has_kept)
+        for table, images in images_of(change).items()
+    }
+    found, expected = Sql(change).found(compile_constraints(CATALOG, blind)), oracle(change)
     missed = {one for one in expected - found if one[0] != "cardinality" or one[3] >= 1}
     assert missed == set()
     # An edge that stays where it was is looked at again, and its removed end is found once more.
@@ -208,15 +218,15 @@ def test_without_old_rows_the_same_is_found_but_for_sources_that_lose_an_edge(ch
 @given(changes(), st.booleans())
 def test_a_screen_leaves_out_nothing_that_matters(change: GraphChange, duplicates: bool) -> None:
     images, sql = images_of(change), Sql(change)
-    suspects: dict[str, set[str]] = {one.id: set() for one in CATALOG.types if one.kind == "node"}
-    made = screen(CATALOG, images, duplicates=duplicates)
+    suspects: dict[str, set[str]] = {type_def.id: set() for type_def in CATALOG.types if type_def.kind == "node"}
+    made = compile_screen(CATALOG, images, duplicates=duplicates)
     if made is not None:
         for place, row_id in sql.fetch(made.sql("duckdb"), ("place", "id")):
             suspects[made.tables[place]].add(row_id)
     for table, ids in suspects.items():
         sql.add_ids("suspect", table, ids)
     expected = oracle(change)
-    assert sql.found(rules_of(CATALOG, images, screened=True)) == expected
+    assert sql.found(compile_constraints(CATALOG, images, screened=True)) == expected
     if not any(suspects.values()):
         assert not [one for one in expected if one[0] in SCREENED]
 
@@ -225,11 +235,15 @@ def test_a_screen_leaves_out_nothing_that_matters(change: GraphChange, duplicate
 @given(changes())
 def test_blame_names_rows_of_the_change_alike_in_both_planes(change: GraphChange) -> None:
     checked, sql = checked_change(change), Sql(change)
-    checked.look_up()
-    blamed = {(one.rule, one.type, one.id, table, row_id) for one, rows in checked.blame() for table, row_id in rows}
+    checked.read_committed_rows()
+    blamed = {
+        (one.rule, one.type, one.id, table, row_id)
+        for one, rows in checked.violations_with_rows()
+        for table, row_id in rows
+    }
     expected = set()
-    for rule in rules_of(CATALOG, images_of(change)):
-        for table, relation in accused(rule, CATALOG, "_at").items():
+    for rule in compile_constraints(CATALOG, images_of(change)):
+        for table, relation in input_rows_to_reject(rule, CATALOG, "_at").items():
             ids = list(change.new(table))
             key = CATALOG.by_id[rule.type_id].table_key
             expected |= {(rule.code, key, row[0], table, ids[row[-1]]) for row in sql.rows(relation)}
@@ -241,8 +255,8 @@ def test_blame_names_rows_of_the_change_alike_in_both_planes(change: GraphChange
 def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(change: GraphChange) -> None:
     while True:
         checked = checked_change(change)
-        checked.look_up()
-        found = list(checked.blame())
+        checked.read_committed_rows()
+        found = list(checked.violations_with_rows())
         blamed = {row for _, rows in found for row in rows}
         if not blamed:
             break
@@ -267,29 +281,29 @@ def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(
 @given(tables(PERSON), st.lists(st.sampled_from("abc"), max_size=6))
 def test_repeated_ids_of_an_input(base: dict[str, dict[str, Any]], ids: list[str]) -> None:
     """The first of an id is no duplicate, the last of an id is what a merge keeps."""
-    change = GraphChange({one.id: {} for one in CATALOG.types} | {PERSON.id: base}, {}, frozenset())
+    change = GraphChange({type_def.id: {} for type_def in CATALOG.types} | {PERSON.id: base}, {}, frozenset())
     given_rows = [row_of(PERSON, {"id": row_id}) for row_id in ids]
     sql = Sql(change, {PERSON.id: given_rows})
-    images = {PERSON.id: Images(new=bool(ids))}
-    rules = [rule for rule in rules_of(CATALOG, images, ordinal="_at") if rule.code == "duplicate_key"]
+    images = {PERSON.id: ChangedImages(has_new=bool(ids))}
+    rules = [rule for rule in compile_constraints(CATALOG, images, ordinal="_at") if rule.code == "duplicate_key"]
     found = {row for rule in rules for row in sql.rows(rule.query)}
     assert found == {(one, at, ids.index(one)) for at, one in enumerate(ids) if ids.index(one) != at}
     last = {one: at for at, one in enumerate(ids)}
-    assert set(sql.rows(superseded(PERSON.id, "_at"))) == {
+    assert set(sql.rows(input_rows_replaced_later(PERSON.id, "_at"))) == {
         (one, at, last[one]) for at, one in enumerate(ids) if last[one] != at
     }
-    made = screen(CATALOG, images, duplicates=True)
+    made = compile_screen(CATALOG, images, duplicates=True)
     suspects = sql.fetch(made.sql("duckdb"), ("place", "id")) if made is not None else []
     assert {row_id for _, row_id in suspects} >= {row[0] for row in found}
 
 
 def test_the_images_needed_are_those_that_the_statements_name() -> None:
-    images = {one.id: Images(new=True, old=True, gone=True) for one in CATALOG.types}
-    rules = rules_of(CATALOG, images, strict=True, ordinal="_at", screened=True)
-    needed = images_needed(rule.query for rule in rules)
+    images = {type_def.id: ChangedImages(has_new=True, has_old=True, has_gone=True) for type_def in CATALOG.types}
+    rules = compile_constraints(CATALOG, images, strict=True, ordinal="_at", screened=True)
+    needed = images_read_by(rule.query for rule in rules)
     text = "".join(relation_sql(rule.query, "duckdb") for rule in rules)
     for image in ("new", "old", "gone", "kept", "suspect"):
-        for one in CATALOG.types:
-            assert ((image, one.id) in needed) is (f'"{view_name(image, one.id)}"' in text)
+        for type_def in CATALOG.types:
+            assert ((image, type_def.id) in needed) is (f'"{view_name(image, type_def.id)}"' in text)
     assert needed["new", PERSON.id][:1] == ("id",)
     assert "_at" in needed["new", PERSON.id]

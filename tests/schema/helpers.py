@@ -31,7 +31,7 @@ def compact(catalog: Catalog) -> dict[str, Any]:
     for raw, one in zip(found["types"], catalog.types, strict=True):
         for shown, prop in zip(raw["properties"], one.properties, strict=True):
             shown["type"] = f"{prop.type}?" if shown.pop("nullable") else str(prop.type)
-        if not one.cardinality.binds:
+        if not one.cardinality.is_bounded:
             del raw["cardinality"]
     cleaned = _without_empty(found)
     assert isinstance(cleaned, dict)

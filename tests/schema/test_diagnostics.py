@@ -34,11 +34,11 @@ def test_excerpt_cuts_a_long_line_around_the_place() -> None:
 
 
 def test_findings_come_in_the_order_of_the_text_and_once() -> None:
-    found = Diagnostics("a\nb c", "f.pg")
-    found.add("X-2", "second", 2, 3, advice="Remove it")
-    found.add("X-1", "first", 2, 1)
-    found.add("X-1", "first", 2, 1)
-    assert [one.code for one in found] == ["X-1", "X-2"]
-    assert len(found) == 2
-    assert render(list(found)[1]) == "f.pg:2:3: X-2: second\n  2 | b c\n    |   ^\n  help: Remove it"
-    assert found.to_json()[0]["end_column"] == 2
+    diagnostics = Diagnostics("a\nb c", "f.pg")
+    diagnostics.add("X-2", "second", 2, 3, advice="Remove it")
+    diagnostics.add("X-1", "first", 2, 1)
+    diagnostics.add("X-1", "first", 2, 1)
+    assert [one.code for one in diagnostics] == ["X-1", "X-2"]
+    assert len(diagnostics) == 2
+    assert render(list(diagnostics)[1]) == "f.pg:2:3: X-2: second\n  2 | b c\n    |   ^\n  help: Remove it"
+    assert diagnostics.to_json()[0]["end_column"] == 2

@@ -14,7 +14,7 @@ from omnigraph.schema.format import format_schema
 from omnigraph.schema.parse import parse_schema
 from omnigraph.schema.plan_change import plan_change
 from omnigraph.schema.problems import CODES, Problems, SchemaError
-from omnigraph.schema.syntax import SchemaTree, Spot
+from omnigraph.schema.syntax import SchemaTree, SchemaSpan
 from tests.schema.helpers import compiled
 from tests.schema.strategies import VOCABULARY, schemas, sound_schemas
 
@@ -37,9 +37,9 @@ def compile_or_refuse(source: str) -> Catalog | None:
 
 def tree(source: str) -> SchemaTree:
     problems = Problems(source, "t.pg")
-    found = parse_schema(source, problems)
+    schema = parse_schema(source, problems)
     problems.check()
-    return found
+    return schema
 
 
 def shape(source: str) -> Any:
@@ -48,12 +48,12 @@ def shape(source: str) -> Any:
 
 def _placeless(value: Any) -> Any:
     """The tree with every place replaced by none."""
-    if isinstance(value, Spot):
+    if isinstance(value, SchemaSpan):
         return None
     if isinstance(value, tuple):
         return tuple(map(_placeless, value))
     if is_dataclass(value) and not isinstance(value, type):
-        return (type(value).__name__, *(_placeless(getattr(value, one.name)) for one in fields(value)))
+        return (type(value).__name__, *(_placeless(getattr(value, field.name)) for field in fields(value)))
     return value
 
 
@@ -76,7 +76,7 @@ def test_schemas_of_the_grammar_parse_and_formatting_keeps_them(source: str) -> 
     formatted = format_schema(source)
     assert shape(formatted) == before
     assert format_schema(formatted) == formatted
-    assert [one.strip() for one in COMMENT.findall(formatted)] == [one.strip() for one in COMMENT.findall(source)]
+    assert [match.strip() for match in COMMENT.findall(formatted)] == [match.strip() for match in COMMENT.findall(source)]
     catalog = compile_or_refuse(source)
     again = compile_or_refuse(formatted)
     assert (catalog and catalog.types) == (again and again.types)
@@ -99,7 +99,7 @@ def test_any_change_has_a_plan_that_ends_where_the_new_schema_is(first: str, sec
     plan = plan_change(old, new)
     assert bool(plan.steps or plan.refusals) == (first != second)
     assert plan_change(new, compiled(second, previous=new, start=900)).steps == ()
-    gone = {one.id for one in old.types} - {one.id for one in new.types}
+    gone = {type_def.id for type_def in old.types} - {type_def.id for type_def in new.types}
     assert {step.type_id for step in plan if step.step == "drop_type"} == gone
     for step in plan:
         assert step.to_json()["step"] == step.step

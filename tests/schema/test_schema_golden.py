@@ -59,7 +59,7 @@ def test_refused(path: Path) -> None:
     with pytest.raises(SchemaError) as caught:
         compiled_as(path)
     assert agrees(path.with_suffix(".txt"), caught.value.message + "\n")
-    assert all(one.code in CODES for one in caught.value.diagnostics)
+    assert all(diagnostic.code in CODES for diagnostic in caught.value.diagnostics)
 
 
 def compiled_as(path: Path) -> Catalog:

@@ -13,9 +13,9 @@ from tests.schema.helpers import compiled, counter
 
 
 def node(catalog: Catalog, name: str) -> TypeDef:
-    found = catalog.node(name)
-    assert found is not None
-    return found
+    type_def = catalog.node(name)
+    assert type_def is not None
+    return type_def
 
 
 def chain(*sources: str) -> list[Catalog]:
@@ -57,7 +57,7 @@ def test_a_hint_taken_away_and_written_again_acts_again() -> None:
         "node A {} node B {}",
         'node B @rename_from("A") {} node A @rename_from("B") {}',
     )
-    assert {one.name: one.id for one in first.types} == {one.name: one.id for one in last.types}
+    assert {type_def.name: type_def.id for type_def in first.types} == {type_def.name: type_def.id for type_def in last.types}
 
 
 def test_a_spent_hint_does_not_take_over_a_younger_type_of_the_old_name() -> None:
@@ -132,8 +132,8 @@ def test_a_hint_on_a_property_that_the_type_declares_itself_must_name_something(
 
 def test_tokens_are_minted_in_the_order_of_the_text_and_never_for_a_wrong_schema() -> None:
     catalog = compiled("edge E: A -> A { w: F64 } node A { p: String }")
-    assert [one.id for one in catalog.types] == ["edge.e-00000001", "node.a-00000002"]
-    assert [prop.id for one in catalog.types for prop in one.properties] == ["w_00000003", "p_00000004"]
+    assert [type_def.id for type_def in catalog.types] == ["edge.e-00000001", "node.a-00000002"]
+    assert [prop.id for type_def in catalog.types for prop in type_def.properties] == ["w_00000003", "p_00000004"]
     mint = counter()
     with pytest.raises(SchemaError):
         compile_schema("node A { p: Foo }", mint=mint)

@@ -18,15 +18,15 @@ from tests.schema.helpers import compiled, counter
 
 def tree(source: str) -> SchemaTree:
     problems = Problems(source, "t.pg")
-    found = parse_schema(source, problems)
+    schema = parse_schema(source, problems)
     problems.check()
-    return found
+    return schema
 
 
 def codes(source: str) -> list[str]:
     with pytest.raises(SchemaError) as caught:
         compiled(source)
-    return [one.code for one in caught.value.diagnostics]
+    return [diagnostic.code for diagnostic in caught.value.diagnostics]
 
 
 def test_positions_are_those_of_the_whole_text() -> None:
@@ -48,12 +48,12 @@ def test_a_forgotten_brace_spoils_one_declaration() -> None:
 
 def test_keywords_in_comments_and_texts_open_nothing() -> None:
     found = tree('node A @description("node B { edge C") { /* node D {} */ p: String // edge E: A -> A\n }')
-    assert [one.name.text for one in found.declarations] == ["A"]
+    assert [declaration.name.text for declaration in found.declarations] == ["A"]
 
 
 def test_a_property_may_be_called_like_a_keyword() -> None:
     found = tree("node A { node: String edge: I32 interface: Bool } edge E: A -> A { node: I32 }")
-    assert [prop.name.text for one in found.declarations for prop in one.properties] == [
+    assert [prop.name.text for declaration in found.declarations for prop in declaration.properties] == [
         "node",
         "edge",
         "interface",
@@ -76,11 +76,11 @@ def test_the_error_carries_every_finding_for_people_and_for_programs() -> None:
     error = caught.value
     assert isinstance(error, InvalidInput)
     assert error.code == "OG-S-010"
-    assert [(one.line, one.column, one.code) for one in error.diagnostics] == [(1, 6, "OG-S-010"), (2, 6, "OG-S-020")]
+    assert [(diagnostic.line, diagnostic.column, diagnostic.code) for diagnostic in error.diagnostics] == [(1, 6, "OG-S-010"), (2, 6, "OG-S-020")]
     assert str(error).startswith("the schema has 2 errors\npeople.pg:1:6: OG-S-010: ")
-    found = json.loads(json.dumps(error.to_json()))
-    assert found["diagnostics"][1]["line"] == 2
-    assert found["file"] == "people.pg"
+    document = json.loads(json.dumps(error.to_json()))
+    assert document["diagnostics"][1]["line"] == 2
+    assert document["file"] == "people.pg"
 
 
 def test_a_row_of_comments_costs_no_more_than_its_length() -> None:

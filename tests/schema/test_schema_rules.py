@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.schema.arrow import arrow_schema
-from omnigraph.schema.catalog import CheckRule, Property, PropType, RangeRule, Scalar, TypeDef
+from omnigraph.schema.catalog import CheckConstraint, Property, PropType, RangeConstraint, Scalar, TypeDef
 from omnigraph.schema.row_constraints import Violation, row_violations
 
 
@@ -18,14 +18,14 @@ def type_of(
     scalar: str, *, nullable: bool = True, low: Any = None, high: Any = None, check: str = "", **kind: Any
 ) -> TypeDef:
     prop = Property("p_1", "p", PropType(Scalar(scalar), **kind), nullable)
-    ranges = (RangeRule("p_1", low, high),) if (low, high) != (None, None) else ()
-    checks = (CheckRule("p_1", check),) if check else ()
+    ranges = (RangeConstraint("p_1", low, high),) if (low, high) != (None, None) else ()
+    checks = (CheckConstraint("p_1", check),) if check else ()
     return TypeDef("node.t-1", "node", "T", (prop,), ranges=ranges, checks=checks)
 
 
-def broken(one: TypeDef, values: list[Any], **options: Any) -> list[tuple[str, str]]:
-    rows = pa.table({"id": [f"r{at}" for at in range(len(values))], "p_1": values}, schema=arrow_schema(one))
-    return [(found.id, found.rule) for found in row_violations(one, rows, **options)]
+def broken(type_def: TypeDef, values: list[Any], **options: Any) -> list[tuple[str, str]]:
+    rows = pa.table({"id": [f"r{at}" for at in range(len(values))], "p_1": values}, schema=arrow_schema(type_def))
+    return [(row_violation.id, row_violation.rule) for row_violation in row_violations(type_def, rows, **options)]
 
 
 def test_required() -> None:
@@ -50,7 +50,7 @@ def test_enum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "values", "bad"),
+    ("type_def", "values", "bad"),
     [
         (type_of("I32", low=0, high=10), [-1, 0, 10, 11, None], ["r0", "r3"]),
         (type_of("I32", low=0), [-1, 0, 2**31 - 1], ["r0"]),
@@ -67,8 +67,8 @@ def test_enum() -> None:
         (type_of("F32", high=0.10000000149011612), [0.1, 0.2], ["r1"]),
     ],
 )
-def test_range(one: TypeDef, values: list[Any], bad: list[str]) -> None:
-    assert broken(one, values) == [(row, "range") for row in bad]
+def test_range(type_def: TypeDef, values: list[Any], bad: list[str]) -> None:
+    assert broken(type_def, values) == [(row, "range") for row in bad]
 
 
 def test_check_searches_and_null_is_exempt() -> None:
@@ -88,29 +88,29 @@ def test_vector_must_be_finite() -> None:
 def test_vector_of_another_length_in_a_plain_list_column() -> None:
     one = type_of("F32", vector_size=2)
     rows = pa.table({"id": ["a", "b", "c"], "p_1": pa.array([[1.0], [1.0, 2.0], None], pa.list_(pa.float32()))})
-    assert [found.id for found in row_violations(one, rows)] == ["a"]
+    assert [row_violation.id for row_violation in row_violations(one, rows)] == ["a"]
 
 
 def test_chunks_and_slices_count_rows_from_the_start_of_the_table() -> None:
     one = type_of("F32", vector_size=2)
     part = pa.table({"id": ["x", "a", "b"], "p_1": [[0.0, 0.0], [1.0, 1.0], [math.nan, 0.0]]}, schema=arrow_schema(one))
     rows = pa.concat_tables([part.slice(1), part.slice(2)])
-    assert [found.id for found in row_violations(one, rows)] == ["b", "b"]
+    assert [row_violation.id for row_violation in row_violations(one, rows)] == ["b", "b"]
 
 
 def test_violations_come_by_row_then_by_property_and_stop_at_the_limit() -> None:
     props = (Property("b_1", "b", PropType(Scalar.I32)), Property("a_1", "a", PropType(Scalar.I32)))
-    one = TypeDef("edge.e-1", "edge", "E", props, ranges=(RangeRule("a_1", 0, None), RangeRule("b_1", 0, None)))
+    type_def = TypeDef("edge.e-1", "edge", "E", props, ranges=(RangeConstraint("a_1", 0, None), RangeConstraint("b_1", 0, None)))
     rows = pa.table({"id": ["x", "y"], "a_1": pa.array([-1, None], pa.int32()), "b_1": pa.array([-1, -2], pa.int32())})
-    found = row_violations(one, rows)
+    found = row_violations(type_def, rows)
     assert [(v.id, v.property, v.rule) for v in found] == [
         ("x", "b", "range"),
         ("x", "a", "range"),
         ("y", "b", "range"),
         ("y", "a", "required"),
     ]
-    assert row_violations(one, rows, limit=2) == found[:2]
-    assert row_violations(one, rows, limit=0) == []
+    assert row_violations(type_def, rows, limit=2) == found[:2]
+    assert row_violations(type_def, rows, limit=0) == []
 
 
 def test_no_rows() -> None:

@@ -20,7 +20,7 @@ from omnigraph.schema.values import (
     ValueRefused,
     canonical_text,
     convert,
-    default_of,
+    default_value,
     derive_id,
     to_output,
 )
@@ -180,7 +180,7 @@ def test_canonical_text(scalar: str, value: Any, text: str) -> None:
 
 
 def keyed(*members: Property) -> TypeDef:
-    return TypeDef("node.t-1", "node", "T", members, key=tuple(sorted(one.id for one in members)))
+    return TypeDef("node.t-1", "node", "T", members, key=tuple(sorted(member.id for member in members)))
 
 
 def test_the_id_of_one_member_is_its_text() -> None:
@@ -208,11 +208,11 @@ def test_a_key_without_a_usable_value(row: dict[str, Any], code: str) -> None:  
 
 
 def test_default_of() -> None:
-    assert default_of(prop("I32")) is None
+    assert default_value(prop("I32")) is None
     one = Property("p_1", "p", PropType(Scalar.DATE), annotations=(Annotation("default", ("2026-01-31",)),))
-    assert default_of(one) == date(2026, 1, 31)
+    assert default_value(one) == date(2026, 1, 31)
     many = Property("p_1", "p", PropType(Scalar.I32, is_list=True), annotations=(Annotation("default", ((1, 2),)),))
-    assert default_of(many) == [1, 2]
+    assert default_value(many) == [1, 2]
 
 
 STORED: dict[Scalar, st.SearchStrategy[Any]] = {

@@ -1,17 +1,20 @@
-"""The rules that need other rows, compiled once: each is a relational query that returns the violating rows.
+"""Compiles the relational constraints of a schema: each becomes a query that returns the violating rows.
 
-`rules_of(catalog, changed)` looks only at what a change can break. It relies on the committed rows holding all rules:
-a row that keeps its unique tuple, or an edge that keeps its ends, is not looked up again. Both planes evaluate the same
-queries: in-process by probing indexes (`constraints/evaluate.py`), in bulk as SQL (`constraint_sql.py`).
+Relational constraints need other rows: uniqueness, endpoints, cardinality, ids. Constraints on the values of one row
+are in `schema/row_constraints.py`.
 
-What a query returns, by the code of its rule:
+`compile_constraints(catalog, changed)` compiles only the constraints that a change can violate. It relies on the
+committed rows fulfilling all constraints: a row that keeps its unique tuple, or an edge that keeps its ends, is not
+looked up again. Both engines evaluate the same queries: `evaluate.py` in-process by probing indexes, `sql.py` in bulk.
 
-    unique         id, the columns of the rule, other   `other` is another row that has the same tuple
-    endpoint       id, end, word                        an edge whose end (`word` says which: from, to) is not there
-    orphan_edge    id, end, word                        an edge that is left without its removed end
-    cardinality    id, count                            a source, and how many edges it would have
-    key_exists     id                                   a row of the input whose id is committed already
-    duplicate_key  id, at, other                        a row of the input (`at`: its ordinal) after the first of its id
+The columns that a query returns, by the code of its constraint:
+
+    unique         id, the unique columns, other   `other` is another row that has the same tuple
+    endpoint       id, end, word                   an edge whose end (`word` says which: from, to) does not exist
+    orphan_edge    id, end, word                   an edge that remains without its removed end
+    cardinality    id, count                       a source node, and how many edges it would have
+    key_exists     id                              a row of the input whose id is committed already
+    duplicate_key  id, at, other                   a row of the input (`at`: its ordinal) after the first of its id
 """
 
 from __future__ import annotations
@@ -21,22 +24,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from omnigraph.constraints.relations import (
-    Anti,
-    Counted,
-    Differ,
-    Distinct,
-    Image,
-    Join,
-    NotNull,
-    Outside,
-    Pick,
+    ColumnProjection,
+    DistinctRows,
+    EqualColumns,
+    EqualJoin,
+    GroupCount,
+    GroupExtremes,
+    ImageKind,
+    ImageRows,
+    MatchCount,
     Relation,
-    Rows,
-    Semi,
-    Span,
-    Tagged,
-    Tally,
-    Union,
+    UnionAll,
+    WhereOutside,
+    WhereUnequal,
+    WithConstant,
+    WithMatch,
+    WithoutMatch,
+    WithoutNulls,
     columns_of,
     inputs_of,
 )
@@ -44,247 +48,264 @@ from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.row_constraints import Violation
 from omnigraph.schema.values import to_output
 
-RuleCode = Literal["unique", "endpoint", "orphan_edge", "cardinality", "key_exists", "duplicate_key"]
+ConstraintCode = Literal["unique", "endpoint", "orphan_edge", "cardinality", "key_exists", "duplicate_key"]
 
 _ENDS = (("from", "src"), ("to", "dst"))
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
-    """Which images of a table may hold rows.
+class ChangedImages:
+    """Which images of a table may hold rows; `relations.py` explains the images.
 
-    `gone` only matters where edges are not removed along with a node. Rules without `old` find the same and look at
-    more rows, except that sources which lose an edge are then unknown: it may be left out unless a type of edge has
-    a lower bound on its number.
+    `has_gone` matters only where the edges of a removed node are not removed along with it. Without `has_old` the
+    constraints find the same violations over more rows, with one exception: the sources that lose an edge are then
+    unknown, so `has_old` may be False only if no edge type has a lower bound on its cardinality.
     """
 
-    new: bool = False
-    old: bool = False
-    gone: bool = False
-    kept: bool = True
+    has_new: bool = False
+    has_old: bool = False
+    has_gone: bool = False
+    has_kept: bool = True
+
+    def has_rows(self, kind: ImageKind) -> bool:
+        return {"new": self.has_new, "old": self.has_old, "gone": self.has_gone, "kept": self.has_kept}[kind]
 
 
-_UNTOUCHED = Images()
+UNTOUCHED = ChangedImages()
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """`query` returns what breaks the rule. `type_id` is the table that the violations are about."""
+class Constraint:
+    """A compiled schema constraint: `query` returns the rows that violate it; `type_id` is their table."""
 
-    code: RuleCode
+    code: ConstraintCode
     type_id: str
     query: Relation
-    columns: tuple[str, ...] = ()  # unique: the tuple
-    node_id: str | None = None  # endpoint, orphan_edge, cardinality: the nodes at the end concerned
+    columns: tuple[str, ...] = ()  # unique: the columns of the tuple
+    node_id: str | None = None  # endpoint, orphan_edge, cardinality: the node type at the end in question
 
 
-def rules_of(
+def compile_constraints(
     catalog: Catalog,
-    changed: Mapping[str, Images],
+    changed: Mapping[str, ChangedImages],
     *,
     strict: bool = False,
     ordinal: str | None = None,
     screened: bool = False,
-) -> tuple[Rule, ...]:
-    """The rules that a change with these images can break; tables that are not named are untouched.
+) -> tuple[Constraint, ...]:
+    """Compile the constraints that a change with these images can violate.
 
-    `strict`: an id that is committed already may not come again. `ordinal`: the column of `new` that tells rows of the
-    same id apart and orders them, where the input may hold an id twice. `screened`: endpoint, cardinality and duplicate
-    keys look only at ids of the images `suspect`.
+    Args:
+        catalog: The schema that holds after the change.
+        changed: The images that hold rows, by table; the change does not touch a table that is missing here.
+        strict: The input may not hold an id that is committed already.
+        ordinal: The column of `new` that orders input rows of the same id; None if the input holds every id once.
+        screened: Endpoint, cardinality and duplicate_key look only at the ids of the `suspect` images.
     """
-    made = _Compiler(catalog, changed, screened)
-    rules: list[Rule] = []
+    compiler = _ConstraintCompiler(catalog, changed, screened)
+    constraints: list[Constraint] = []
     for table, images in changed.items():
-        one = catalog.by_id[table]
-        if images.new:
-            rules += made.uniques(one)
-            rules += made.keys(one, strict, ordinal)
-        if one.kind == "node" and images.gone:
-            rules += made.orphans(one)
-        if one.kind == "edge" and images.new:
-            rules += made.endpoints(one)
+        type_def = catalog.by_id[table]
+        if images.has_new:
+            constraints += compiler.compile_uniques(type_def)
+            constraints += compiler.compile_keys(type_def, strict, ordinal)
+        if type_def.kind == "node" and images.has_gone:
+            constraints += compiler.compile_orphans(type_def)
+        if type_def.kind == "edge" and images.has_new:
+            constraints += compiler.compile_endpoints(type_def)
     for edge in catalog.types:
-        if edge.kind == "edge" and edge.cardinality.binds:
-            rules += made.cardinality(edge)
-    return tuple(rules)
+        if edge.kind == "edge" and edge.cardinality.is_bounded:
+            constraints += compiler.compile_cardinality(edge)
+    return tuple(constraints)
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiler:
+class _ConstraintCompiler:
     catalog: Catalog
-    changed: Mapping[str, Images]
+    changed: Mapping[str, ChangedImages]
     screened: bool
 
-    def rows(self, image: Image, table: str, *columns: str) -> Relation | None:
-        """None stands for a relation that is known to be empty."""
-        images = self.changed.get(table, _UNTOUCHED)
-        there = {"new": images.new, "old": images.old, "gone": images.gone, "kept": images.kept}[image]
-        return Rows(image, table, columns) if there else None
+    def rows(self, kind: ImageKind, table: str, *columns: str) -> Relation | None:
+        """One image of a table; None if the image is known to be empty."""
+        return ImageRows(kind, table, columns) if self.changed.get(table, UNTOUCHED).has_rows(kind) else None
 
-    def after(self, table: str, *columns: str) -> Relation | None:
-        """The table as it would be."""
+    def rows_after(self, table: str, *columns: str) -> Relation | None:
+        """The table as it is after the change."""
         return _union(self.rows("new", table, *columns), self.rows("kept", table, *columns))
 
-    def uniques(self, one: TypeDef) -> Iterator[Rule]:
-        for columns in one.uniques:
-            given = self.rows("new", one.id, "id", *columns)
-            assert given is not None
+    def compile_uniques(self, type_def: TypeDef) -> Iterator[Constraint]:
+        for columns in type_def.uniques:
+            new_rows = self.rows("new", type_def.id, "id", *columns)
+            assert new_rows is not None
             tuples = tuple((column, column) for column in columns)
-            mine = NotNull(given, columns)
-            groups = Span(mine, columns, "id", "other", "last")
-            shared = Pick(Differ(groups, "other", "last"), (*tuples, ("other", "other")))
-            rivals: Relation = Differ(Join(mine, shared, tuples), "id", "other")
+            candidates = WithoutNulls(new_rows, columns)
+            groups = GroupExtremes(candidates, columns, "id", "other", "last")
+            shared = ColumnProjection(WhereUnequal(groups, "other", "last"), (*tuples, ("other", "other")))
+            new_against_new: Relation = WhereUnequal(EqualJoin(candidates, shared, tuples), "id", "other")
             firsts = _anti(
-                Pick(groups, (("id", "other"), *tuples)),
-                self.rows("old", one.id, "id", *columns),
+                ColumnProjection(groups, (("id", "other"), *tuples)),
+                self.rows("old", type_def.id, "id", *columns),
                 (("id", "id"), *tuples),
             )
-            kept = self.rows("kept", one.id, "id", *columns)
-            taken = Join(firsts, Pick(kept, (("other", "id"), *tuples)), tuples) if kept else None
-            yield Rule("unique", one.id, _union(rivals, taken) or rivals, columns=columns)
+            kept_rows = self.rows("kept", type_def.id, "id", *columns)
+            new_against_kept = (
+                EqualJoin(firsts, ColumnProjection(kept_rows, (("other", "id"), *tuples)), tuples)
+                if kept_rows
+                else None
+            )
+            query = _union(new_against_new, new_against_kept) or new_against_new
+            yield Constraint("unique", type_def.id, query, columns=columns)
 
-    def keys(self, one: TypeDef, strict: bool, ordinal: str | None) -> Iterator[Rule]:
-        ids = Rows("new", one.id, ("id",))
-        committed = _union(self.rows("old", one.id, "id"), self.rows("kept", one.id, "id"))
+    def compile_keys(self, type_def: TypeDef, strict: bool, ordinal: str | None) -> Iterator[Constraint]:
+        ids = ImageRows("new", type_def.id, ("id",))
+        committed = _union(self.rows("old", type_def.id, "id"), self.rows("kept", type_def.id, "id"))
         if strict and committed is not None:
-            yield Rule("key_exists", one.id, Semi(ids, committed, (("id", "id"),)))
+            yield Constraint("key_exists", type_def.id, WithMatch(ids, committed, (("id", "id"),)))
         if ordinal is not None:
-            rows = self._suspect(Rows("new", one.id, ("id", ordinal)), one, "id") if one.kind == "node" else None
-            yield Rule("duplicate_key", one.id, _repeated(one.id, ordinal, "first", rows))
+            rows: Relation = ImageRows("new", type_def.id, ("id", ordinal))
+            if type_def.kind == "node":
+                rows = self._only_suspects(rows, type_def, "id")
+            yield Constraint("duplicate_key", type_def.id, _repetitions(rows, ordinal, "first"))
 
-    def endpoints(self, one: TypeDef) -> Iterator[Rule]:
-        """One rule for each type of node at an end: an edge between nodes of one type asks for both at once."""
-        for node in self._end_types(one):
+    def compile_endpoints(self, edge: TypeDef) -> Iterator[Constraint]:
+        """Yield one constraint per node type at an end; if both ends have the same type, one query looks up both."""
+        for node in self._end_types(edge):
             parts = []
-            for word, column in _ends_at(one, node):
-                given = Rows("new", one.id, ("id", column))
-                moved = _anti(given, self.rows("old", one.id, "id", column), (("id", "id"), (column, column)))
-                parts.append(Tagged(Pick(moved, (("id", "id"), ("end", column))), "word", word))
-            ends = self._suspect(_union(*parts) or parts[0], node, "end")
-            missing = _anti(ends, self.after(node.id, "id"), (("end", "id"),))
-            yield Rule("endpoint", one.id, missing, node_id=node.id)
+            for word, column in _ends_at(edge, node):
+                new_edges = ImageRows("new", edge.id, ("id", column))
+                moved = _anti(new_edges, self.rows("old", edge.id, "id", column), (("id", "id"), (column, column)))
+                parts.append(WithConstant(ColumnProjection(moved, (("id", "id"), ("end", column))), "word", word))
+            ends = self._only_suspects(_union(*parts) or parts[0], node, "end")
+            missing = _anti(ends, self.rows_after(node.id, "id"), (("end", "id"),))
+            yield Constraint("endpoint", edge.id, missing, node_id=node.id)
 
-    def orphans(self, node: TypeDef) -> Iterator[Rule]:
+    def compile_orphans(self, node: TypeDef) -> Iterator[Constraint]:
         for edge in self.catalog.edges_at(node.id):
             parts: list[Relation] = []
             for word, column in _ends_at(edge, node):
-                left = self.after(edge.id, "id", column)
-                if left is not None:
-                    gone = Pick(Rows("gone", node.id, ("id",)), (("end", "id"),))
-                    needed = Join(gone, left, (("end", column),))
-                    parts.append(Tagged(Pick(needed, (("id", "id"), ("end", "end"))), "word", word))
+                edges = self.rows_after(edge.id, "id", column)
+                if edges is not None:
+                    removed = ColumnProjection(ImageRows("gone", node.id, ("id",)), (("end", "id"),))
+                    orphans = EqualJoin(removed, edges, (("end", column),))
+                    parts.append(WithConstant(ColumnProjection(orphans, (("id", "id"), ("end", "end"))), "word", word))
             query = _union(*parts)
             if query is not None:
-                yield Rule("orphan_edge", edge.id, query, node_id=node.id)
+                yield Constraint("orphan_edge", edge.id, query, node_id=node.id)
 
-    def cardinality(self, edge: TypeDef) -> Iterator[Rule]:
-        """Only a source that gains an edge can have too many; any node that is touched can have too few."""
+    def compile_cardinality(self, edge: TypeDef) -> Iterator[Constraint]:
+        """Only a source that gains an edge can have too many; any node that the change touches can have too few."""
         assert edge.source is not None
         node, limits = self.catalog.by_id[edge.source], edge.cardinality
-        alive = self.after(node.id, "id")
+        nodes = self.rows_after(node.id, "id")
         counts = self._counts_of_touched(edge, node) if limits.low > 0 else self._counts_of_gaining(edge, node)
-        if alive is None or counts is None:
+        if nodes is None or counts is None:
             return
-        broken: Relation = Outside(counts, "count", limits.low, limits.high)
+        violating: Relation = WhereOutside(counts, "count", limits.low, limits.high)
         if limits.low == 0 and self.rows("kept", edge.id):
-            broken = Semi(broken, Rows("new", edge.id, ("src",)), (("id", "src"),))
-        yield Rule("cardinality", edge.id, Semi(broken, alive, (("id", "id"),)), node_id=node.id)
+            violating = WithMatch(violating, ImageRows("new", edge.id, ("src",)), (("id", "src"),))
+        yield Constraint("cardinality", edge.id, WithMatch(violating, nodes, (("id", "id"),)), node_id=node.id)
 
     def _counts_of_gaining(self, edge: TypeDef, node: TypeDef) -> Relation | None:
-        """Of all sources; those that gain nothing are left out once few are left."""
-        edges = self.after(edge.id, "src")
+        """Edges per source, of all sources: those that gain no edge are dropped after the bound left few of them."""
+        edges = self.rows_after(edge.id, "src")
         if edges is None or self.rows("new", edge.id) is None:
             return None
-        return Tally(Pick(self._suspect(edges, node, "src"), (("id", "src"),)), ("id",), "count")
+        sources = ColumnProjection(self._only_suspects(edges, node, "src"), (("id", "src"),))
+        return GroupCount(sources, ("id",), "count")
 
     def _counts_of_touched(self, edge: TypeDef, node: TypeDef) -> Relation | None:
-        """Of sources that gain or lose an edge, and of nodes that are new."""
-        gaining, losing = self.rows("new", edge.id, "src"), self.rows("old", edge.id, "src")
-        fresh = self.rows("new", node.id, "id")
+        """Edges per source, of the sources that gain or lose an edge and of the nodes that are new."""
+        new_nodes = self.rows("new", node.id, "id")
         if self.rows("kept", node.id):
-            fresh = _anti(fresh, self.rows("old", node.id, "id"), (("id", "id"),)) if fresh else None
-            ends = (Pick(one, (("id", "src"),)) for one in (gaining, losing) if one is not None)
-            touched = _union(*ends, fresh)
+            new_nodes = _anti(new_nodes, self.rows("old", node.id, "id"), (("id", "id"),)) if new_nodes else None
+            changed_edges = (self.rows("new", edge.id, "src"), self.rows("old", edge.id, "src"))
+            sources = (ColumnProjection(edges, (("id", "src"),)) for edges in changed_edges if edges is not None)
+            touched = _union(*sources, new_nodes)
         else:
-            touched = fresh  # no other source can be there
+            touched = new_nodes  # without kept nodes every source is a new node
         if touched is None:
             return None
-        edges = self._suspect(self.after(edge.id, "src") or Rows("new", edge.id, ("src",)), node, "src")
-        return Counted(self._suspect(Distinct(touched), node, "id"), edges, (("id", "src"),), "count")
+        edges = self._only_suspects(self.rows_after(edge.id, "src") or ImageRows("new", edge.id, ("src",)), node, "src")
+        nodes = self._only_suspects(DistinctRows(touched), node, "id")
+        return MatchCount(nodes, edges, (("id", "src"),), "count")
 
-    def _suspect(self, relation: Relation, node: TypeDef, column: str) -> Relation:
-        return Semi(relation, Rows("suspect", node.id, ("id",)), ((column, "id"),)) if self.screened else relation
+    def _only_suspects(self, relation: Relation, node: TypeDef, column: str) -> Relation:
+        if not self.screened:
+            return relation
+        return WithMatch(relation, ImageRows("suspect", node.id, ("id",)), ((column, "id"),))
 
     def _end_types(self, edge: TypeDef) -> Iterator[TypeDef]:
         ends = dict.fromkeys(end for end in (edge.source, edge.target) if end is not None)
         return (self.catalog.by_id[end] for end in ends)
 
 
-def superseded(table: str, ordinal: str) -> Relation:
-    """Rows of the input that a later row of the same id replaces: `id`, `at` their ordinal, `other` the last one's."""
-    return _repeated(table, ordinal, "last", None)
+def input_rows_replaced_later(table: str, ordinal: str) -> Relation:
+    """Input rows that a later row of the same id replaces: `id`, their ordinal as `at`, the last ordinal as `other`."""
+    return _repetitions(ImageRows("new", table, ("id", ordinal)), ordinal, "last")
 
 
-def accused(rule: Rule, catalog: Catalog, address: str) -> Mapping[str, Relation]:
-    """The rows of the input that a violation names: by table, what the rule returns and the `address` of a row.
+def input_rows_to_reject(constraint: Constraint, catalog: Catalog, address: str) -> Mapping[str, Relation]:
+    """The input rows that cause violations: per table, the columns of the constraint's query and a row's `address`.
 
-    Without these rows the violation is gone or becomes another one. A violation that no row of the input is to blame
-    for (an edge of the graph whose node is removed, a node of the graph that loses an edge) has no row here.
+    Without these rows the violation disappears or becomes another one. Some violations have no input row: an edge of
+    the graph whose node is removed, a node of the graph that loses an edge.
     """
-    if rule.code == "duplicate_key":
-        return {rule.type_id: Pick(rule.query, (("id", "id"), (address, "at"), ("other", "other")))}
-    if rule.code != "cardinality":
-        return {rule.type_id: Join(rule.query, Rows("new", rule.type_id, ("id", address)), (("id", "id"),))}
-    assert rule.node_id is not None
-    limits = catalog.by_id[rule.type_id].cardinality
-    found: dict[str, Relation] = {}
+    table, query = constraint.type_id, constraint.query
+    if constraint.code == "duplicate_key":
+        return {table: ColumnProjection(query, (("id", "id"), (address, "at"), ("other", "other")))}
+    if constraint.code != "cardinality":
+        return {table: EqualJoin(query, ImageRows("new", table, ("id", address)), (("id", "id"),))}
+    assert constraint.node_id is not None
+    limits = catalog.by_id[table].cardinality
+    rows_by_table: dict[str, Relation] = {}
     if limits.high is not None:
-        over = Outside(rule.query, "count", 0, limits.high)
-        found[rule.type_id] = Join(over, Rows("new", rule.type_id, ("src", address)), (("id", "src"),))
+        over = WhereOutside(query, "count", 0, limits.high)
+        rows_by_table[table] = EqualJoin(over, ImageRows("new", table, ("src", address)), (("id", "src"),))
     if limits.low > 0:
-        under = Outside(rule.query, "count", limits.low, None)
-        found[rule.node_id] = Join(under, Rows("new", rule.node_id, ("id", address)), (("id", "id"),))
-    return found
+        under = WhereOutside(query, "count", limits.low, None)
+        nodes = ImageRows("new", constraint.node_id, ("id", address))
+        rows_by_table[constraint.node_id] = EqualJoin(under, nodes, (("id", "id"),))
+    return rows_by_table
 
 
-def images_needed(relations: Iterable[Relation]) -> Mapping[tuple[Image, str], tuple[str, ...]]:
+def images_read_by(relations: Iterable[Relation]) -> Mapping[tuple[ImageKind, str], tuple[str, ...]]:
     """The images that these relations read, each with the columns that it must have."""
-    found: dict[tuple[Image, str], dict[str, None]] = {}
+    images: dict[tuple[ImageKind, str], dict[str, None]] = {}
     for relation in relations:
-        if isinstance(relation, Rows):
-            found.setdefault((relation.image, relation.table), {}).update(dict.fromkeys(relation.columns))
+        if isinstance(relation, ImageRows):
+            images.setdefault((relation.kind, relation.table), {}).update(dict.fromkeys(relation.columns))
             continue
-        for image, columns in images_needed(inputs_of(relation)).items():
-            found.setdefault(image, {}).update(dict.fromkeys(columns))
-    return {image: tuple(columns) for image, columns in found.items()}
+        for image, columns in images_read_by(inputs_of(relation)).items():
+            images.setdefault(image, {}).update(dict.fromkeys(columns))
+    return {image: tuple(columns) for image, columns in images.items()}
 
 
-def violation_of(catalog: Catalog, rule: Rule, row: Mapping[str, Any]) -> Violation:
-    """What one row of the rule's query says to people. `row` holds stored values by the names of its columns."""
-    one = catalog.by_id[rule.type_id]
-    match rule.code:
+def describe_violation(catalog: Catalog, constraint: Constraint, row: Mapping[str, Any]) -> Violation:
+    """Describe one row of the constraint's query to users. `row` holds stored values by column name."""
+    type_def = catalog.by_id[constraint.type_id]
+    match constraint.code:
         case "unique":
-            return _unique_violation(one, rule.columns, row)
+            return _unique_violation(type_def, constraint.columns, row)
         case "endpoint" | "orphan_edge":
-            assert rule.node_id is not None
-            return _end_violation(one, catalog.by_id[rule.node_id], rule.code, row)
+            assert constraint.node_id is not None
+            return _end_violation(type_def, catalog.by_id[constraint.node_id], constraint.code, row)
         case "cardinality":
-            assert rule.node_id is not None
-            return _cardinality_violation(one, catalog.by_id[rule.node_id], row["id"], row["count"])
+            assert constraint.node_id is not None
+            return _cardinality_violation(type_def, catalog.by_id[constraint.node_id], row["id"], row["count"])
         case "key_exists":
-            text = f"{one.table_key} already has a row with id {row['id']!r}"
-            return Violation("key_conflict", one.table_key, row["id"], None, row["id"], text)
+            text = f"{type_def.table_key} already has a row with id {row['id']!r}"
+            return Violation("key_conflict", type_def.table_key, row["id"], None, row["id"], text)
         case "duplicate_key":
-            text = f"{one.table_key}: the input has more than one row with id {row['id']!r}"
-            return Violation("key_conflict", one.table_key, row["id"], None, row["id"], text)
+            text = f"{type_def.table_key}: the input has more than one row with id {row['id']!r}"
+            return Violation("key_conflict", type_def.table_key, row["id"], None, row["id"], text)
 
 
-def _unique_violation(one: TypeDef, columns: tuple[str, ...], row: Mapping[str, Any]) -> Violation:
-    shown = {one.column_name(column): _shown(one, column, row[column]) for column in columns}
-    names = ", ".join(shown)
-    value = next(iter(shown.values())) if len(shown) == 1 else shown
-    text = f"{one.table_key} {row['id']!r}: {names} is not unique, {row['other']!r} has it too"
-    return Violation("unique", one.table_key, row["id"], names, value, text)
+def _unique_violation(type_def: TypeDef, columns: tuple[str, ...], row: Mapping[str, Any]) -> Violation:
+    values = {type_def.column_name(column): _to_output(type_def, column, row[column]) for column in columns}
+    names = ", ".join(values)
+    value = next(iter(values.values())) if len(values) == 1 else values
+    text = f"{type_def.table_key} {row['id']!r}: {names} is not unique, {row['other']!r} has it too"
+    return Violation("unique", type_def.table_key, row["id"], names, value, text)
 
 
 def _end_violation(edge: TypeDef, node: TypeDef, code: str, row: Mapping[str, Any]) -> Violation:
@@ -303,17 +324,17 @@ def _cardinality_violation(edge: TypeDef, node: TypeDef, source: str, count: int
     return Violation("cardinality", edge.table_key, source, None, count, text)
 
 
-def _shown(one: TypeDef, column: str, value: Any) -> Any:
-    prop = one.by_id.get(column)
+def _to_output(type_def: TypeDef, column: str, value: Any) -> Any:
+    prop = type_def.by_id.get(column)
     return to_output(prop, value) if prop is not None else value
 
 
-def _repeated(table: str, ordinal: str, stays: Literal["first", "last"], rows: Relation | None) -> Relation:
-    """Rows of an id that comes more than once, but for the one that stays."""
-    mine = Pick(rows or Rows("new", table, ("id", ordinal)), (("id", "id"), ("at", ordinal)))
-    groups = Differ(Span(mine, ("id",), "at", "first", "last"), "first", "last")
-    others = Pick(groups, (("id", "id"), ("other", stays)))
-    return Differ(Join(mine, others, (("id", "id"),)), "at", "other")
+def _repetitions(rows: Relation, ordinal: str, stays: Literal["first", "last"]) -> Relation:
+    """Rows whose id occurs more than once, except the row that stays."""
+    candidates = ColumnProjection(rows, (("id", "id"), ("at", ordinal)))
+    groups = WhereUnequal(GroupExtremes(candidates, ("id",), "at", "first", "last"), "first", "last")
+    staying = ColumnProjection(groups, (("id", "id"), ("other", stays)))
+    return WhereUnequal(EqualJoin(candidates, staying, (("id", "id"),)), "at", "other")
 
 
 def _ends_at(edge: TypeDef, node: TypeDef) -> Iterator[tuple[str, str]]:
@@ -324,10 +345,10 @@ def _ends_at(edge: TypeDef, node: TypeDef) -> Iterator[tuple[str, str]]:
 
 
 def _union(*parts: Relation | None) -> Relation | None:
-    there = tuple(part for part in parts if part is not None)
-    assert len({columns_of(part) for part in there}) <= 1, there
-    return Union(there) if len(there) > 1 else there[0] if there else None
+    relations = tuple(part for part in parts if part is not None)
+    assert len({columns_of(relation) for relation in relations}) <= 1, relations
+    return UnionAll(relations) if len(relations) > 1 else relations[0] if relations else None
 
 
-def _anti(left: Relation, right: Relation | None, on: tuple[tuple[str, str], ...]) -> Relation:
-    return Anti(left, right, on) if right is not None else left
+def _anti(rows: Relation, excluded: Relation | None, on: EqualColumns) -> Relation:
+    return WithoutMatch(rows, excluded, on) if excluded is not None else rows

@@ -1,197 +1,375 @@
-"""Relations made into functions over rows of Python values, which a caller reads from the images of a change."""
+"""Evaluates constraints in-process, over rows of Python values that a caller reads from the images of a change.
+
+`prepare_constraints` compiles the constraints that a change can violate into functions, together with the lookups of
+committed rows that they need. The caller does the lookups, then calls the functions.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
-from omnigraph.constraints import relations as r
-from omnigraph.schema.catalog import Scalar, TypeDef
+from omnigraph.constraints.compile import ChangedImages, Constraint, compile_constraints
+from omnigraph.constraints.relations import (
+    ColumnProjection,
+    DistinctRows,
+    EqualJoin,
+    GroupCount,
+    GroupExtremes,
+    ImageRows,
+    MatchCount,
+    Relation,
+    UnionAll,
+    WhereOutside,
+    WhereUnequal,
+    WithConstant,
+    WithMatch,
+    WithoutMatch,
+    WithoutNulls,
+    columns_of,
+    inputs_of,
+)
+from omnigraph.schema.catalog import Catalog, Scalar, TypeDef
 from omnigraph.schema.values import canonical_text
 
-Tuple = tuple[Any, ...]
+#: How many shapes of changes stay prepared. A program has few: each of its statements makes one.
+_CACHED_SHAPES = 256
+
+RowTuple = tuple[Any, ...]
 """Values in the order of a relation's columns."""
 
-Read = Callable[[r.Rows], Iterable[Tuple]]
-"""The rows of an image, cut to its columns. May be asked more than once."""
+ReadImage = Callable[[ImageRows], Iterable[RowTuple]]
+"""Reads the rows of an image, with its columns only. May be called more than once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What a relation is evaluated over: how to read images, and the groups that were made already."""
+class EvaluationContext:
+    """The change that a relation is evaluated over: how to read its images, and the groups computed so far."""
 
-    read: Read
-    groups: dict[int, list[Tuple]] = field(default_factory=dict)
-
-
-Evaluate = Callable[[Change], Iterable[Tuple]]
-"""The rows of a relation. Rows stream; what a join compares and what a group holds is kept in memory, so that a rule
-needs no more than its own columns. Holds no state of a change, and so serves any number of them at once."""
-
-_Key = Callable[[Tuple], Any]
+    read: ReadImage
+    groups: dict[int, list[RowTuple]] = field(default_factory=dict)
 
 
-class Evaluators:
-    """Makes relations into functions. `one` is the type whose property columns they compare."""
+Evaluator = Callable[[EvaluationContext], Iterable[RowTuple]]
+"""Returns the rows of a relation. Rows stream; the compared columns of joins and the groups are held in memory, so that
+a constraint needs no more memory than its own columns. Holds no state, so any number of changes can share it."""
 
-    def __init__(self, one: TypeDef) -> None:
-        self._made: dict[r.Relation, Evaluate] = {}
-        self._same = {
-            prop.id: partial(_same_text, partial(canonical_text, prop))
-            for prop in one.properties
+_Key = Callable[[RowTuple], Any]
+
+
+# --- prepared constraints --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLookup:
+    """The committed rows that a constraint needs: those of `table` with a key in `column`.
+
+    `keys` returns rows that hold a key at `key_index`.
+    """
+
+    table: str
+    column: str
+    columns: tuple[str, ...]
+    keys: Evaluator
+    key_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedConstraint:
+    """A constraint as a function. `lookup_columns` names the column by which rows of a `kept` image are looked up."""
+
+    constraint: Constraint
+    evaluate: Evaluator
+    lookups: tuple[PreparedLookup, ...]
+    lookup_columns: Mapping[ImageRows, str]
+
+
+def prepare_constraints(
+    catalog: Catalog, images: Mapping[str, ChangedImages], strict: bool
+) -> tuple[PreparedConstraint, ...]:
+    """Compile the constraints that a change with these images can violate; cached by schema and images."""
+    return _prepare_all(_CatalogKey(catalog), tuple(images.items()), strict)
+
+
+class _CatalogKey:
+    """A catalog that is compared by its hash: cheap, and equal for every copy of the catalog."""
+
+    __slots__ = ("catalog",)
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+
+    def __hash__(self) -> int:
+        return hash(self.catalog.hash)
+
+    def __eq__(self, key: object) -> bool:
+        return isinstance(key, _CatalogKey) and self.catalog.hash == key.catalog.hash
+
+
+@lru_cache(maxsize=_CACHED_SHAPES)
+def _prepare_all(
+    key: _CatalogKey, images: tuple[tuple[str, ChangedImages], ...], strict: bool
+) -> tuple[PreparedConstraint, ...]:
+    constraints = compile_constraints(key.catalog, dict(images), strict=strict)
+    return tuple(_prepare(key.catalog, constraint) for constraint in constraints)
+
+
+def _prepare(catalog: Catalog, constraint: Constraint) -> PreparedConstraint:
+    compiler = RelationCompiler(catalog.by_id[constraint.type_id])
+    lookups = tuple(find_lookups(constraint.query))
+    lookup_columns = {image: keys.column for image, keys in lookups}
+    assert all(lookup_columns[image] == keys.column for image, keys in lookups), constraint
+    prepared = tuple(
+        PreparedLookup(
+            image.table,
+            keys.column,
+            image.columns,
+            compiler.compile(keys.keys),
+            _column_index(keys.keys, keys.key),
+        )
+        for image, keys in lookups
+    )
+    return PreparedConstraint(constraint, compiler.compile(constraint.query), prepared, lookup_columns)
+
+
+# --- relations as functions ------------------------------------------------------------------------------------------
+
+
+class RelationCompiler:
+    """Compiles relations into functions. `type_def` is the type whose property columns they compare."""
+
+    def __init__(self, type_def: TypeDef) -> None:
+        self._evaluators: dict[Relation, Evaluator] = {}
+        self._comparable_forms = {
+            prop.id: partial(_to_text, partial(canonical_text, prop))
+            for prop in type_def.properties
             if prop.type.scalar is not Scalar.STRING
         }
 
-    def of(self, relation: r.Relation) -> Evaluate:
-        if relation not in self._made:
-            self._made[relation] = self._make(relation)
-        return self._made[relation]
+    def compile(self, relation: Relation) -> Evaluator:
+        if relation not in self._evaluators:
+            self._evaluators[relation] = self._build(relation)
+        return self._evaluators[relation]
 
-    def _make(self, relation: r.Relation) -> Evaluate:
+    def _build(self, relation: Relation) -> Evaluator:
         match relation:
-            case r.Rows():
-                return lambda change: change.read(relation)
-            case r.Pick():
-                return self._mapped(relation.input, _cut(relation.input, [of for _, of in relation.names]))
-            case r.Tagged():
+            case ImageRows():
+                return lambda context: context.read(relation)
+            case ColumnProjection():
+                return self._map_rows(relation.input, _selector(relation.input, [of for _, of in relation.names]))
+            case WithConstant():
                 tag = (relation.text,)
-                return self._mapped(relation.input, lambda row: row + tag)
-            case r.NotNull() | r.Differ() | r.Outside():
-                inner, holds = self.of(relation.input), _condition(relation)
-                return lambda change: filter(holds, inner(change))
-            case r.Union():
-                parts = [self.of(one) for one in relation.inputs]
-                return lambda change: (row for part in parts for row in part(change))
-            case r.Distinct():
-                inner = self.of(relation.input)
-                return lambda change: dict.fromkeys(inner(change))
-            case r.Span():
-                return self._span(relation)
-            case r.Tally():
-                inner, by = self.of(relation.input), _cut(relation.input, relation.by)
-                return lambda change: ((*group, n) for group, n in Counter(map(by, inner(change))).items())
-            case r.Join():
-                return self._join(relation)
-            case r.Semi() | r.Anti():
-                return self._filtered(relation)
-            case r.Counted():
-                return self._counted(relation)
+                return self._map_rows(relation.input, lambda row: row + tag)
+            case WithoutNulls() | WhereUnequal() | WhereOutside():
+                inner, holds = self.compile(relation.input), _condition(relation)
+                return lambda context: filter(holds, inner(context))
+            case UnionAll():
+                parts = [self.compile(part) for part in relation.inputs]
+                return lambda context: (row for part in parts for row in part(context))
+            case DistinctRows():
+                inner = self.compile(relation.input)
+                return lambda context: dict.fromkeys(inner(context))
+            case GroupExtremes():
+                return self._group_extremes(relation)
+            case GroupCount():
+                inner, by = self.compile(relation.input), _selector(relation.input, relation.by)
+                return lambda context: ((*group, n) for group, n in Counter(map(by, inner(context))).items())
+            case EqualJoin():
+                return self._equal_join(relation)
+            case WithMatch() | WithoutMatch():
+                return self._filter_by_match(relation)
+            case MatchCount():
+                return self._count_matches(relation)
 
-    def _mapped(self, relation: r.Relation, change_row: Callable[[Tuple], Tuple]) -> Evaluate:
-        inner = self.of(relation)
-        return lambda change: map(change_row, inner(change))
+    def _map_rows(self, relation: Relation, map_row: Callable[[RowTuple], RowTuple]) -> Evaluator:
+        inner = self.compile(relation)
+        return lambda context: map(map_row, inner(context))
 
-    def _span(self, relation: r.Span) -> Evaluate:
-        inner, of = self.of(relation.input), _place(relation.input, relation.of)
-        by, key = _cut(relation.input, relation.by), self._key(relation.input, relation.by)
+    def _group_extremes(self, relation: GroupExtremes) -> Evaluator:
+        inner, value_index = self.compile(relation.input), _column_index(relation.input, relation.of)
+        by, key = _selector(relation.input, relation.by), self._key(relation.input, relation.by)
 
-        def spans(change: Change) -> list[Tuple]:
-            groups: dict[Any, tuple[Tuple, Any, Any]] = {}
-            for row in inner(change):
-                group, value = key(row), row[of]
-                found = groups.get(group)
-                if found is None:
+        def group_rows(context: EvaluationContext) -> list[RowTuple]:
+            groups: dict[Any, tuple[RowTuple, Any, Any]] = {}
+            for row in inner(context):
+                group, value = key(row), row[value_index]
+                extremes = groups.get(group)
+                if extremes is None:
                     groups[group] = (by(row), value, value)
-                elif value < found[1]:
-                    groups[group] = (by(row), value, found[2])
-                elif value > found[2]:
-                    groups[group] = (found[0], found[1], value)
+                elif value < extremes[1]:
+                    groups[group] = (by(row), value, extremes[2])
+                elif value > extremes[2]:
+                    groups[group] = (extremes[0], extremes[1], value)
             return [(*values, least, greatest) for values, least, greatest in groups.values()]
 
-        def evaluate(change: Change) -> list[Tuple]:
-            # A rule holds its groups in two places, and its lookups ask for them as well.
-            if id(relation) not in change.groups:
-                change.groups[id(relation)] = spans(change)
-            return change.groups[id(relation)]
+        def evaluate(context: EvaluationContext) -> list[RowTuple]:
+            # A unique constraint contains its groups twice, and its lookups read them as well.
+            if id(relation) not in context.groups:
+                context.groups[id(relation)] = group_rows(context)
+            return context.groups[id(relation)]
 
         return evaluate
 
-    def _join(self, relation: r.Join) -> Evaluate:
-        left, right, lefts, rights = self._sides(relation)
-        added = _cut(relation.right, r.columns_of(relation)[len(r.columns_of(relation.left)) :])
+    def _equal_join(self, relation: EqualJoin) -> Evaluator:
+        left_rows, right_rows, left_key, right_key = self._sides(relation)
+        added = _selector(relation.right, columns_of(relation)[len(columns_of(relation.left)) :])
 
-        def evaluate(change: Change) -> Iterator[Tuple]:
-            matches: dict[Any, list[Tuple]] = {}
-            for row in right(change):
-                matches.setdefault(rights(row), []).append(added(row))
+        def evaluate(context: EvaluationContext) -> Iterator[RowTuple]:
+            matches: dict[Any, list[RowTuple]] = {}
+            for row in right_rows(context):
+                matches.setdefault(right_key(row), []).append(added(row))
             if matches:
-                for row in left(change):
-                    for more in matches.get(lefts(row), ()):
-                        yield row + more
+                for row in left_rows(context):
+                    for right_values in matches.get(left_key(row), ()):
+                        yield row + right_values
 
         return evaluate
 
-    def _filtered(self, relation: r.Semi | r.Anti) -> Evaluate:
-        """The left side is held, the right side streams: it is the larger one if anything is large."""
-        left, right, lefts, rights = self._sides(relation)
-        is_semi = isinstance(relation, r.Semi)
+    def _filter_by_match(self, relation: WithMatch | WithoutMatch) -> Evaluator:
+        """Hold the left side in memory and stream the right side, which is the larger one if one of them is large."""
+        left_rows, right_rows, left_key, right_key = self._sides(relation)
+        is_semi = isinstance(relation, WithMatch)
 
-        def evaluate(change: Change) -> list[Tuple]:
-            held = list(left(change))
-            if not held:
-                return held
-            found = set(map(lefts, held)).intersection(map(rights, right(change)))
-            return [row for row in held if (lefts(row) in found) is is_semi]
-
-        return evaluate
-
-    def _counted(self, relation: r.Counted) -> Evaluate:
-        left, right, lefts, rights = self._sides(relation)
-
-        def evaluate(change: Change) -> Iterator[Tuple]:
-            counts = Counter(map(rights, right(change)))
-            return ((*row, counts[lefts(row)]) for row in left(change))
+        def evaluate(context: EvaluationContext) -> list[RowTuple]:
+            rows = list(left_rows(context))
+            if not rows:
+                return rows
+            matched_keys = set(map(left_key, rows)).intersection(map(right_key, right_rows(context)))
+            return [row for row in rows if (left_key(row) in matched_keys) is is_semi]
 
         return evaluate
 
-    def _sides(self, relation: r.Join | r.Semi | r.Anti | r.Counted) -> tuple[Evaluate, Evaluate, _Key, _Key]:
-        lefts, rights = zip(*relation.on, strict=True)
-        keys = self._key(relation.left, lefts), self._key(relation.right, rights)
-        return self.of(relation.left), self.of(relation.right), *keys
+    def _count_matches(self, relation: MatchCount) -> Evaluator:
+        left_rows, right_rows, left_key, right_key = self._sides(relation)
 
-    def _key(self, relation: r.Relation, columns: Sequence[str]) -> _Key:
-        """What is compared: values that are equal in the sense of the schema are equal in the sense of Python."""
-        cut: _Key = itemgetter(*(_place(relation, column) for column in columns))
-        same = [self._same.get(column, _as_it_is) for column in columns]
-        if all(one is _as_it_is for one in same):
-            return cut
-        if len(same) == 1:
-            return lambda row: same[0](cut(row))
-        return lambda row: tuple(one(value) for one, value in zip(same, cut(row), strict=True))
+        def evaluate(context: EvaluationContext) -> Iterator[RowTuple]:
+            counts = Counter(map(right_key, right_rows(context)))
+            return ((*row, counts[left_key(row)]) for row in left_rows(context))
+
+        return evaluate
+
+    def _sides(
+        self, relation: EqualJoin | WithMatch | WithoutMatch | MatchCount
+    ) -> tuple[Evaluator, Evaluator, _Key, _Key]:
+        left_columns, right_columns = zip(*relation.on, strict=True)
+        keys = self._key(relation.left, left_columns), self._key(relation.right, right_columns)
+        return self.compile(relation.left), self.compile(relation.right), *keys
+
+    def _key(self, relation: Relation, columns: Sequence[str]) -> _Key:
+        """The function that takes the compared values of a row, in a form that Python compares as the schema does."""
+        select: _Key = itemgetter(*(_column_index(relation, column) for column in columns))
+        forms = [self._comparable_forms.get(column, _identity) for column in columns]
+        if all(form is _identity for form in forms):
+            return select
+        if len(forms) == 1:
+            return lambda row: forms[0](select(row))
+        return lambda row: tuple(form(value) for form, value in zip(forms, select(row), strict=True))
 
 
-def _as_it_is(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-def _same_text(text_of: Callable[[Any], str], value: Any) -> str | None:
+def _to_text(text_of: Callable[[Any], str], value: Any) -> str | None:
     return None if value is None else text_of(value)
 
 
-def _condition(relation: r.NotNull | r.Differ | r.Outside) -> Callable[[Tuple], bool]:
+def _condition(relation: WithoutNulls | WhereUnequal | WhereOutside) -> Callable[[RowTuple], bool]:
     match relation:
-        case r.NotNull():
-            places = [_place(relation.input, column) for column in relation.columns]
-            return lambda row: all(row[place] is not None for place in places)
-        case r.Differ():
-            left, right = _place(relation.input, relation.left), _place(relation.input, relation.right)
-            return lambda row: row[left] != row[right]
-        case r.Outside():
-            at, low, high = _place(relation.input, relation.column), relation.low, relation.high
-            return lambda row: row[at] < low or (high is not None and row[at] > high)
+        case WithoutNulls():
+            indexes = [_column_index(relation.input, column) for column in relation.columns]
+            return lambda row: all(row[index] is not None for index in indexes)
+        case WhereUnequal():
+            left_index = _column_index(relation.input, relation.left)
+            right_index = _column_index(relation.input, relation.right)
+            return lambda row: row[left_index] != row[right_index]
+        case WhereOutside():
+            number, low, high = _column_index(relation.input, relation.column), relation.low, relation.high
+            return lambda row: row[number] < low or (high is not None and row[number] > high)
 
 
-def _cut(relation: r.Relation, columns: Sequence[str]) -> Callable[[Tuple], Tuple]:
-    places = [_place(relation, column) for column in columns]
-    if len(places) == 1:
-        (place,) = places
-        return lambda row: (row[place],)
-    return itemgetter(*places)
+def _selector(relation: Relation, columns: Sequence[str]) -> Callable[[RowTuple], RowTuple]:
+    indexes = [_column_index(relation, column) for column in columns]
+    if len(indexes) == 1:
+        (index,) = indexes
+        return lambda row: (row[index],)
+    return itemgetter(*indexes)
 
 
-def _place(relation: r.Relation, column: str) -> int:
-    return r.columns_of(relation).index(column)
+def _column_index(relation: Relation, column: str) -> int:
+    return columns_of(relation).index(column)
+
+
+# --- lookups ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LookupKeys:
+    """Only rows that have a value of the column `key` of `keys` in their `column` matter."""
+
+    column: str
+    keys: Relation
+    key: str
+
+
+def find_lookups(relation: Relation, known_keys: LookupKeys | None = None) -> Iterator[tuple[ImageRows, LookupKeys]]:
+    """Yield every `kept` image in the relation with keys that come from the change alone.
+
+    A join hands the keys of one side to the other. Every `kept` image of a constraint is on the receiving side of some
+    join whose other side consists of changed rows only. So its keys are known before anything is read, all lookups of
+    all constraints run at once, and a small change never scans a table.
+
+    `known_keys`: the reader of the relation needs only the rows with these keys.
+    """
+    match relation:
+        case ImageRows():
+            if relation.kind == "kept":
+                assert known_keys is not None, f"{relation} would be read as a whole"
+                yield relation, known_keys
+        case ColumnProjection():
+            keys = known_keys and replace(known_keys, column=dict(relation.names)[known_keys.column])
+            yield from find_lookups(relation.input, keys)
+        case UnionAll():
+            for part in relation.inputs:
+                yield from find_lookups(part, known_keys)
+        case WithMatch() if known_keys is None and _reads_kept(relation.left) and not _reads_kept(relation.right):
+            (left_column, right_column), *_ = relation.on
+            yield from find_lookups(relation.left, LookupKeys(left_column, relation.right, right_column))
+        case EqualJoin() | WithMatch() | WithoutMatch() | MatchCount():
+            (left_column, right_column), *_ = relation.on
+            yield from find_lookups(relation.left, known_keys)
+            if _reads_kept(relation.right):
+                keys = LookupKeys(right_column, _without_kept(relation.left), left_column)
+                yield from find_lookups(relation.right, keys)
+        case GroupExtremes() | GroupCount():
+            # A group is complete only if all rows with its key are read, so the keys must be a grouping column.
+            is_grouped = known_keys is not None and known_keys.column in relation.by
+            yield from find_lookups(relation.input, known_keys if is_grouped else None)
+        case _:
+            yield from find_lookups(relation.input, known_keys)
+
+
+def _without_kept(relation: Relation) -> Relation:
+    """A relation that reads no committed rows and has at least the keys of this one."""
+    if not _reads_kept(relation):
+        return relation
+    match relation:
+        case WithMatch() if not _reads_kept(relation.right):
+            return ColumnProjection(relation.right, relation.on)
+        case WithMatch() | WithoutMatch() | MatchCount():
+            return _without_kept(relation.left)
+        case WithoutNulls() | WhereUnequal() | WhereOutside() | WithConstant():
+            return _without_kept(relation.input)
+        case ColumnProjection():
+            return ColumnProjection(_without_kept(relation.input), relation.names)
+    raise AssertionError(f"the keys of {relation} are not known before it is read")
+
+
+def _reads_kept(relation: Relation) -> bool:
+    if isinstance(relation, ImageRows):
+        return relation.kind == "kept"
+    return any(_reads_kept(part) for part in inputs_of(relation))

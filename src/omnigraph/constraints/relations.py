@@ -1,14 +1,14 @@
-"""A small relational algebra for the rules that need other rows: immutable values without engine, data or user text.
+"""A small relational algebra for constraints that need other rows: immutable values without engine, data or user text.
 
-A change of a graph is seen through five *images* of every table:
+A constraint sees a change of a graph through five *images* of every table:
 
     new      rows that the change writes, as they will be
     old      the same rows, and removed ones, as they were
     gone     the ids that the change removes
     kept     committed rows that the change does not touch
-    suspect  ids that a screening query picked out; only there if the rules were asked for with `screened`
+    suspect  ids that a screening query selected; exists only for constraints compiled with `screened`
 
-Relations are bags with named columns. Columns are physical column ids. No operator invents a value but `Tagged`.
+Relations are bags of rows with named columns. Columns are physical column ids. Only `WithConstant` adds a new value.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Image = Literal["new", "old", "gone", "kept", "suspect"]
-On = tuple[tuple[str, str], ...]
+ImageKind = Literal["new", "old", "gone", "kept", "suspect"]
+EqualColumns = tuple[tuple[str, str], ...]
 """Pairs of a left and a right column that must be equal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """One image of one table, cut to these columns."""
+class ImageRows:
+    """One image of one table, with these columns only."""
 
-    image: Image
+    kind: ImageKind
     table: str
     columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
-    """Columns under new names: `(name, column of the input)`."""
+class ColumnProjection:
+    """Some columns under new names: `(name, column of the input)`."""
 
     input: Relation
     names: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
-    """The input with one more column, which holds this text in every row."""
+class WithConstant:
+    """The input with one more column that holds this text in every row."""
 
     input: Relation
     name: str
@@ -48,7 +48,7 @@ class Tagged:
 
 
 @dataclass(frozen=True, slots=True)
-class NotNull:
+class WithoutNulls:
     """Rows that have a value in all of these columns."""
 
     input: Relation
@@ -56,7 +56,7 @@ class NotNull:
 
 
 @dataclass(frozen=True, slots=True)
-class Differ:
+class WhereUnequal:
     """Rows whose two columns, neither of them null, are not equal."""
 
     input: Relation
@@ -65,7 +65,7 @@ class Differ:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class WhereOutside:
     """Rows whose number is below `low` or above `high`; None is open."""
 
     input: Relation
@@ -75,22 +75,22 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class UnionAll:
     """All rows of all inputs, which have the same columns in the same order."""
 
     inputs: tuple[Relation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct:
-    """Each row once."""
+class DistinctRows:
+    """Every different row once."""
 
     input: Relation
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """One row per group: the columns of `by`, then the least and the greatest `of` in it."""
+class GroupExtremes:
+    """One row per group: the columns of `by`, then the least and the greatest value of `of` in the group."""
 
     input: Relation
     by: tuple[str, ...]
@@ -100,8 +100,8 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """One row per group: the columns of `by`, then the number of its rows."""
+class GroupCount:
+    """One row per group: the columns of `by`, then the number of rows in the group."""
 
     input: Relation
     by: tuple[str, ...]
@@ -109,69 +109,82 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """All pairs that agree: the columns of the left, then those of the right that are not compared."""
+class EqualJoin:
+    """All pairs with equal `on` columns: the columns of the left, then those of the right that are not compared."""
 
     left: Relation
     right: Relation
-    on: On
+    on: EqualColumns
 
 
 @dataclass(frozen=True, slots=True)
-class Semi:
-    """Rows of the left with a match on the right."""
+class WithMatch:
+    """Semi-join: rows of the left with a match on the right."""
 
     left: Relation
     right: Relation
-    on: On
+    on: EqualColumns
 
 
 @dataclass(frozen=True, slots=True)
-class Anti:
-    """Rows of the left without a match on the right."""
+class WithoutMatch:
+    """Anti-join: rows of the left without a match on the right."""
 
     left: Relation
     right: Relation
-    on: On
+    on: EqualColumns
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class MatchCount:
     """Rows of the left with the number of their matches on the right, which may be zero."""
 
     left: Relation
     right: Relation
-    on: On
+    on: EqualColumns
     name: str
 
 
 Relation = (
-    Rows | Pick | Tagged | NotNull | Differ | Outside | Union | Distinct | Span | Tally | Join | Semi | Anti | Counted
+    ImageRows
+    | ColumnProjection
+    | WithConstant
+    | WithoutNulls
+    | WhereUnequal
+    | WhereOutside
+    | UnionAll
+    | DistinctRows
+    | GroupExtremes
+    | GroupCount
+    | EqualJoin
+    | WithMatch
+    | WithoutMatch
+    | MatchCount
 )
 
 
 def columns_of(relation: Relation) -> tuple[str, ...]:
     """The columns that a relation has, in order."""
     match relation:
-        case Rows():
+        case ImageRows():
             return relation.columns
-        case Pick():
+        case ColumnProjection():
             return tuple(name for name, _ in relation.names)
-        case Tagged():
+        case WithConstant():
             return (*columns_of(relation.input), relation.name)
-        case Union():
+        case UnionAll():
             return columns_of(relation.inputs[0])
-        case Span():
+        case GroupExtremes():
             return (*relation.by, relation.least, relation.greatest)
-        case Tally():
+        case GroupCount():
             return (*relation.by, relation.name)
-        case Join():
+        case EqualJoin():
             compared = {right for _, right in relation.on}
             added = (column for column in columns_of(relation.right) if column not in compared)
             return (*columns_of(relation.left), *added)
-        case Semi() | Anti():
+        case WithMatch() | WithoutMatch():
             return columns_of(relation.left)
-        case Counted():
+        case MatchCount():
             return (*columns_of(relation.left), relation.name)
         case _:
             return columns_of(relation.input)
@@ -179,11 +192,11 @@ def columns_of(relation: Relation) -> tuple[str, ...]:
 
 def inputs_of(relation: Relation) -> tuple[Relation, ...]:
     match relation:
-        case Rows():
+        case ImageRows():
             return ()
-        case Union():
+        case UnionAll():
             return relation.inputs
-        case Join() | Semi() | Anti() | Counted():
+        case EqualJoin() | WithMatch() | WithoutMatch() | MatchCount():
             return relation.left, relation.right
         case _:
             return (relation.input,)
@@ -196,40 +209,42 @@ def show_relation(relation: Relation) -> str:
 
 def _lines(relation: Relation, depth: int) -> list[str]:
     lines = ["  " * depth + _headline(relation)]
-    for one in inputs_of(relation):
-        lines += _lines(one, depth + 1)
+    for input_relation in inputs_of(relation):
+        lines += _lines(input_relation, depth + 1)
     return lines
 
 
 def _headline(relation: Relation) -> str:
     match relation:
-        case Rows():
-            return f"{relation.image} {relation.table}: {', '.join(relation.columns)}"
-        case Pick():
+        case ImageRows():
+            return f"{relation.kind} {relation.table}: {', '.join(relation.columns)}"
+        case ColumnProjection():
             return "pick " + ", ".join(name if name == of else f"{of} as {name}" for name, of in relation.names)
-        case Tagged():
+        case WithConstant():
             return f"tag {relation.name} = {relation.text!r}"
-        case NotNull():
+        case WithoutNulls():
             return f"not null {', '.join(relation.columns)}"
-        case Differ():
+        case WhereUnequal():
             return f"where {relation.left} <> {relation.right}"
-        case Outside():
+        case WhereOutside():
             return f"where {relation.column} not in {relation.low}..{'' if relation.high is None else relation.high}"
-        case Union():
+        case UnionAll():
             return "union"
-        case Distinct():
+        case DistinctRows():
             return "distinct"
-        case Span():
+        case GroupExtremes():
             ends = f"{relation.least} = least {relation.of}, {relation.greatest} = greatest {relation.of}"
             return f"group by {', '.join(relation.by)}: {ends}"
-        case Tally():
+        case GroupCount():
             return f"group by {', '.join(relation.by)}: {relation.name} = number of rows"
-        case Counted():
+        case MatchCount():
             return f"count {relation.name} of matches {_on(relation.on)}"
-        case Join() | Semi() | Anti():
-            word = {Join: "join", Semi: "semi join", Anti: "anti join"}[type(relation)]
+        case EqualJoin() | WithMatch() | WithoutMatch():
+            word = {EqualJoin: "join", WithMatch: "semi join", WithoutMatch: "anti join"}[type(relation)]
             return f"{word} {_on(relation.on)}"
 
 
-def _on(on: On) -> str:
-    return "on " + ", ".join(left if left == right else f"{left} = {right}" for left, right in on)
+def _on(on: EqualColumns) -> str:
+    return "on " + ", ".join(
+        left_column if left_column == right else f"{left_column} = {right}" for left_column, right in on
+    )

@@ -1,9 +1,10 @@
-"""One aggregation that says which ids can be part of a violation at all: one shuffle instead of one per rule.
+"""The screening query: one aggregation that finds the ids which can be part of a violation.
 
-All keys of a change (ids of nodes, ends of edges) are brought together, and each id is looked at once. What the query
-returns is a superset, as a rule of thumb an empty one: if it returns nothing, no rule of the codes endpoint,
-cardinality and duplicate_key (of nodes) is broken. Else its ids, by table, are the images `suspect`, and
-`rules_of(…, screened=True)` returns exactly what `rules_of(…)` returns, over far fewer rows.
+A bulk change pays one shuffle for the screening query instead of one per constraint. The query unites all keys of a
+change (ids of nodes, ends of edges) and looks at each id once. It returns a superset of the violating ids, usually an
+empty one: if it returns nothing, no endpoint, cardinality or duplicate_key (of nodes) constraint is violated. Else its
+ids, by table, are the `suspect` images, and the constraints of `compile_constraints(…, screened=True)` return exactly
+what those of `compile_constraints(…)` return, over far fewer rows.
 """
 
 from __future__ import annotations
@@ -13,65 +14,66 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from omnigraph.constraints import relations as r
-from omnigraph.constraints.compile import Images
-from omnigraph.constraints.sql import Dialect, NameOf, column, identifier, named, outside, view_name
+from omnigraph.constraints.compile import UNTOUCHED, ChangedImages
+from omnigraph.constraints.relations import ImageKind, ImageRows
+from omnigraph.constraints.sql import Dialect, NameOf, column, identifier, outside, view_name, with_alias
 from omnigraph.schema.catalog import Catalog, TypeDef
 
-_UNTOUCHED = Images()
-
-#: Roles that a key can play at every type of node; sources of counted edges have roles of their own.
+#: Roles that a key can play at every node type; sources of edges with a bounded cardinality have further roles.
 _NEW, _KEPT, _END, _FIRST_OWN_ROLE = range(4)
 
 
 @dataclass(frozen=True)
-class Screen:
-    """The query returns (`place`, `id`): an id of the type of node `tables[place]` that may break a rule, once.
+class ScreeningQuery:
+    """The query returns (`place`, `id`): each id of the node type `tables[place]` that may violate a constraint.
 
-    `images` are the views that it reads, each with one column.
+    `images` are the views that the query reads, each with one column.
     """
 
     tables: tuple[str, ...]
-    images: tuple[r.Rows, ...]
+    images: tuple[ImageRows, ...]
     query: exp.Select
 
     def sql(self, dialect: Dialect, *, pretty: bool = False) -> str:
         return self.query.sql(dialect=dialect, pretty=pretty)
 
 
-def screen(
-    catalog: Catalog, changed: Mapping[str, Images], *, duplicates: bool, name_of: NameOf = view_name
-) -> Screen | None:
-    """None if the change cannot break such a rule. `duplicates`: the input may hold the id of a node twice."""
-    made = _Screen(catalog, changed, duplicates)
+def compile_screen(
+    catalog: Catalog, changed: Mapping[str, ChangedImages], *, duplicates: bool, name_of: NameOf = view_name
+) -> ScreeningQuery | None:
+    """Compile the screening query; None if the change cannot violate any constraint that it screens for.
+
+    `duplicates`: the input may hold the id of a node twice.
+    """
+    builder = _ScreenBuilder(catalog, changed, duplicates)
     for node in catalog.types:
         if node.kind == "node":
-            made.add(node)
-    if not made.suspicions:
+            builder.add(node)
+    if not builder.suspicions:
         return None
-    parts = [_keys(place, rows, role, name_of) for place, rows, role in made.keys]
+    parts = [_keys(position, rows, role, name_of) for position, rows, role in builder.keys]
     union = exp.union(*parts, distinct=False, copy=False) if len(parts) > 1 else parts[0]
     keys: list[exp.Expr] = [column("place"), column("id")]
     query = exp.Select(expressions=keys).from_(union.subquery("keys"), copy=False)
-    query = query.group_by(*(one.copy() for one in keys), copy=False).having(exp.or_(*made.suspicions), copy=False)
-    return Screen(tuple(made.tables), tuple(rows for _, rows, _ in made.keys), query)
+    query = query.group_by(*(key.copy() for key in keys), copy=False).having(exp.or_(*builder.suspicions), copy=False)
+    return ScreeningQuery(tuple(builder.tables), tuple(rows for _, rows, _ in builder.keys), query)
 
 
 @dataclass
-class _Screen:
-    """What is gathered: keys with the role they play, and for each type of node the conditions of suspicion."""
+class _ScreenBuilder:
+    """Collects the keys with their roles, and per node type the conditions under which an id is suspect."""
 
     catalog: Catalog
-    changed: Mapping[str, Images]
+    changed: Mapping[str, ChangedImages]
     duplicates: bool
     tables: list[str] = field(default_factory=list)
-    keys: list[tuple[int, r.Rows, int]] = field(default_factory=list)
+    keys: list[tuple[int, ImageRows, int]] = field(default_factory=list)
     suspicions: list[exp.Expr] = field(default_factory=list)
-    _place: int = 0
-    _roles: int = 0
+    _position: int = 0
+    _next_role: int = 0
 
     def add(self, node: TypeDef) -> None:
-        self._place, self._roles = len(self.tables), _FIRST_OWN_ROLE
+        self._position, self._next_role = len(self.tables), _FIRST_OWN_ROLE
         first_key = len(self.keys)
         conditions: list[exp.Expr] = []
         new = self._key("new", node.id, "id", _NEW)
@@ -80,70 +82,67 @@ class _Screen:
         ends: dict[exp.Expr, None] = {}
         for edge in self.catalog.edges_at(node.id):
             if edge.source == node.id:
-                gained = self._key("new", edge.id, "src", None if edge.cardinality.binds else _END)
-                conditions += self._counted(edge, gained, new)
+                gained = self._key("new", edge.id, "src", None if edge.cardinality.is_bounded else _END)
+                conditions += self._cardinality_conditions(edge, gained, new)
                 ends.update({gained: None} if gained is not None else {})
             if edge.target == node.id:
                 reached = self._key("new", edge.id, "dst", _END)
                 ends.update({reached: None} if reached is not None else {})
         if ends:
-            alive = [one for one in (new, self._key("kept", node.id, "id", _KEPT)) if one is not None]
-            conditions.append(exp.and_(_any_of(ends), *(_compared(exp.EQ, one) for one in alive)))
+            alive = [number for number in (new, self._key("kept", node.id, "id", _KEPT)) if number is not None]
+            conditions.append(exp.and_(_any_of(ends), *(_compare_to_zero(exp.EQ, number) for number in alive)))
         if not conditions:
             del self.keys[first_key:]
             return
-        here = exp.EQ(this=column("place"), expression=exp.Literal.number(self._place))
-        self.suspicions.append(exp.and_(here, exp.or_(*conditions)))
+        is_this_type = exp.EQ(this=column("place"), expression=exp.Literal.number(self._position))
+        self.suspicions.append(exp.and_(is_this_type, exp.or_(*conditions)))
         self.tables.append(node.id)
 
-    def _counted(self, edge: TypeDef, gained: exp.Expr | None, fresh: exp.Expr | None) -> list[exp.Expr]:
-        """Sources whose number of edges can change, and would be wrong."""
+    def _cardinality_conditions(self, edge: TypeDef, gained: exp.Expr | None, fresh: exp.Expr | None) -> list[exp.Expr]:
+        """Conditions for sources whose number of edges changes and leaves the bounds."""
         limits = edge.cardinality
-        if not limits.binds:
+        if not limits.is_bounded:
             return []
         touched = [gained]
         if limits.low > 0:
             touched += [fresh, self._key("old", edge.id, "src")]
-        some = [one for one in touched if one is not None]
-        if not some:
+        numbers = [count for count in touched if count is not None]
+        if not numbers:
             return []
         number = _sum([gained, self._key("kept", edge.id, "src")])
-        return [exp.and_(_any_of(some), outside(number, limits.low, limits.high))]
+        return [exp.and_(_any_of(numbers), outside(number, limits.low, limits.high))]
 
-    def _key(self, image: r.Image, table: str, name: str, role: int | None = None) -> exp.Expr | None:
-        """How often an id plays this role, by default one of its own; None if it never does."""
-        images = self.changed.get(table, _UNTOUCHED)
-        if not {"new": images.new, "old": images.old, "kept": images.kept}[image]:
+    def _key(self, kind: ImageKind, table: str, name: str, role: int | None = None) -> exp.Expr | None:
+        """How often an id plays this role (default: the next free one); None if the image is empty."""
+        if not self.changed.get(table, UNTOUCHED).has_rows(kind):
             return None
         if role is None:
-            role = self._roles
-            self._roles += 1
-        self.keys.append((self._place, r.Rows(image, table, (name,)), role))
+            role = self._next_role
+            self._next_role += 1
+        self.keys.append((self._position, ImageRows(kind, table, (name,)), role))
         return exp.CountIf(this=exp.EQ(this=column("role"), expression=exp.Literal.number(role)))
 
 
-def _keys(place: int, rows: r.Rows, role: int, name_of: NameOf) -> exp.Select:
+def _keys(position: int, rows: ImageRows, role: int, name_of: NameOf) -> exp.Select:
     columns = [
-        named(exp.Literal.number(place), "place"),
-        named(column(rows.columns[0]), "id"),
-        named(exp.Literal.number(role), "role"),
+        with_alias(exp.Literal.number(position), "place"),
+        with_alias(column(rows.columns[0]), "id"),
+        with_alias(exp.Literal.number(role), "role"),
     ]
-    return exp.Select(expressions=columns).from_(
-        exp.Table(this=identifier(name_of(rows.image, rows.table))), copy=False
-    )
+    return exp.Select(expressions=columns).from_(exp.Table(this=identifier(name_of(rows.kind, rows.table))), copy=False)
 
 
 def _sum(parts: list[exp.Expr | None]) -> exp.Expr:
-    there = [one.copy() for one in parts if one is not None]
-    total = there[0] if there else exp.Literal.number(0)
-    for one in there[1:]:
-        total = exp.Add(this=total, expression=one)
+    terms = [term.copy() for term in parts if term is not None]
+    total = terms[0] if terms else exp.Literal.number(0)
+    for term in terms[1:]:
+        total = exp.Add(this=total, expression=term)
     return total
 
 
 def _any_of(numbers: Iterable[exp.Expr]) -> exp.Expr:
-    return exp.or_(*(_compared(exp.GT, one) for one in numbers))
+    return exp.or_(*(_compare_to_zero(exp.GT, number) for number in numbers))
 
 
-def _compared(how: type[exp.Binary], number: exp.Expr) -> exp.Expr:
+def _compare_to_zero(how: type[exp.Binary], number: exp.Expr) -> exp.Expr:
     return how(this=number.copy(), expression=exp.Literal.number(0))

@@ -1,19 +1,20 @@
-"""Relations of `relations.py`, and so the rules of `constraints.py`, as one SQL statement for DuckDB or Spark.
+"""Prints the relations of `relations.py`, and so the constraints of `compile.py`, as one SQL statement.
 
-    rules = rules_of(catalog, {"node.person-x1": Images(new=True)}, ordinal="_rowaddr")
-    images_needed(rule.query for rule in rules)      # {("new", "node.person-x1"): ("id", "email_x2", "_rowaddr"), …}
-    relation_sql(rule.query, "spark")                # SELECT … over the views below; columns as `constraints.py` says
-    violation_of(catalog, rule, row)                 # one result row (a mapping by column name) as a Violation
-    accused(rule, catalog, "_rowaddr")               # {table: relation}: which input rows to reject, by address
-    superseded("node.person-x1", "_rowaddr")         # merge: input rows that a later one of the same id replaces
+    constraints = compile_constraints(catalog, {"node.person-x1": ChangedImages(has_new=True)}, ordinal="_rowaddr")
+    images_read_by(constraint.query for constraint in constraints)
+                                                    # {("new", "node.person-x1"): ("id", "email_x2", "_rowaddr"), …}
+    relation_sql(constraint.query, "spark")         # SELECT … over the views below; columns as `compile.py` lists them
+    describe_violation(catalog, constraint, row)    # one result row (a mapping by column name) as a Violation
+    input_rows_to_reject(constraint, catalog, "_rowaddr")        # {table: relation}: input rows to reject, by address
+    input_rows_replaced_later("node.person-x1", "_rowaddr")      # merge: input rows that a later row of the id replaces
 
 Every image is one view, by default `new_<table>`, `old_<table>`, `gone_<table>`, `kept_<table>`, `suspect_<table>`;
-`name_of(image, table)` gives other names. A view has at least the columns that `images_needed` lists, under their
-physical column ids. All names are quoted, so that a table's identity needs no change; a temporary view of Spark with
-such a name is made with the name in backticks. An image that `changed` does not announce is never mentioned, with one
-exception: the `new` rows of an edge type that has neither new nor kept rows, an empty view.
+`name_of(kind, table)` gives other names. A view has at least the columns that `images_read_by` lists, under their
+physical column ids. All names are quoted, so a table's identity is used as it is; a temporary view of Spark needs the
+name in backticks. A statement mentions only images that `changed` announces, with one exception: the `new` rows of an
+edge type that has neither new nor kept rows, an empty view.
 
-For many rows `screen_sql.py` finds in one aggregation the few ids that are worth a rule.
+For many rows the query of `screen_sql.py` first finds the few ids that can violate a constraint.
 """
 
 from __future__ import annotations
@@ -24,125 +25,144 @@ from typing import Literal
 
 from sqlglot import exp
 
-from omnigraph.constraints import relations as r
+from omnigraph.constraints.relations import (
+    ColumnProjection,
+    DistinctRows,
+    EqualColumns,
+    EqualJoin,
+    GroupCount,
+    GroupExtremes,
+    ImageKind,
+    ImageRows,
+    MatchCount,
+    Relation,
+    UnionAll,
+    WhereOutside,
+    WhereUnequal,
+    WithConstant,
+    WithMatch,
+    WithoutMatch,
+    WithoutNulls,
+    columns_of,
+)
 
 Dialect = Literal["duckdb", "spark"]
-NameOf = Callable[[r.Image, str], str]
+NameOf = Callable[[ImageKind, str], str]
 
 
-def view_name(image: r.Image, table: str) -> str:
-    return f"{image}_{table}"
+def view_name(kind: ImageKind, table: str) -> str:
+    return f"{kind}_{table}"
 
 
-def relation_sql(relation: r.Relation, dialect: Dialect, name_of: NameOf = view_name, *, pretty: bool = False) -> str:
-    """The relation as a query, its columns in the order of `columns_of`; rows in no order."""
-    return _Writer(name_of).statement(relation).sql(dialect=dialect, pretty=pretty)
+def relation_sql(relation: Relation, dialect: Dialect, name_of: NameOf = view_name, *, pretty: bool = False) -> str:
+    """Print the relation as a query with the columns of `columns_of` in that order; the rows have no order."""
+    return _SqlWriter(name_of).statement(relation).sql(dialect=dialect, pretty=pretty)
 
 
 @dataclass
-class _Writer:
-    """Every operator is one common table expression, so that what two operators share is written once."""
+class _SqlWriter:
+    """Writes every operator as one common table expression, so that a shared input is written once."""
 
     name_of: NameOf
-    _steps: dict[r.Relation, exp.Query] = field(default_factory=dict)
+    _steps: dict[Relation, exp.Query] = field(default_factory=dict)
 
-    def statement(self, relation: r.Relation) -> exp.Query:
+    def statement(self, relation: Relation) -> exp.Query:
         result = self._query(relation)
-        for place, step in enumerate(self._steps.values()):
-            result = result.with_(_step_name(place), as_=step, copy=False)
+        for position, step in enumerate(self._steps.values()):
+            result = result.with_(_step_name(position), as_=step, copy=False)
         return result
 
-    def _query(self, relation: r.Relation) -> exp.Query:
+    def _query(self, relation: Relation) -> exp.Query:
         match relation:
-            case r.Rows():
-                return self._select(relation, [column(one) for one in relation.columns])
-            case r.Pick():
-                return self._select(relation.input, [named(column(of), name) for name, of in relation.names])
-            case r.Tagged():
-                tag = named(exp.Literal.string(relation.text), relation.name)
+            case ImageRows():
+                return self._select(relation, [column(name) for name in relation.columns])
+            case ColumnProjection():
+                return self._select(relation.input, [with_alias(column(of), name) for name, of in relation.names])
+            case WithConstant():
+                tag = with_alias(exp.Literal.string(relation.text), relation.name)
                 return self._select(relation.input, [*self._columns(relation.input), tag])
-            case r.Union():
-                parts = [self._select(one, self._columns(one)) for one in relation.inputs]
+            case UnionAll():
+                parts = [self._select(part, self._columns(part)) for part in relation.inputs]
                 return exp.union(*parts, distinct=False, copy=False)
-            case r.Distinct():
+            case DistinctRows():
                 return self._select(relation.input, self._columns(relation.input)).distinct(copy=False)
-            case r.Span():
-                return self._span(relation)
-            case r.Tally():
-                return self._tally(relation)
-            case r.Join() | r.Semi() | r.Anti():
+            case GroupExtremes():
+                return self._group_extremes(relation)
+            case GroupCount():
+                return self._group_count(relation)
+            case EqualJoin() | WithMatch() | WithoutMatch():
                 return self._join(relation)
-            case r.Counted():
-                return self._counted(relation)
-            case r.NotNull() | r.Differ() | r.Outside():
+            case MatchCount():
+                return self._match_count(relation)
+            case WithoutNulls() | WhereUnequal() | WhereOutside():
                 query = self._select(relation.input, self._columns(relation.input))
                 return query.where(_condition(relation), copy=False)
 
-    def _select(self, relation: r.Relation, columns: list[exp.Expr]) -> exp.Select:
+    def _select(self, relation: Relation, columns: list[exp.Expr]) -> exp.Select:
         return exp.Select(expressions=columns).from_(self._source(relation), copy=False)
 
-    def _source(self, relation: r.Relation, alias: str | None = None) -> exp.Table:
-        """What stands in FROM: the view of an image, or the step that an operator is."""
-        if isinstance(relation, r.Rows):
-            table = exp.Table(this=identifier(self.name_of(relation.image, relation.table)))
+    def _source(self, relation: Relation, alias: str | None = None) -> exp.Table:
+        """The table of a FROM clause: the view of an image, or the common table expression of an operator."""
+        if isinstance(relation, ImageRows):
+            table = exp.Table(this=identifier(self.name_of(relation.kind, relation.table)))
         else:
             if relation not in self._steps:
-                # Its own steps come first: a common table expression sees only those before it.
+                # The inputs of the relation are added first: a common table expression sees only those before it.
                 self._steps[relation] = self._query(relation)
             table = exp.Table(this=exp.to_identifier(_step_name(list(self._steps).index(relation))))
         if alias is not None:
             table.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
         return table
 
-    def _columns(self, relation: r.Relation, alias: str | None = None) -> list[exp.Expr]:
-        return [column(one, alias) for one in r.columns_of(relation)]
+    def _columns(self, relation: Relation, alias: str | None = None) -> list[exp.Expr]:
+        return [column(name, alias) for name in columns_of(relation)]
 
-    def _span(self, relation: r.Span) -> exp.Select:
-        keys: list[exp.Expr] = [column(one) for one in relation.by]
+    def _group_extremes(self, relation: GroupExtremes) -> exp.Select:
+        keys: list[exp.Expr] = [column(name) for name in relation.by]
         ends = [
-            named(exp.Min(this=column(relation.of)), relation.least),
-            named(exp.Max(this=column(relation.of)), relation.greatest),
+            with_alias(exp.Min(this=column(relation.of)), relation.least),
+            with_alias(exp.Max(this=column(relation.of)), relation.greatest),
         ]
-        return self._select(relation.input, [*keys, *ends]).group_by(*(one.copy() for one in keys), copy=False)
+        return self._select(relation.input, [*keys, *ends]).group_by(*(key.copy() for key in keys), copy=False)
 
-    def _join(self, relation: r.Join | r.Semi | r.Anti) -> exp.Select:
+    def _join(self, relation: EqualJoin | WithMatch | WithoutMatch) -> exp.Select:
         columns = self._columns(relation.left, "a")
-        if isinstance(relation, r.Join):
-            added = r.columns_of(relation)[len(columns) :]
-            columns += [column(one, "b") for one in added]
+        if isinstance(relation, EqualJoin):
+            added = columns_of(relation)[len(columns) :]
+            columns += [column(name, "b") for name in added]
         query = exp.Select(expressions=columns).from_(self._source(relation.left, "a"), copy=False)
         join = exp.Join(this=self._source(relation.right, "b"), on=_equal(relation.on))
-        if not isinstance(relation, r.Join):
-            join.set("kind", "SEMI" if isinstance(relation, r.Semi) else "ANTI")
+        if not isinstance(relation, EqualJoin):
+            join.set("kind", "SEMI" if isinstance(relation, WithMatch) else "ANTI")
         query.append("joins", join)
         return query
 
-    def _tally(self, relation: r.Tally) -> exp.Select:
-        keys: list[exp.Expr] = [column(one) for one in relation.by]
-        number = named(exp.Count(this=exp.Star()), relation.name)
-        return self._select(relation.input, [*keys, number]).group_by(*(one.copy() for one in keys), copy=False)
+    def _group_count(self, relation: GroupCount) -> exp.Select:
+        keys: list[exp.Expr] = [column(name) for name in relation.by]
+        number = with_alias(exp.Count(this=exp.Star()), relation.name)
+        return self._select(relation.input, [*keys, number]).group_by(*(key.copy() for key in keys), copy=False)
 
-    def _counted(self, relation: r.Counted) -> exp.Select:
-        counts = self._tally(r.Tally(relation.right, tuple(right for _, right in relation.on), relation.name))
-        found = exp.Coalesce(this=column(relation.name, "b"), expressions=[exp.Literal.number(0)])
-        columns = [*self._columns(relation.left, "a"), named(found, relation.name)]
+    def _match_count(self, relation: MatchCount) -> exp.Select:
+        counts = self._group_count(GroupCount(relation.right, tuple(right for _, right in relation.on), relation.name))
+        count = exp.Coalesce(this=column(relation.name, "b"), expressions=[exp.Literal.number(0)])
+        columns = [*self._columns(relation.left, "a"), with_alias(count, relation.name)]
         query = exp.Select(expressions=columns).from_(self._source(relation.left, "a"), copy=False)
         query.append("joins", exp.Join(this=counts.subquery("b"), side="LEFT", on=_equal(relation.on)))
         return query
 
 
-def _condition(relation: r.NotNull | r.Differ | r.Outside) -> exp.Expr:
+def _condition(relation: WithoutNulls | WhereUnequal | WhereOutside) -> exp.Expr:
     match relation:
-        case r.NotNull():
-            return exp.and_(*(_not_null(column(one)) for one in relation.columns))
-        case r.Differ():
+        case WithoutNulls():
+            return exp.and_(*(_not_null(column(name)) for name in relation.columns))
+        case WhereUnequal():
             return exp.NEQ(this=column(relation.left), expression=column(relation.right))
-        case r.Outside():
+        case WhereOutside():
             return outside(column(relation.column), relation.low, relation.high)
 
 
 def outside(value: exp.Expr, low: int, high: int | None) -> exp.Expr:
-    """A number of rows that is too low or too high; zero is never too low for the bound zero."""
+    """The condition that a number of rows is below `low` or above `high`."""
     parts: list[exp.Expr] = []
     if low > 0:
         parts.append(exp.LT(this=value.copy(), expression=exp.Literal.number(low)))
@@ -159,7 +179,7 @@ def identifier(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
 
 
-def named(value: exp.Expr, name: str) -> exp.Expr:
+def with_alias(value: exp.Expr, name: str) -> exp.Expr:
     if isinstance(value, exp.Column) and value.name == name:
         return value
     return exp.Alias(this=value, alias=identifier(name))
@@ -169,9 +189,11 @@ def _not_null(value: exp.Expr) -> exp.Expr:
     return exp.Not(this=exp.Is(this=value, expression=exp.Null()))
 
 
-def _equal(on: r.On) -> exp.Expr:
-    return exp.and_(*(exp.EQ(this=column(left, "a"), expression=column(right, "b")) for left, right in on))
+def _equal(on: EqualColumns) -> exp.Expr:
+    return exp.and_(
+        *(exp.EQ(this=column(left_column, "a"), expression=column(right, "b")) for left_column, right in on)
+    )
 
 
-def _step_name(place: int) -> str:
-    return f"s{place}"
+def _step_name(position: int) -> str:
+    return f"s{position}"

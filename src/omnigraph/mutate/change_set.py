@@ -9,11 +9,11 @@ from typing import Any
 
 from omnigraph.commit.footprint import FootprintBuilder
 from omnigraph.commit.publish_plan import PublishPlan, TableAction, WriteTxn
-from omnigraph.log.commit_record import Header, Kind
+from omnigraph.log.commit_record import CommitKind, Header
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.mutate.check_changes import check_changes
 from omnigraph.mutate.claims import claim_changes
-from omnigraph.mutate.table_state import Row, RowChange, TableState
+from omnigraph.mutate.table_state import PendingTable, Row, RowChange
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.backend import Backend
 
@@ -26,12 +26,12 @@ class ChangeSet:
         self.catalog = catalog or txn.catalog
         self._backend = backend
         self._txn = txn
-        self._states: dict[str, TableState] = {}
+        self._states: dict[str, PendingTable] = {}
 
-    def state(self, one: TypeDef) -> TableState:
-        if one.id not in self._states:
-            self._states[one.id] = TableState(one, self._txn.view(one))
-        return self._states[one.id]
+    def state(self, type_def: TypeDef) -> PendingTable:
+        if type_def.id not in self._states:
+            self._states[type_def.id] = PendingTable(type_def, self._txn.view(type_def))
+        return self._states[type_def.id]
 
     @property
     def row_count(self) -> int:
@@ -57,11 +57,11 @@ class ChangeSet:
             else:
                 state.put({**dict.fromkeys(state.schema.names), **{k: row[k] for k in row if k in state.schema.names}})
 
-    def know(self, table: str, images: Mapping[str, Row | None]) -> None:
+    def remember_committed(self, table: str, images: Mapping[str, Row | None]) -> None:
         """Rows of the snapshot as they were read before; of no use if this change gives the table another shape."""
-        one = self.catalog.by_id[table]
-        if self._txn.catalog.by_id.get(table) == one:
-            self.state(one).know(images)
+        type_def = self.catalog.by_id[table]
+        if self._txn.catalog.by_id.get(table) == type_def:
+            self.state(type_def).remember_committed(images)
 
     def depend_on(self, ids_by_table: Mapping[str, Iterable[str]]) -> None:
         """Rows that were read to decide, whether or not they change."""
@@ -72,8 +72,8 @@ class ChangeSet:
     @cached_property
     def changes(self) -> dict[str, list[RowChange]]:
         """The changes by table; nothing may be added after this was asked for."""
-        found = {table: list(state.changes()) for table, state in list(self._states.items())}
-        return {table: rows for table, rows in found.items() if rows}
+        changes_by_table = {table: list(state.changes()) for table, state in list(self._states.items())}
+        return {table: rows for table, rows in changes_by_table.items() if rows}
 
     @cached_property
     def actions(self) -> tuple[TableAction, ...]:
@@ -85,7 +85,7 @@ class ChangeSet:
 
     def plan(
         self,
-        kind: Kind,
+        kind: CommitKind,
         op_id: str,
         *,
         catalog: Catalog | None = None,
@@ -93,7 +93,7 @@ class ChangeSet:
         result: Mapping[str, Any] | None = None,
     ) -> PublishPlan:
         for table, state in self._states.items():
-            for row_id in state.looked_up_ids:
+            for row_id in state.dependency_ids:
                 self.claims.read(table, "row", row_id)
         claim_changes(self.claims, self.catalog, self.changes)
         return PublishPlan(

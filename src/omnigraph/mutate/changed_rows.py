@@ -13,61 +13,61 @@ from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.lance import PinnedTable, candidate_ids
 
-Columns = frozenset[str] | None
+ComparedColumns = frozenset[str] | None
 
 
-def changed_rows(old: Snapshot, new: Snapshot, table: str, columns: Columns = None) -> dict[str, RowChange]:
+def find_changed_rows(old: Snapshot, new: Snapshot, table: str, columns: ComparedColumns = None) -> dict[str, RowChange]:
     """Every row of `table` (by identity) that is not the same in both, as far as `columns` tell, with its images."""
-    ids = changed_candidates(old, new, table)
-    before, after = rows_of(old, table, ids), rows_of(new, table, ids)
+    ids = find_candidate_ids(old, new, table)
+    before, after = read_rows(old, table, ids), read_rows(new, table, ids)
     return {
-        one: RowChange(one, before.get(one), after.get(one))
-        for one in sorted(ids)
-        if not same_row(before.get(one), after.get(one), columns)
+        row_id: RowChange(row_id, before.get(row_id), after.get(row_id))
+        for row_id in sorted(ids)
+        if not is_same_row(before.get(row_id), after.get(row_id), columns)
     }
 
 
-def changed_candidates(old: Snapshot, new: Snapshot, table: str) -> set[str]:
+def find_candidate_ids(old: Snapshot, new: Snapshot, table: str) -> set[str]:
     """Ids whose rows can differ: overlay entries that are not in both, and what the table versions tell."""
     entries = _stamps(old.record.overlay.get(table)) ^ _stamps(new.record.overlay.get(table))
-    return {row_id for row_id, _ in entries} | candidate_ids(pinned_of(old, table), pinned_of(new, table))
+    return {row_id for row_id, _ in entries} | candidate_ids(open_pinned_table(old, table), open_pinned_table(new, table))
 
 
-def rows_of(snapshot: Snapshot, table: str, ids: Iterable[str]) -> dict[str, Row]:
+def read_rows(snapshot: Snapshot, table: str, ids: Iterable[str]) -> dict[str, Row]:
     """Row images by id; a type that the snapshot's schema does not have has no rows."""
-    one = snapshot.catalog.by_id.get(table)
-    wanted = list(ids)
-    if one is None or not wanted:
+    type_def = snapshot.catalog.by_id.get(table)
+    row_ids = list(ids)
+    if type_def is None or not row_ids:
         return {}
-    return {row["id"]: row for row in snapshot.view(one).find(wanted).to_pylist()}
+    return {row["id"]: row for row in snapshot.view(type_def).find(row_ids).to_pylist()}
 
 
-def columns_of(one: TypeDef | None) -> Columns:
+def columns_to_compare(type_def: TypeDef | None) -> ComparedColumns:
     """What rows are compared by under this type: a property that it does not have any more is no difference."""
-    return frozenset(arrow_schema(one).names) if one is not None else None
+    return frozenset(arrow_schema(type_def).names) if type_def is not None else None
 
 
-def same_row(one: Row | None, other: Row | None, columns: Columns = None) -> bool:
+def is_same_row(before: Row | None, after: Row | None, columns: ComparedColumns = None) -> bool:
     """Typed and deep equality. A property that one side does not have is null there; None compares all columns."""
-    if one is None or other is None:
-        return one is other
-    return not changed_columns(one, other, columns)
+    if before is None or after is None:
+        return before is after
+    return not find_changed_columns(before, after, columns)
 
 
-def same_value(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other):
+def is_same_value(before: Any, after: Any) -> bool:
+    if isinstance(before, float) and isinstance(after, float) and math.isnan(before) and math.isnan(after):
         return True
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_value, one, other))
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(before, list) and isinstance(after, list):
+        return len(before) == len(after) and all(map(is_same_value, before, after))
+    return type(before) is type(after) and bool(before == after)
 
 
-def changed_columns(before: Row, after: Row, columns: Columns = None) -> set[str]:
+def find_changed_columns(before: Row, after: Row, columns: ComparedColumns = None) -> set[str]:
     names = before.keys() | after.keys() if columns is None else columns
-    return {name for name in names if not same_value(before.get(name), after.get(name))}
+    return {name for name in names if not is_same_value(before.get(name), after.get(name))}
 
 
-def tables_that_differ(old: Snapshot, new: Snapshot) -> list[str]:
+def find_changed_tables(old: Snapshot, new: Snapshot) -> list[str]:
     """Tables whose pin or overlay is not the same in both; the others need no look."""
     names = old.record.pins.keys() | new.record.pins.keys()
     return sorted(table for table in names if not table.startswith("_") and not is_same_table(old, new, table))
@@ -85,7 +85,7 @@ def _version(snapshot: Snapshot, table: str) -> str | None:
     return pin.version if pin else None
 
 
-def pinned_of(snapshot: Snapshot, table: str) -> PinnedTable | None:
+def open_pinned_table(snapshot: Snapshot, table: str) -> PinnedTable | None:
     """The version that the snapshot names, if it names one."""
     version = _version(snapshot, table)
     return snapshot.backend.tables.open(table, version) if version else None

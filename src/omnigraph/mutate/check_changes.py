@@ -10,26 +10,31 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from omnigraph.commit.publish_plan import TableAction
-from omnigraph.constraints.compile import Images, Rule, accused, violation_of
-from omnigraph.constraints.evaluate import Change, Evaluators, Tuple
-from omnigraph.constraints.prepare import PreparedRule, prepared_rules
-from omnigraph.constraints.relations import Rows, columns_of
+from omnigraph.constraints.compile import ChangedImages, Constraint, describe_violation, input_rows_to_reject
+from omnigraph.constraints.evaluate import (
+    EvaluationContext,
+    PreparedConstraint,
+    RelationCompiler,
+    RowTuple,
+    prepare_constraints,
+)
+from omnigraph.constraints.relations import ImageRows, columns_of
 from omnigraph.errors import ConstraintViolation
-from omnigraph.mutate.table_state import Row, RowChange, TableState
+from omnigraph.mutate.table_state import PendingTable, Row, RowChange
 from omnigraph.schema.catalog import Catalog, TypeDef
-from omnigraph.schema.row_constraints import Violation, row_findings
+from omnigraph.schema.row_constraints import Violation, find_row_violations
 from omnigraph.storage.backend import Backend
 
 VIOLATIONS_MAX = 100
 _ADDRESS = "_row"
 
 Changes = Mapping[str, Sequence[RowChange]]
-A = TypeVar("A")
-StateOf = Callable[[TypeDef], TableState]
+ResultT = TypeVar("ResultT")
+StateOf = Callable[[TypeDef], PendingTable]
 
 
 @dataclass
-class Findings:
+class ViolationReport:
     """How much is broken, and the first of it by id, as much as an error lists."""
 
     listed: list[Violation] = field(default_factory=list)
@@ -39,12 +44,12 @@ class Findings:
         self.listed += listed
         self.count += count
 
-    def add_broken(self, catalog: Catalog, rule: Rule, rows: Iterable[Tuple]) -> None:
+    def add_violating_rows(self, catalog: Catalog, rule: Constraint, rows: Iterable[RowTuple]) -> None:
         """What a rule returns, streamed."""
         columns = columns_of(rule.query)
-        counting = _Counting(rows)
+        counting = _CountingIterable(rows)
         first = heapq.nsmallest(VIOLATIONS_MAX, counting, key=itemgetter(columns.index("id")))
-        listed = [violation_of(catalog, rule, dict(zip(columns, row, strict=True))) for row in first]
+        listed = [describe_violation(catalog, rule, dict(zip(columns, row, strict=True))) for row in first]
         self.add(listed, counting.count)
 
 
@@ -52,22 +57,22 @@ def check_changes(
     backend: Backend, catalog: Catalog, state_of: StateOf, changes: Changes, actions: Sequence[TableAction]
 ) -> None:
     """Raise ConstraintViolation with everything the changes would break; a hundred are listed, all are counted."""
-    change = CheckedChange(backend, catalog, state_of, changes)
+    change = ChangeChecker(backend, catalog, state_of, changes)
     values = [
-        partial(row_findings, catalog.by_id[action.table], action.rows, limit=VIOLATIONS_MAX)
+        partial(find_row_violations, catalog.by_id[action.table], action.rows, limit=VIOLATIONS_MAX)
         for action in actions
         if action.rows is not None
     ]
-    found = Findings()
-    for listed, count in change.look_up(values):
+    found = ViolationReport()
+    for listed, count in change.read_committed_rows(values):
         found.add(listed, count)
-    for rule, rows in change.broken():
-        found.add_broken(catalog, rule, rows)
+    for rule, rows in change.evaluate_constraints():
+        found.add_violating_rows(catalog, rule, rows)
     if found.count:
-        raise violations_error(found)
+        raise build_violation_error(found)
 
 
-def violations_error(found: Findings, code: str | None = None) -> ConstraintViolation:
+def build_violation_error(found: ViolationReport, code: str | None = None) -> ConstraintViolation:
     ordered = sorted(found.listed, key=lambda one: (one.type, one.id, one.rule, one.property or ""))
     first = ordered[0]
     more = f" (and {found.count - 1} more)" if found.count > 1 else ""
@@ -80,7 +85,7 @@ def violations_error(found: Findings, code: str | None = None) -> ConstraintViol
     )
 
 
-class CheckedChange:
+class ChangeChecker:
     """The rules that a set of row changes can break, and what they need to know of the committed rows."""
 
     def __init__(
@@ -94,10 +99,11 @@ class CheckedChange:
         self._kept: dict[tuple[str, str], list[Row]] = {}
         images = {table: _images(rows, self._states[table]) for table, rows in changes.items()}
         self._rules = [
-            (rule, Change(partial(self._read, rule.looked_up_by))) for rule in prepared_rules(catalog, images, strict)
+            (rule, EvaluationContext(partial(self._read, rule.lookup_columns)))
+            for rule in prepare_constraints(catalog, images, strict)
         ]
 
-    def look_up(self, beside: Sequence[Callable[[], A]] = ()) -> list[A]:
+    def read_committed_rows(self, beside: Sequence[Callable[[], ResultT]] = ()) -> list[ResultT]:
         """Read what the rules need, in one lookup for each column of a table, all at once with `beside`."""
         probes = self._probes()
         for table, _ in probes:
@@ -106,36 +112,36 @@ class CheckedChange:
         done = self._backend.in_parallel(lambda one: one(), [*work, *beside])
         return done[len(work) :]
 
-    def broken(self) -> Iterator[tuple[Rule, Iterable[Tuple]]]:
+    def evaluate_constraints(self) -> Iterator[tuple[Constraint, Iterable[RowTuple]]]:
         """Every rule with the rows that it returns. `look_up` must have run."""
         for one, change in self._rules:
-            yield one.rule, one.evaluate(change)
+            yield one.constraint, one.evaluate(change)
 
-    def blame(self) -> Iterator[tuple[Violation, list[tuple[str, str]]]]:
+    def violations_with_rows(self) -> Iterator[tuple[Violation, list[tuple[str, str]]]]:
         """Every violation with the rows of the change that it names, as (table, id); none if no row is to blame."""
         for one, change in self._rules:
             broken = list(one.evaluate(change))
             if not broken:
                 continue
-            columns, rows = columns_of(one.rule.query), self._accused(one)
+            columns, rows = columns_of(one.constraint.query), self._accused(one)
             for row in broken:
-                violation = violation_of(self._catalog, one.rule, dict(zip(columns, row, strict=True)))
+                violation = describe_violation(self._catalog, one.constraint, dict(zip(columns, row, strict=True)))
                 yield violation, rows.get(row, [])
 
-    def _accused(self, prepared: PreparedRule) -> dict[Tuple, list[tuple[str, str]]]:
+    def _accused(self, prepared: PreparedConstraint) -> dict[RowTuple, list[tuple[str, str]]]:
         """By what the rule returns."""
-        found: dict[Tuple, list[tuple[str, str]]] = {}
-        evaluators = Evaluators(self._catalog.by_id[prepared.rule.type_id])
-        change = Change(partial(self._read_addressed, prepared.looked_up_by))
-        for table, relation in accused(prepared.rule, self._catalog, _ADDRESS).items():
-            for *row, row_id in evaluators.of(relation)(change):
+        found: dict[RowTuple, list[tuple[str, str]]] = {}
+        evaluators = RelationCompiler(self._catalog.by_id[prepared.constraint.type_id])
+        change = EvaluationContext(partial(self._read_addressed, prepared.lookup_columns))
+        for table, relation in input_rows_to_reject(prepared.constraint, self._catalog, _ADDRESS).items():
+            for *row, row_id in evaluators.compile(relation)(change):
                 found.setdefault(tuple(row), []).append((table, row_id))
         return found
 
-    def _read_addressed(self, looked_up_by: Mapping[Rows, str], image: Rows) -> Iterable[Tuple]:
+    def _read_addressed(self, looked_up_by: Mapping[ImageRows, str], image: ImageRows) -> Iterable[RowTuple]:
         """In-process, the address of a row is its id."""
         columns = tuple("id" if column == _ADDRESS else column for column in image.columns)
-        return self._read(looked_up_by, Rows(image.image, image.table, columns))
+        return self._read(looked_up_by, ImageRows(image.kind, image.table, columns))
 
     def _probes(self) -> dict[tuple[str, str], _Probe]:
         """One per table and column.
@@ -146,7 +152,7 @@ class CheckedChange:
         for one, change in self._rules:
             for lookup in one.lookups:
                 probe = found.setdefault((lookup.table, lookup.column), _Probe())
-                probe.values.update(dict.fromkeys(row[lookup.key_at] for row in lookup.keys(change)))
+                probe.values.update(dict.fromkeys(row[lookup.key_index] for row in lookup.keys(change)))
                 probe.columns.update(dict.fromkeys(lookup.columns))
         return {where: probe for where, probe in found.items() if probe.values}
 
@@ -155,14 +161,14 @@ class CheckedChange:
         state = self._states[table]
         if column == "id":
             assert set(probe.columns) == {"id"}, probe.columns
-            self._kept[where] = [{"id": row_id} for row_id in state.kept_ids(values)]
+            self._kept[where] = [{"id": row_id} for row_id in state.find_unchanged_ids(values)]
         else:
-            self._kept[where] = state.committed_by(column, values, list(probe.columns))
+            self._kept[where] = state.find_unchanged_rows(column, values, list(probe.columns))
 
-    def _read(self, looked_up_by: Mapping[Rows, str], image: Rows) -> Iterable[Tuple]:
+    def _read(self, looked_up_by: Mapping[ImageRows, str], image: ImageRows) -> Iterable[RowTuple]:
         rows: Iterable[Row | None]
         changes = self._changes.get(image.table, ())
-        match image.image:
+        match image.kind:
             case "new":
                 rows = [change.after for change in changes]
             case "old":
@@ -182,24 +188,24 @@ class _Probe:
     columns: dict[str, None] = field(default_factory=dict)
 
 
-def _images(changes: Sequence[RowChange], state: TableState) -> Images:
+def _images(changes: Sequence[RowChange], state: PendingTable) -> ChangedImages:
     removed = any(change.after is None for change in changes)
-    return Images(
-        new=any(change.after is not None for change in changes),
-        old=any(change.before is not None for change in changes),
-        gone=removed and state.must_leave_no_edges,
-        kept=not state.overwritten,
+    return ChangedImages(
+        has_new=any(change.after is not None for change in changes),
+        has_old=any(change.before is not None for change in changes),
+        has_gone=removed and state.must_leave_no_edges,
+        has_kept=not state.is_overwritten,
     )
 
 
-class _Counting:
+class _CountingIterable:
     """An iterable that knows afterwards how many there were."""
 
-    def __init__(self, rows: Iterable[Tuple]) -> None:
+    def __init__(self, rows: Iterable[RowTuple]) -> None:
         self._rows = rows
         self.count = 0
 
-    def __iter__(self) -> Iterator[Tuple]:
+    def __iter__(self) -> Iterator[RowTuple]:
         for row in self._rows:
             self.count += 1
             yield row

@@ -11,11 +11,11 @@ from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.values import canonical_text
 
 
-def unique_key(one: TypeDef, columns: Sequence[str], row: Row | None) -> str | None:
+def unique_key(type_def: TypeDef, columns: Sequence[str], row: Row | None) -> str | None:
     """The tuple of a row under a uniqueness rule as one text; None if the row is exempt."""
     if row is None or any(row[column] is None for column in columns):
         return None
-    return tuple_key(_text(one, column, row[column]) for column in columns)
+    return tuple_key(_text(type_def, column, row[column]) for column in columns)
 
 
 def unique_kind(columns: Sequence[str]) -> str:
@@ -34,49 +34,49 @@ def claim_changes(claims: FootprintBuilder, catalog: Catalog, changes: Mapping[s
                 _claim_edge(claims, one, change)
 
 
-def _claim_uniques(claims: FootprintBuilder, one: TypeDef, change: RowChange) -> None:
-    for columns in one.uniques:
-        old, new = unique_key(one, columns, change.before), unique_key(one, columns, change.after)
+def _claim_uniques(claims: FootprintBuilder, type_def: TypeDef, change: RowChange) -> None:
+    for columns in type_def.uniques:
+        old, new = unique_key(type_def, columns, change.before), unique_key(type_def, columns, change.after)
         if old == new:
             continue
         kind = unique_kind(columns)
         if old is not None:
-            claims.write(one.id, kind, old)
+            claims.write(type_def.id, kind, old)
         if new is not None:
-            claims.read_write(one.id, kind, new)
+            claims.read_write(type_def.id, kind, new)
 
 
-def _claim_node(claims: FootprintBuilder, catalog: Catalog, one: TypeDef, change: RowChange) -> None:
+def _claim_node(claims: FootprintBuilder, catalog: Catalog, type_def: TypeDef, change: RowChange) -> None:
     if change.after is None:
-        claims.write(one.id, "live", change.id)
-        claims.read(one.id, "inc", change.id)
+        claims.write(type_def.id, "live", change.id)
+        claims.read(type_def.id, "inc", change.id)
     elif change.before is None:
-        for edge in catalog.edges_at(one.id):
-            if edge.source == one.id and edge.cardinality.low > 0:
+        for edge in catalog.edges_at(type_def.id):
+            if edge.source == type_def.id and edge.cardinality.low > 0:
                 claims.read(edge.id, "card", change.id)
 
 
-def _claim_edge(claims: FootprintBuilder, one: TypeDef, change: RowChange) -> None:
+def _claim_edge(claims: FootprintBuilder, type_def: TypeDef, change: RowChange) -> None:
     before, after = _ends(change.before), _ends(change.after)
     if before == after:
         return
-    assert one.source is not None
-    assert one.target is not None
+    assert type_def.source is not None
+    assert type_def.target is not None
     for ends in (before, after):
         if ends is not None:
-            claims.write(one.source, "inc", ends[0])
-            claims.write(one.target, "inc", ends[1])
-            if one.cardinality.binds:
-                claims.read_write(one.id, "card", ends[0])
+            claims.write(type_def.source, "inc", ends[0])
+            claims.write(type_def.target, "inc", ends[1])
+            if type_def.cardinality.is_bounded:
+                claims.read_write(type_def.id, "card", ends[0])
     if after is not None:
-        claims.read(one.source, "live", after[0])
-        claims.read(one.target, "live", after[1])
+        claims.read(type_def.source, "live", after[0])
+        claims.read(type_def.target, "live", after[1])
 
 
 def _ends(row: Row | None) -> tuple[str, str] | None:
     return (row["src"], row["dst"]) if row is not None else None
 
 
-def _text(one: TypeDef, column: str, value: Any) -> str:
-    prop = one.by_id.get(column)
+def _text(type_def: TypeDef, column: str, value: Any) -> str:
+    prop = type_def.by_id.get(column)
     return canonical_text(prop, value) if prop is not None else str(value)

@@ -46,13 +46,13 @@ def check_tightened_constraints(txn: WriteTxn, new: Catalog, steps: Sequence[Tig
     return found
 
 
-def _rules(new: Catalog, one: TypeDef, steps: Sequence[Tighten]) -> Iterator[Constraint]:
+def _rules(new: Catalog, type_def: TypeDef, steps: Sequence[Tighten]) -> Iterator[Constraint]:
     """The rules of a type that the steps bring, of all that a change of every row could break."""
     uniques = {tuple(step.columns) for step in steps if step.rule == "unique"}
     counted = any(step.rule == "card" for step in steps)
-    tables = [one.id, one.source] if counted and one.source is not None else [one.id]
+    tables = [type_def.id, type_def.source] if counted and type_def.source is not None else [type_def.id]
     for rule in compile_constraints(new, dict.fromkeys(tables, _ALL_NEW)):
-        if rule.type_id == one.id and (rule.columns in uniques or (counted and rule.code == "cardinality")):
+        if rule.type_id == type_def.id and (rule.columns in uniques or (counted and rule.code == "cardinality")):
             yield rule
 
 
@@ -78,25 +78,25 @@ def _read(txn: WriteTxn, new: Catalog, image: ImageRows) -> Iterator[RowTuple]:
         yield from zip(*values, strict=True)
 
 
-def _values(txn: WriteTxn, one: TypeDef) -> ViolationReport:
+def _values(txn: WriteTxn, type_def: TypeDef) -> ViolationReport:
     """Checked as what the new schema makes of them: a bound may only fit the wider type of this very change."""
     found = ViolationReport()
-    shape = make_nullable(arrow_schema(one))
-    for batch in txn.view(txn.catalog.by_id[one.id]).batches(shape.names):
+    shape = make_nullable(arrow_schema(type_def))
+    for batch in txn.view(txn.catalog.by_id[type_def.id]).batches(shape.names):
         rows = pa.Table.from_batches([batch]).cast(shape)
-        found.add(*find_row_violations(one, rows, limit=VIOLATIONS_MAX - len(found.listed)))
+        found.add(*find_row_violations(type_def, rows, limit=VIOLATIONS_MAX - len(found.listed)))
     return found
 
 
-def _only(one: TypeDef, columns: Collection[str]) -> TypeDef:
+def _only(type_def: TypeDef, columns: Collection[str]) -> TypeDef:
     """The type with these columns and the rules of their values: no other column is read."""
     return replace(
-        one,
-        properties=tuple(prop for prop in one.properties if prop.id in columns),
-        ranges=tuple(rule for rule in one.ranges if rule.column in columns),
-        checks=tuple(rule for rule in one.checks if rule.column in columns),
+        type_def,
+        properties=tuple(prop for prop in type_def.properties if prop.id in columns),
+        ranges=tuple(rule for rule in type_def.ranges if rule.column in columns),
+        checks=tuple(rule for rule in type_def.checks if rule.column in columns),
     )
 
 
-def _is_new(column: str, one: TypeDef, before: TypeDef) -> bool:
-    return column in one.by_id and column not in before.by_id
+def _is_new(column: str, type_def: TypeDef, before: TypeDef) -> bool:
+    return column in type_def.by_id and column not in before.by_id

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.schema.catalog import Annotation, Cardinality
-from omnigraph.schema.drafts import CheckDraft, Hint, IndexDraft, KeyDraft, RangeDraft, RuleDraft, UniqueDraft
+from omnigraph.schema.drafts import CheckDraft, RenameHint, IndexDraft, KeyDraft, RangeDraft, ConstraintDraft, UniqueDraft
 from omnigraph.schema.problems import Problems
-from omnigraph.schema.syntax import AnnotationNode, Literal, Range, Word
+from omnigraph.schema.syntax import AnnotationNode, LiteralNode, RangeNode, WrittenName
 
 _MAX_COUNT = 2**63 - 1
 _ONCE = frozenset({"key", "unique", "index", "range", "card", "default", "embed", "rename_from"}) | {
@@ -26,62 +26,62 @@ _HOW = {
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class AnnotationArgs:
     """The arguments of one annotation, taken apart."""
 
-    positional: tuple[Word | Literal | Range, ...]
-    named: tuple[tuple[Word, Word | Literal | Range], ...]
+    positional: tuple[WrittenName | LiteralNode | RangeNode, ...]
+    named: tuple[tuple[WrittenName, WrittenName | LiteralNode | RangeNode], ...]
 
-    def one_text(self) -> str | None:
+    def single_text(self) -> str | None:
         """The only argument, if it is a text."""
         if len(self.positional) == 1 and not self.named:
             value = self.positional[0]
-            if isinstance(value, Literal) and isinstance(value.value, str):
+            if isinstance(value, LiteralNode) and isinstance(value.value, str):
                 return value.value
         return None
 
 
-def take_apart(node: AnnotationNode, problems: Problems) -> Given:
+def read_arguments(node: AnnotationNode, problems: Problems) -> AnnotationArgs:
     """Positional arguments first, then named ones, each once."""
-    positional: list[Word | Literal | Range] = []
-    named: dict[str, tuple[Word, Word | Literal | Range]] = {}
+    positional: list[WrittenName | LiteralNode | RangeNode] = []
+    named_args: dict[str, tuple[WrittenName, WrittenName | LiteralNode | RangeNode]] = {}
     for argument in node.arguments:
         if argument.name is None:
-            if named:
+            if named_args:
                 problems.add("OG-S-071", argument.value.at, f"@{node.name.text}: a plain argument after a named one")
             positional.append(argument.value)
-        elif argument.name.text in named:
+        elif argument.name.text in named_args:
             problems.add("OG-S-071", argument.name.at, f"@{node.name.text}: '{argument.name.text}' is given twice")
         else:
-            named[argument.name.text] = (argument.name, argument.value)
-    return Given(tuple(positional), tuple(named.values()))
+            named_args[argument.name.text] = (argument.name, argument.value)
+    return AnnotationArgs(tuple(positional), tuple(named_args.values()))
 
 
-def plain(value: Word | Literal | Range) -> Any:
+def to_json_value(value: WrittenName | LiteralNode | RangeNode) -> Any:
     """The JSON value that is kept."""
-    if isinstance(value, Word):
+    if isinstance(value, WrittenName):
         return value.text
-    return value.value if isinstance(value, Literal) else str(value)
+    return value.value if isinstance(value, LiteralNode) else str(value)
 
 
-def keep(node: AnnotationNode, given: Given) -> Annotation:
+def to_annotation(node: AnnotationNode, args: AnnotationArgs) -> Annotation:
     return Annotation(
         node.name.text,
-        tuple(plain(one) for one in given.positional),
-        tuple((name.text, plain(value)) for name, value in given.named),
+        tuple(to_json_value(value) for value in args.positional),
+        tuple((name.text, to_json_value(value)) for name, value in args.named),
     )
 
 
-def once(nodes: Iterable[AnnotationNode], problems: Problems) -> list[AnnotationNode]:
+def drop_repetitions(nodes: Iterable[AnnotationNode], problems: Problems) -> list[AnnotationNode]:
     """Annotations of one thing, without repetitions of those that mean something; metadata may come in numbers."""
-    seen: dict[str, AnnotationNode] = {}
+    first_by_name: dict[str, AnnotationNode] = {}
     result = []
     for node in nodes:
         name = node.name.text
-        if name in seen and name in _ONCE:
+        if name in first_by_name and name in _ONCE:
             problems.add("OG-S-070", node.at, f"@{name} is given twice", "Keep one of them")
             continue
-        seen[name] = node
+        first_by_name[name] = node
         result.append(node)
     return result
 
@@ -89,93 +89,93 @@ def once(nodes: Iterable[AnnotationNode], problems: Problems) -> list[Annotation
 # --- annotations of anything ---------------------------------------------------------------------------------------
 
 
-def read_hint(node: AnnotationNode, given: Given, own: Word, problems: Problems) -> Hint | None:
+def read_hint(node: AnnotationNode, args: AnnotationArgs, new_name: WrittenName, problems: Problems) -> RenameHint | None:
     """`@rename_from("Old")`; a bare name is as good."""
-    value = given.positional[0] if len(given.positional) == 1 and not given.named else None
-    old = value.text if isinstance(value, Word) else given.one_text()
+    value = args.positional[0] if len(args.positional) == 1 and not args.named else None
+    old = value.text if isinstance(value, WrittenName) else args.single_text()
     if value is None or not old:
         problems.add("OG-S-071", node.at, "@rename_from takes the old name", 'Write @rename_from("Old")')
         return None
-    if old == own.text:
+    if old == new_name.text:
         problems.add("OG-S-075", value.at, f"'{old}' is renamed from itself", "Name the old one, or remove the hint")
         return None
-    return Hint(old, value.at)
+    return RenameHint(old, value.at)
 
 
-def check_text(node: AnnotationNode, given: Given, problems: Problems) -> None:
+def check_text(node: AnnotationNode, args: AnnotationArgs, problems: Problems) -> None:
     """`@description` and `@instruction` take one text."""
-    if given.one_text() is None:
+    if args.single_text() is None:
         name = node.name.text
         problems.add("OG-S-071", node.at, f"@{name} takes one text", f'Write @{name}("…")')
 
 
-def misplaced(node: AnnotationNode, where: str, advice: str | None, problems: Problems) -> None:
+def refuse_misplaced(node: AnnotationNode, where: str, advice: str | None, problems: Problems) -> None:
     problems.add("OG-S-072", node.at, f"@{node.name.text} has no meaning on {where}", advice)
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------
 
 
-def read_rule(node: AnnotationNode, owner: Word | None, problems: Problems) -> RuleDraft | None:
+def read_constraint(node: AnnotationNode, owner: WrittenName | None, problems: Problems) -> ConstraintDraft | None:
     """A rule of a type, or with `owner` a mark on that property."""
-    given = take_apart(node, problems)
-    rule = _rule_of(node, given, owner)
+    args = read_arguments(node, problems)
+    rule = _rule_of(node, args, owner)
     if rule is None:
         problems.add("OG-S-064", node.at, f"@{node.name.text} has the wrong arguments", _HOW[node.name.text])
     return rule
 
 
-def _rule_of(node: AnnotationNode, given: Given, owner: Word | None) -> RuleDraft | None:
+def _rule_of(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> ConstraintDraft | None:
     match node.name.text:
         case "key" | "unique" as name:
-            members = _members(node, given, owner)
+            members = _members(node, args, owner)
             draft = KeyDraft if name == "key" else UniqueDraft
             return draft(members, node.at) if members else None
         case "index":
-            return _index(node, given, owner)
+            return _index(node, args, owner)
         case "range" | "check":
-            return _pair(node, given, owner)
+            return _pair(node, args, owner)
     raise AssertionError(node.name.text)
 
 
-def _members(node: AnnotationNode, given: Given, owner: Word | None) -> tuple[Word, ...]:
-    if given.named:
+def _members(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> tuple[WrittenName, ...]:
+    if args.named:
         return ()
     if owner is not None:
-        return () if node.called else (owner,)
-    words = tuple(one for one in given.positional if isinstance(one, Word))
-    return words if len(words) == len(given.positional) else ()
+        return () if node.has_parentheses else (owner,)
+    words = tuple(value for value in args.positional if isinstance(value, WrittenName))
+    return words if len(words) == len(args.positional) else ()
 
 
-def _index(node: AnnotationNode, given: Given, owner: Word | None) -> IndexDraft | None:
-    positional = list(given.positional)
+def _index(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> IndexDraft | None:
+    positional = list(args.positional)
     member = owner if owner is not None else positional.pop(0) if positional else None
-    if positional or not isinstance(member, Word) or (node.called and not node.arguments):
+    if positional or not isinstance(member, WrittenName) or (node.has_parentheses and not node.arguments):
         return None
-    metric: Literal | None = None
-    for name, value in given.named:
-        if name.text != "metric" or not isinstance(value, Literal):
+    metric: LiteralNode | None = None
+    for name, value in args.named:
+        if name.text != "metric" or not isinstance(value, LiteralNode):
             return None
         metric = value
     return IndexDraft(member, metric, node.at)
 
 
-def _pair(node: AnnotationNode, given: Given, owner: Word | None) -> RangeDraft | CheckDraft | None:
-    values = given.positional if owner is None else (owner, *given.positional)
-    if given.named or len(values) != 2:
+def _pair(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> RangeDraft | CheckDraft | None:
+    values = args.positional if owner is None else (owner, *args.positional)
+    if args.named or len(values) != 2:
         return None
     match node.name.text, values:
-        case "range", (Word() as member, Range(star=False) as limits):
+        case "range", (WrittenName() as member, RangeNode(has_star=False) as limits):
             return RangeDraft(member, limits, node.at)
-        case "check", (Word() as member, Literal(value=str()) as pattern):
+        case "check", (WrittenName() as member, LiteralNode(value=str()) as pattern):
             return CheckDraft(member, pattern, node.at)
     return None
 
 
-def read_cardinality(node: AnnotationNode, given: Given, problems: Problems) -> Cardinality:
+def read_cardinality(node: AnnotationNode, args: AnnotationArgs, problems: Problems) -> Cardinality:
     """`@card(min..max)`; either end may be open."""
-    limits = given.positional[0] if len(given.positional) == 1 and not given.named else None
-    if not isinstance(limits, Range):
+    limits = args.positional[0] if len(args.positional) == 1 and not args.named else None
+    if not isinstance(limits, RangeNode):
         problems.add("OG-S-041", node.at, "@card takes a range", "Write @card(0..5), @card(1..) or @card(..1)")
         return Cardinality(0, None)
     for end in (limits.low, limits.high):

@@ -44,11 +44,11 @@ def system_fields(kind: EntityKind) -> list[pa.Field]:
     return [pa.field(name, pa.utf8(), nullable=False) for name in SYSTEM_COLUMNS[kind]]
 
 
-def arrow_schema(one: TypeDef) -> pa.Schema:
+def arrow_schema(type_def: TypeDef) -> pa.Schema:
     """`id` (and `src`, `dst`), then one column per property, named by its identity.
 
     Property columns are nullable in storage whatever the schema says: required is a rule of ours, and a column
     added later has no value in older rows until they are rewritten.
     """
-    columns = [pa.field(prop.id, arrow_type(prop.type), nullable=True) for prop in one.properties]
-    return pa.schema([*system_fields(one.kind), *columns])
+    columns = [pa.field(prop.id, arrow_type(prop.type), nullable=True) for prop in type_def.properties]
+    return pa.schema([*system_fields(type_def.kind), *columns])

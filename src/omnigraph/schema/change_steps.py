@@ -18,7 +18,7 @@ VIOLATED = "OG-MF-107"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SchemaStep:
     """`table` is the type as users see it, such as `node:Person`: by its new name, or by its last one if it goes."""
 
     step: ClassVar[str]
@@ -34,32 +34,32 @@ class Step:
         return False
 
     def to_json(self) -> dict[str, Any]:
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         flags = {"rewrites_rows": self.rewrites_rows, "validates_rows": self.validates_rows}
         return {"step": self.step, **plain, **flags}
 
 
 @dataclass(frozen=True, slots=True)
-class AddType(Step):
+class AddType(SchemaStep):
     step: ClassVar[str] = "add_type"
 
 
 @dataclass(frozen=True, slots=True)
-class DropType(Step):
+class DropType(SchemaStep):
     """Soft: the type's rows stay readable in older commits."""
 
     step: ClassVar[str] = "drop_type"
 
 
 @dataclass(frozen=True, slots=True)
-class RenameType(Step):
+class RenameType(SchemaStep):
     step: ClassVar[str] = "rename_type"
     old: str
 
 
 @dataclass(frozen=True, slots=True)
-class PropertyStep(Step):
+class PropertyStep(SchemaStep):
     """`property` is the user's name for `property_id`."""
 
     property_id: str
@@ -101,7 +101,7 @@ class RenameProperty(PropertyStep):
 
 
 @dataclass(frozen=True, slots=True)
-class RuleStep(Step):
+class ConstraintStep(SchemaStep):
     """`rule` is what changes: type, required, enum, unique, range, check or card. `columns` are column ids."""
 
     rule: str
@@ -111,7 +111,7 @@ class RuleStep(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Widen(RuleStep):
+class Widen(ConstraintStep):
     """Every row that was right stays right. Only a wider physical type touches data."""
 
     step: ClassVar[str] = "widen"
@@ -122,7 +122,7 @@ class Widen(RuleStep):
 
 
 @dataclass(frozen=True, slots=True)
-class Tighten(RuleStep):
+class Tighten(ConstraintStep):
     """Rows may break the new rule. `vacuous`: none can, since all rows are null in a column that this change adds."""
 
     step: ClassVar[str] = "tighten"
@@ -146,7 +146,7 @@ class DropIndex(PropertyStep):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeMetadata(Step):
+class ChangeMetadata(SchemaStep):
     """Annotations of a type or, with `property_id`, of a property; or the interfaces that a type implements."""
 
     step: ClassVar[str] = "change_metadata"
@@ -156,7 +156,7 @@ class ChangeMetadata(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeSource(Step):
+class ChangeSource(SchemaStep):
     """Comments, order or layout: the text is another, its meaning is not."""
 
     step: ClassVar[str] = "change_source"
@@ -184,11 +184,11 @@ class SchemaChangeRefused(InvalidInput):
     default_code = UNSUPPORTED
 
     def __init__(self, refusals: tuple[Refusal, ...]) -> None:
-        text = "\n".join(str(one) for one in refusals)
+        text = "\n".join(str(refusal) for refusal in refusals)
         super().__init__(
             f"the schema change is not possible\n{text}",
             code=refusals[0].code,
-            refusals=[one.to_json() for one in refusals],
+            refusals=[refusal.to_json() for refusal in refusals],
         )
         self.refusals = refusals
 
@@ -197,7 +197,7 @@ class SchemaChangeRefused(InvalidInput):
 class SchemaPlan:
     """What a new schema changes, in order. An unchanged schema has no steps."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[SchemaStep, ...]
     refusals: tuple[Refusal, ...] = ()
 
     @property
@@ -206,9 +206,9 @@ class SchemaPlan:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return tuple(str(one) for one in self.refusals)
+        return tuple(str(refusal) for refusal in self.refusals)
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[SchemaStep]:
         return iter(self.steps)
 
     def check(self) -> None:
@@ -219,6 +219,6 @@ class SchemaPlan:
     def to_json(self) -> dict[str, Any]:
         return {
             "supported": self.supported,
-            "steps": [one.to_json() for one in self.steps],
-            "refused": [one.to_json() for one in self.refusals],
+            "steps": [step.to_json() for step in self.steps],
+            "refused": [refusal.to_json() for refusal in self.refusals],
         }

@@ -14,19 +14,19 @@ from omnigraph.schema.drafts import (
     KeyDraft,
     PropertyDraft,
     RangeDraft,
-    RuleDraft,
+    ConstraintDraft,
     TypeDraft,
     UniqueDraft,
 )
 from omnigraph.schema.problems import Problems
-from omnigraph.schema.syntax import Number, Word
-from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, as_single
+from omnigraph.schema.syntax import Number, WrittenName
+from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, round_to_f32
 
 METRICS = ("cosine", "l2", "dot")
 
 
 @dataclass(slots=True)
-class Rules:
+class TypeConstraints:
     """The rules of one type by the names of columns, checked."""
 
     key: tuple[str, ...] = ()
@@ -36,34 +36,34 @@ class Rules:
     checks: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
-def check_rules(one: TypeDraft, problems: Problems) -> Rules:
+def check_constraints(draft: TypeDraft, problems: Problems) -> TypeConstraints:
     """Every rule of the type that holds up; the others are reported."""
-    rules = Rules()
-    for rule in one.rules:
+    rules = TypeConstraints()
+    for rule in draft.constraints:
         match rule:
             case KeyDraft():
-                _key(one, rule, rules, problems)
+                _key(draft, rule, rules, problems)
             case UniqueDraft():
-                _unique(one, rule, rules, problems)
+                _unique(draft, rule, rules, problems)
             case IndexDraft():
-                _index(one, rule, rules, problems)
+                _index(draft, rule, rules, problems)
             case RangeDraft():
-                _range(one, rule, rules, problems)
+                _range(draft, rule, rules, problems)
             case CheckDraft():
-                _check(one, rule, rules, problems)
+                _check(draft, rule, rules, problems)
     return rules
 
 
-def _key(one: TypeDraft, rule: KeyDraft, rules: Rules, problems: Problems) -> None:
-    if one.kind == "edge":
+def _key(draft: TypeDraft, rule: KeyDraft, rules: TypeConstraints, problems: Problems) -> None:
+    if draft.kind == "edge":
         advice = "Use @unique to forbid repetitions; edges get an id of their own"
-        problems.add("OG-S-052", rule.at, f"{one.title} cannot have a key", advice)
+        problems.add("OG-S-052", rule.at, f"{draft.title} cannot have a key", advice)
         return
     if rules.key:
         advice = f"Write one @key({', '.join(dict.fromkeys((*rules.key, *(word.text for word in rule.members))))})"
-        problems.add("OG-S-051", rule.at, f"{one.title} has a key already", advice)
+        problems.add("OG-S-051", rule.at, f"{draft.title} has a key already", advice)
         return
-    members = _members(one, rule, rule.members, problems)
+    members = _members(draft, rule, rule.members, problems)
     for word, prop in members:
         if prop is None or prop.type is None:
             continue
@@ -76,8 +76,8 @@ def _key(one: TypeDraft, rule: KeyDraft, rules: Rules, problems: Problems) -> No
     rules.key = tuple(word.text for word, _ in members)
 
 
-def _unique(one: TypeDraft, rule: UniqueDraft, rules: Rules, problems: Problems) -> None:
-    members = _members(one, rule, rule.members, problems)
+def _unique(draft: TypeDraft, rule: UniqueDraft, rules: TypeConstraints, problems: Problems) -> None:
+    members = _members(draft, rule, rule.members, problems)
     for word, prop in members:
         if prop is not None and prop.type is not None and not _comparable(prop.type):
             advice = "@unique takes scalars and enums, not lists, vectors or blobs"
@@ -89,8 +89,8 @@ def _unique(one: TypeDraft, rule: UniqueDraft, rules: Rules, problems: Problems)
         rules.uniques.append(names)
 
 
-def _index(one: TypeDraft, rule: IndexDraft, rules: Rules, problems: Problems) -> None:
-    prop = _property(one, rule.member, "index", problems)
+def _index(draft: TypeDraft, rule: IndexDraft, rules: TypeConstraints, problems: Problems) -> None:
+    prop = _property(draft, rule.member, "index", problems)
     if prop is None or prop.type is None:
         return
     kind = prop.type
@@ -110,8 +110,8 @@ def _index(one: TypeDraft, rule: IndexDraft, rules: Rules, problems: Problems) -
         rules.indexes[prop.name.text] = str(metric) if metric is not None else None
 
 
-def _range(one: TypeDraft, rule: RangeDraft, rules: Rules, problems: Problems) -> None:
-    prop = _property(one, rule.member, "range", problems)
+def _range(draft: TypeDraft, rule: RangeDraft, rules: TypeConstraints, problems: Problems) -> None:
+    prop = _property(draft, rule.member, "range", problems)
     if prop is None or prop.type is None:
         return
     name, kind = prop.name.text, prop.type
@@ -123,17 +123,17 @@ def _range(one: TypeDraft, rule: RangeDraft, rules: Rules, problems: Problems) -
         return
     low, high = rule.limits.low, rule.limits.high
     for end in (low, high):
-        if end is not None and _stored(end, kind.scalar) is None:
-            advice = _bound_advice(kind.scalar)
+        if end is not None and _to_stored_bound(end, kind.scalar) is None:
+            advice = _advise_on_bound(kind.scalar)
             problems.add("OG-S-061", rule.limits.at, f"{end} is not a value of {kind}", advice)
             return
     if low is not None and high is not None and low > high:
         problems.add("OG-S-061", rule.limits.at, f"{low} is more than {high}", "Swap the ends")
         return
-    rules.ranges[name] = (_stored(low, kind.scalar), _stored(high, kind.scalar))
+    rules.ranges[name] = (_to_stored_bound(low, kind.scalar), _to_stored_bound(high, kind.scalar))
 
 
-def _stored(end: Number | None, scalar: Scalar) -> Number | None:
+def _to_stored_bound(end: Number | None, scalar: Scalar) -> Number | None:
     """The bound as a value of the type, so that comparing needs no conversion; None if it has none."""
     if end is None:
         return None
@@ -141,27 +141,27 @@ def _stored(end: Number | None, scalar: Scalar) -> Number | None:
         low, high = INTEGER_BOUNDS[scalar]
         return end if isinstance(end, int) and low <= end <= high else None
     try:
-        return as_single(float(end)) if scalar is Scalar.F32 else float(end)
+        return round_to_f32(float(end)) if scalar is Scalar.F32 else float(end)
     except OverflowError:
         return None
 
 
-def _bound_advice(scalar: Scalar) -> str:
+def _advise_on_bound(scalar: Scalar) -> str:
     if scalar in INTEGER_BOUNDS:
         low, high = INTEGER_BOUNDS[scalar]
         return f"Use a whole number from {low} to {high}, or leave that end open"
     return "Use a smaller number, or leave that end open"
 
 
-def _check(one: TypeDraft, rule: CheckDraft, rules: Rules, problems: Problems) -> None:
+def _check(draft: TypeDraft, rule: CheckDraft, rules: TypeConstraints, problems: Problems) -> None:
     pattern = str(rule.pattern.value)
-    reason = regex_problem(pattern)
+    reason = explain_bad_regex(pattern)
     if reason:
         advice = "Expressions are RE2: no look-around, no back-references"
         if "\b" in pattern:
             advice = r"Write a word boundary as \\b; \b in a text is a backspace"
         problems.add("OG-S-063", rule.pattern.at, reason, advice)
-    prop = _property(one, rule.member, "check", problems)
+    prop = _property(draft, rule.member, "check", problems)
     if prop is None or prop.type is None:
         return
     name, kind = prop.name.text, prop.type
@@ -173,7 +173,7 @@ def _check(one: TypeDraft, rule: CheckDraft, rules: Rules, problems: Problems) -
         rules.checks[name, pattern] = None
 
 
-def regex_problem(pattern: str) -> str | None:
+def explain_bad_regex(pattern: str) -> str | None:
     """Why the expression is not usable, or None. Arrow's engine is RE2, the one that evaluates the rule."""
     if "\b" in pattern:
         return "the expression holds a backspace"
@@ -192,28 +192,28 @@ def _comparable(kind: PropType) -> bool:
 
 
 def _members(
-    one: TypeDraft, rule: RuleDraft, words: tuple[Word, ...], problems: Problems
-) -> list[tuple[Word, PropertyDraft | None]]:
+    draft: TypeDraft, rule: ConstraintDraft, words: tuple[WrittenName, ...], problems: Problems
+) -> list[tuple[WrittenName, PropertyDraft | None]]:
     """The members that exist, each once; None stands for the ends of an edge, which only @unique may name."""
-    found: dict[str, tuple[Word, PropertyDraft | None]] = {}
+    members: dict[str, tuple[WrittenName, PropertyDraft | None]] = {}
     name = "key" if isinstance(rule, KeyDraft) else "unique"
     for word in words:
-        if word.text in found:
+        if word.text in members:
             problems.add("OG-S-055", word.at, f"@{name} names '{word.text}' twice", "Remove one of them")
-        elif name == "unique" and one.kind == "edge" and word.text in ("src", "dst"):
-            found[word.text] = (word, None)
-        elif prop := _property(one, word, name, problems):
-            found[word.text] = (word, prop)
-    return list(found.values())
+        elif name == "unique" and draft.kind == "edge" and word.text in ("src", "dst"):
+            members[word.text] = (word, None)
+        elif prop := _property(draft, word, name, problems):
+            members[word.text] = (word, prop)
+    return list(members.values())
 
 
-def _property(one: TypeDraft, word: Word, rule: str, problems: Problems) -> PropertyDraft | None:
-    prop = one.properties.get(word.text)
-    if prop is None and one.complete:
-        advice = f"Its properties are {', '.join(one.properties)}" if one.properties else "It has no properties"
+def _property(draft: TypeDraft, word: WrittenName, rule: str, problems: Problems) -> PropertyDraft | None:
+    prop = draft.properties.get(word.text)
+    if prop is None and draft.has_all_interfaces:
+        advice = f"Its properties are {', '.join(draft.properties)}" if draft.properties else "It has no properties"
         if word.text == "id":
             advice = "Every id is unique and indexed already"
-        elif one.kind == "edge" and word.text in ("src", "dst"):
+        elif draft.kind == "edge" and word.text in ("src", "dst"):
             advice = "The ends of an edge are indexed already; @unique may name them"
-        problems.add("OG-S-050", word.at, f"@{rule}: {one.title} has no property '{word.text}'", advice)
+        problems.add("OG-S-050", word.at, f"@{rule}: {draft.title} has no property '{word.text}'", advice)
     return prop

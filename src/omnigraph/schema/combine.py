@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from omnigraph.schema.catalog import Catalog, Property, TypeDef
-from omnigraph.schema.change_steps import AddIndex, AddProperty, AddType, ChangeSource, Step, Tighten
+from omnigraph.schema.change_steps import AddIndex, AddProperty, AddType, ChangeSource, SchemaStep, Tighten
 from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.parse import LEXICAL, parse_schema, pieces
+from omnigraph.schema.parse import LEXICAL, parse_schema, split_declarations
 from omnigraph.schema.plan_change import plan_change
 from omnigraph.schema.problems import Problems, SchemaError
 from omnigraph.schema.syntax import Declaration, PropertyNode
@@ -20,12 +20,12 @@ from omnigraph.schema.syntax import Declaration, PropertyNode
 _INDENT = "    "
 
 
-def is_addition(one: Step) -> bool:
+def is_addition(step: SchemaStep) -> bool:
     """Whether the step only adds something, and leaves all that was there before as it is."""
-    return isinstance(one, (AddType, AddProperty, AddIndex, ChangeSource)) or (isinstance(one, Tighten) and one.vacuous)
+    return isinstance(step, (AddType, AddProperty, AddIndex, ChangeSource)) or (isinstance(step, Tighten) and step.vacuous)
 
 
-def combined(base: Catalog, host: Catalog, guest: Catalog) -> Catalog | None:
+def combine_schemas(base: Catalog, host: Catalog, guest: Catalog) -> Catalog | None:
     """The host with the guest's additions; None if the two do not fit together."""
     text = _host_text(host, guest)
     try:
@@ -38,48 +38,48 @@ def combined(base: Catalog, host: Catalog, guest: Catalog) -> Catalog | None:
     return merged if fits else None
 
 
-def _within(found: Iterable[Step], wanted: Iterable[Step]) -> bool:
-    return {_key(one) for one in found} <= {_key(one) for one in wanted} | {ChangeSource.step}
+def _within(steps: Iterable[SchemaStep], allowed_steps: Iterable[SchemaStep]) -> bool:
+    return {_key(step) for step in steps} <= {_key(step) for step in allowed_steps} | {ChangeSource.step}
 
 
-def _key(one: Step) -> object:
+def _key(step: SchemaStep) -> object:
     """What a step does, by identity: names may differ between the sides."""
-    if isinstance(one, ChangeSource):
-        return one.step
+    if isinstance(step, ChangeSource):
+        return step.step
     parts = ("property_id", "rule", "columns", "after", "metric", "what")
-    return (one.step, one.type_id, *(getattr(one, name, None) for name in parts))
+    return (step.step, step.type_id, *(getattr(step, name, None) for name in parts))
 
 
 def _union(host: Catalog, guest: Catalog) -> Catalog:
     """Every identity of both, for the compiler to find by name."""
-    known = [replace(one, properties=(*one.properties, *_added(one, guest.by_id.get(one.id)))) for one in host.types]
-    return Catalog((*known, *(one for one in guest.types if one.id not in host.by_id)), host.source, host.interfaces)
+    host_types = [replace(type_def, properties=(*type_def.properties, *_properties_only_in(type_def, guest.by_id.get(type_def.id)))) for type_def in host.types]
+    return Catalog((*host_types, *(type_def for type_def in guest.types if type_def.id not in host.by_id)), host.source, host.interfaces)
 
 
-def _added(one: TypeDef, other: TypeDef | None) -> list[Property]:
-    return [prop for prop in other.properties if prop.id not in one.by_id] if other is not None else []
+def _properties_only_in(host_type: TypeDef, guest_type: TypeDef | None) -> list[Property]:
+    return [prop for prop in guest_type.properties if prop.id not in host_type.by_id] if guest_type is not None else []
 
 
 # --- text ----------------------------------------------------------------------------------------------------------
 
 
 def _host_text(host: Catalog, guest: Catalog) -> str:
-    theirs = {(one.kind, one.name.text): (one, part) for one, part in _declarations(guest.source)}
+    guest_declarations = {(declaration.kind, declaration.name.text): (declaration, part) for declaration, part in _declarations(guest.source)}
     insertions: list[tuple[int, str]] = []
-    for one, part in _declarations(host.source):
-        known = host.node(one.name.text) if one.kind == "node" else host.edge(one.name.text)
-        other = guest.by_id.get(known.id) if known is not None and one.kind != "interface" else None
-        if known is not None and other is not None:
-            written = theirs[other.kind, other.name]
-            new = [_property_text(guest.source, *written, prop.name) for prop in _added(known, other)]
-            insertions += _inserted(host.source, part, [text for text in new if text is not None])
+    for declaration, part in _declarations(host.source):
+        host_type = host.node(declaration.name.text) if declaration.kind == "node" else host.edge(declaration.name.text)
+        guest_type = guest.by_id.get(host_type.id) if host_type is not None and declaration.kind != "interface" else None
+        if host_type is not None and guest_type is not None:
+            written = guest_declarations[guest_type.kind, guest_type.name]
+            new = [_property_text(guest.source, *written, prop.name) for prop in _properties_only_in(host_type, guest_type)]
+            insertions += _insert_properties(host.source, part, [text for text in new if text is not None])
     text = host.source
-    for place, addition in sorted(insertions, reverse=True):
-        text = text[:place] + addition + text[place:]
+    for offset, addition in sorted(insertions, reverse=True):
+        text = text[:offset] + addition + text[offset:]
     new_types = [
-        _type_text(guest.source, *theirs[one.kind, one.name], one, host)
-        for one in guest.types
-        if one.id not in host.by_id
+        _type_text(guest.source, *guest_declarations[type_def.kind, type_def.name], type_def, host)
+        for type_def in guest.types
+        if type_def.id not in host.by_id
     ]
     return "\n".join([text.rstrip("\n"), *new_types, ""]) if new_types else text
 
@@ -87,23 +87,23 @@ def _host_text(host: Catalog, guest: Catalog) -> str:
 def _declarations(source: str) -> Iterator[tuple[Declaration, tuple[int, int]]]:
     """Every declaration, and where it begins and ends, comments after it left out."""
     problems = Problems(source, "<schema>")
-    found = parse_schema(source, problems).declarations
-    parts = [(one.start, _end(source, one.start, one.end)) for one in pieces(source, problems)]
-    return zip(found, parts, strict=True)
+    declarations = parse_schema(source, problems).declarations
+    parts = [(part.start, _end(source, part.start, part.end)) for part in split_declarations(source, problems)]
+    return zip(declarations, parts, strict=True)
 
 
 def _end(source: str, start: int, end: int) -> int:
     """Where the last word or sign before `end` ends."""
-    matches = (one for one in LEXICAL.finditer(source, start, end) if one.lastgroup != "comment")
-    return max((one.end() for one in matches), default=start)
+    matches = (match for match in LEXICAL.finditer(source, start, end) if match.lastgroup != "comment")
+    return max((match.end() for match in matches), default=start)
 
 
-def _property_text(source: str, one: Declaration, part: tuple[int, int], name: str) -> str | None:
+def _property_text(source: str, declaration: Declaration, part: tuple[int, int], name: str) -> str | None:
     """The property as written; None if the type has it from an interface."""
-    for place, prop in enumerate(one.properties):
+    for index, prop in enumerate(declaration.properties):
         if prop.name.text == name:
-            rest = one.properties[place + 1 :]
-            end = rest[0].name.at.offset if rest else part[1] - 1
+            following = declaration.properties[index + 1 :]
+            end = following[0].name.at.offset if following else part[1] - 1
             return source[prop.name.at.offset : _end(source, prop.name.at.offset, min([end, *_rules_after(prop)]))]
     return None
 
@@ -113,11 +113,11 @@ def _rules_after(prop: PropertyNode) -> list[int]:
     return [
         note.at.offset
         for note in prop.annotations
-        if note.names_properties and getattr(note.arguments[0].value, "text", None) != prop.name.text
+        if note.is_type_constraint and getattr(note.arguments[0].value, "text", None) != prop.name.text
     ]
 
 
-def _inserted(source: str, part: tuple[int, int], new: list[str]) -> list[tuple[int, str]]:
+def _insert_properties(source: str, part: tuple[int, int], new: list[str]) -> list[tuple[int, str]]:
     if not new:
         return []
     start, end = part
@@ -132,10 +132,10 @@ def _inserted(source: str, part: tuple[int, int], new: list[str]) -> list[tuple[
     return [(closing, line_break + "".join(f"{_INDENT}{text}\n" for text in new))]
 
 
-def _type_text(source: str, one: Declaration, part: tuple[int, int], compiled: TypeDef, host: Catalog) -> str:
+def _type_text(source: str, declaration: Declaration, part: tuple[int, int], compiled: TypeDef, host: Catalog) -> str:
     """The declaration as written, its ends under the names that the host has for them."""
     text = source[part[0] : part[1]]
-    ends = [(one.source, compiled.source), (one.target, compiled.target)]
+    ends = [(declaration.source, compiled.source), (declaration.target, compiled.target)]
     for word, identity in sorted(((w, i) for w, i in ends if w and i), key=lambda pair: -pair[0].at.offset):
         if identity in host.by_id:
             at = word.at.offset - part[0]

@@ -13,23 +13,23 @@ import pyarrow.compute as pc
 from omnigraph.schema.catalog import (
     SYSTEM_COLUMNS,
     Catalog,
-    CheckRule,
+    CheckConstraint,
     EntityKind,
-    IndexRule,
+    DeclaredIndex,
     Property,
-    RangeRule,
+    RangeConstraint,
     Scalar,
     TypeDef,
     mint_id,
     mint_type_id,
 )
-from omnigraph.schema.check_constraints import Rules, check_rules
-from omnigraph.schema.declare import Declared, declare
+from omnigraph.schema.check_constraints import TypeConstraints, check_constraints
+from omnigraph.schema.declare import DeclaredTypes, declare
 from omnigraph.schema.drafts import PropertyDraft, TypeDraft
-from omnigraph.schema.identity import continued_properties, continued_types
+from omnigraph.schema.identity import resolve_properties, resolve_types
 from omnigraph.schema.parse import parse_schema
 from omnigraph.schema.problems import Problems
-from omnigraph.schema.values import ValueRefused, default_of
+from omnigraph.schema.values import ValueRefused, default_value
 
 Mint = Callable[[], str]
 
@@ -43,16 +43,16 @@ def compile_schema(source: str, *, file: str = "<schema>", previous: Catalog | N
     """
     problems = Problems(source, file)
     declared = declare(parse_schema(source, problems), problems)
-    rules = [check_rules(one, problems) for one in declared.everything][len(declared.interfaces) :]
-    for draft, found in zip(declared.types, rules, strict=True):
-        _check_values(draft, found, problems)
-    types = continued_types(declared.types, previous, problems)
-    properties = [continued_properties(one, types.get((one.kind, one.name.text)), problems) for one in declared.types]
+    rules = [check_constraints(one, problems) for one in declared.all_drafts][len(declared.interfaces) :]
+    for draft, type_constraints in zip(declared.types, rules, strict=True):
+        _check_values(draft, type_constraints, problems)
+    types = resolve_types(declared.types, previous, problems)
+    properties = [resolve_properties(one, types.get((one.kind, one.name.text)), problems) for one in declared.types]
     problems.check()
     identified = _identify(declared, types, mint)
     compiled = [
-        _type(draft, found, identified, old, mint)
-        for draft, found, old in zip(declared.types, rules, properties, strict=True)
+        _type(draft, type_constraints, identified, old, mint)
+        for draft, type_constraints, old in zip(declared.types, rules, properties, strict=True)
     ]
     return Catalog(tuple(compiled), source, tuple(declared.interfaces))
 
@@ -60,17 +60,17 @@ def compile_schema(source: str, *, file: str = "<schema>", previous: Catalog | N
 # --- values in annotations -----------------------------------------------------------------------------------------
 
 
-def _check_values(one: TypeDraft, rules: Rules, problems: Problems) -> None:
-    for prop in one.properties.values():
+def _check_values(draft: TypeDraft, rules: TypeConstraints, problems: Problems) -> None:
+    for prop in draft.properties.values():
         if prop.type is None:
             continue
         if prop.embed_at is not None:
-            _check_embed(one, prop, problems)
+            _check_embed(draft, prop, problems)
         if prop.default_at is not None:
             _check_default(prop, rules, problems)
 
 
-def _check_embed(one: TypeDraft, prop: PropertyDraft, problems: Problems) -> None:
+def _check_embed(draft: TypeDraft, prop: PropertyDraft, problems: Problems) -> None:
     assert prop.type is not None
     assert prop.embed_at is not None
     if prop.type.vector_size is None:
@@ -80,22 +80,22 @@ def _check_embed(one: TypeDraft, prop: PropertyDraft, problems: Problems) -> Non
     for annotation in prop.annotations:
         if annotation.name != "embed":
             continue
-        source = one.properties.get(annotation.args[0])
+        source = draft.properties.get(annotation.args[0])
         kind = source.type if source else None
         is_text = kind is not None and kind.scalar is Scalar.STRING and not kind.is_list and not kind.enum_values
-        if not is_text and one.complete and not (source and kind is None):
-            text = f"@embed: {one.title} has no String property '{annotation.args[0]}'"
+        if not is_text and draft.has_all_interfaces and not (source and kind is None):
+            text = f"@embed: {draft.title} has no String property '{annotation.args[0]}'"
             problems.add("OG-S-073", prop.embed_at, text, "Name the property whose text the vector stands for")
 
 
-def _check_default(prop: PropertyDraft, rules: Rules, problems: Problems) -> None:
+def _check_default(prop: PropertyDraft, rules: TypeConstraints, problems: Problems) -> None:
     assert prop.type is not None
     assert prop.default_at is not None
     name = prop.name.text
-    if not any(one.name == "default" for one in prop.annotations):
+    if not any(annotation.name == "default" for annotation in prop.annotations):
         return
     try:
-        value = default_of(Property("", name, prop.type, prop.nullable, prop.annotations))
+        value = default_value(Property("", name, prop.type, prop.nullable, prop.annotations))
     except ValueRefused as refused:
         problems.add("OG-S-074", prop.default_at, f"@default: {refused.reason}", refused.advice)
         return
@@ -115,26 +115,26 @@ def _check_default(prop: PropertyDraft, rules: Rules, problems: Problems) -> Non
 # --- catalog -------------------------------------------------------------------------------------------------------
 
 
-def _key(one: TypeDraft) -> tuple[str, str]:
-    return one.kind, one.name.text
+def _key(draft: TypeDraft) -> tuple[str, str]:
+    return draft.kind, draft.name.text
 
 
-def _identify(declared: Declared, old: Mapping[tuple[str, str], TypeDef], mint: Mint) -> Mapping[tuple[str, str], str]:
+def _identify(declared: DeclaredTypes, old: Mapping[tuple[str, str], TypeDef], mint: Mint) -> Mapping[tuple[str, str], str]:
     """The identity of each type; ends of edges need all of them before any type is built."""
     return {
-        _key(one): old[_key(one)].id if _key(one) in old else mint_type_id(_kind(one), one.name.text, mint())
-        for one in declared.types
+        _key(draft): old[_key(draft)].id if _key(draft) in old else mint_type_id(_kind(draft), draft.name.text, mint())
+        for draft in declared.types
     }
 
 
-def _kind(one: TypeDraft) -> EntityKind:
-    assert one.kind != "interface"
-    return one.kind
+def _kind(draft: TypeDraft) -> EntityKind:
+    assert draft.kind != "interface"
+    return draft.kind
 
 
 def _type(
     draft: TypeDraft,
-    rules: Rules,
+    rules: TypeConstraints,
     identified: Mapping[tuple[str, str], str],
     old: Mapping[str, Property],
     mint: Mint,
@@ -151,9 +151,9 @@ def _type(
         properties=properties,
         key=tuple(sorted(columns[name] for name in rules.key)),
         uniques=tuple(tuple(sorted(columns[name] for name in names)) for names in rules.uniques),
-        indexes=tuple(IndexRule(columns[name], metric) for name, metric in rules.indexes.items()),
-        ranges=tuple(RangeRule(columns[name], *ends) for name, ends in rules.ranges.items()),
-        checks=tuple(CheckRule(columns[name], pattern) for name, pattern in rules.checks),
+        indexes=tuple(DeclaredIndex(columns[name], metric) for name, metric in rules.indexes.items()),
+        ranges=tuple(RangeConstraint(columns[name], *ends) for name, ends in rules.ranges.items()),
+        checks=tuple(CheckConstraint(columns[name], pattern) for name, pattern in rules.checks),
         cardinality=draft.cardinality,
         source=source,
         target=target,

@@ -108,7 +108,7 @@ class Diagnostics:
         self._found[diag] = None
 
     def __iter__(self) -> Iterator[Diagnostic]:
-        return iter(sorted(self._found, key=lambda one: (one.file, one.line, one.column, one.code, one.message)))
+        return iter(sorted(self._found, key=lambda diag: (diag.file, diag.line, diag.column, diag.code, diag.message)))
 
     def __len__(self) -> int:
         return len(self._found)
@@ -117,7 +117,7 @@ class Diagnostics:
         return bool(self._found)
 
     def render(self) -> str:
-        return "\n".join(render(one) for one in self)
+        return "\n".join(render(diag) for diag in self)
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [one.to_json() for one in self]
+        return [diag.to_json() for diag in self]

@@ -5,80 +5,80 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from omnigraph.schema.catalog import Annotation, Cardinality, PropType
-from omnigraph.schema.syntax import Declaration, DeclarationKind, Literal, Range, Spot, Word
+from omnigraph.schema.syntax import Declaration, DeclarationKind, LiteralNode, RangeNode, SchemaSpan, WrittenName
 
 ANY_NUMBER = Cardinality(0, None)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyDraft:
-    members: tuple[Word, ...]
-    at: Spot
+    members: tuple[WrittenName, ...]
+    at: SchemaSpan
 
 
 @dataclass(frozen=True, slots=True)
 class UniqueDraft:
-    members: tuple[Word, ...]
-    at: Spot
+    members: tuple[WrittenName, ...]
+    at: SchemaSpan
 
 
 @dataclass(frozen=True, slots=True)
 class IndexDraft:
-    member: Word
-    metric: Literal | None
-    at: Spot
+    member: WrittenName
+    metric: LiteralNode | None
+    at: SchemaSpan
 
 
 @dataclass(frozen=True, slots=True)
 class RangeDraft:
-    member: Word
-    limits: Range
-    at: Spot
+    member: WrittenName
+    limits: RangeNode
+    at: SchemaSpan
 
 
 @dataclass(frozen=True, slots=True)
 class CheckDraft:
-    member: Word
-    pattern: Literal
-    at: Spot
+    member: WrittenName
+    pattern: LiteralNode
+    at: SchemaSpan
 
 
-RuleDraft = KeyDraft | UniqueDraft | IndexDraft | RangeDraft | CheckDraft
+ConstraintDraft = KeyDraft | UniqueDraft | IndexDraft | RangeDraft | CheckDraft
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class RenameHint:
     """`@rename_from("Old")`."""
 
     old: str
-    at: Spot
+    at: SchemaSpan
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyDraft:
     """`marks` are the rules written on the property itself, such as a bare `@key`."""
 
-    name: Word
+    name: WrittenName
     type: PropType | None  # None: unreadable, and reported
     nullable: bool
     annotations: tuple[Annotation, ...] = ()
-    marks: tuple[RuleDraft, ...] = ()
-    hint: Hint | None = None
-    default_at: Spot | None = None
-    embed_at: Spot | None = None
+    constraints: tuple[ConstraintDraft, ...] = ()
+    rename_hint: RenameHint | None = None
+    default_at: SchemaSpan | None = None
+    embed_at: SchemaSpan | None = None
 
-    def agrees_with(self, other: PropertyDraft) -> bool:
+    def agrees_with(self, declared: PropertyDraft) -> bool:
         """The same property in all that matters; the order of enum values and annotations does not."""
-        return self._meaning() == other._meaning()
+        return self._meaning() == declared._meaning()
 
     def _meaning(self) -> object:
         kind = self.type
         shape = kind and (kind.scalar, kind.is_list, frozenset(kind.enum_values), kind.vector_size)
         notes = sorted(map(repr, self.annotations))
-        return shape, self.nullable, notes, sorted(map(_rule_meaning, self.marks))
+        return shape, self.nullable, notes, sorted(map(_rule_meaning, self.constraints))
 
 
-def _rule_meaning(rule: RuleDraft) -> str:
+def _rule_meaning(rule: ConstraintDraft) -> str:
     match rule:
         case IndexDraft(_, metric):
             return f"index {metric and metric.value}"
@@ -95,15 +95,15 @@ class TypeDraft:
     """A declaration with its interfaces' properties injected."""
 
     kind: DeclarationKind
-    name: Word
+    name: WrittenName
     declaration: Declaration
     properties: dict[str, PropertyDraft] = field(default_factory=dict)
-    injected: frozenset[str] = frozenset()  # names of properties that come from an interface only
-    rules: list[RuleDraft] = field(default_factory=list)
+    interface_properties: frozenset[str] = frozenset()  # names of properties that come from an interface only
+    constraints: list[ConstraintDraft] = field(default_factory=list)
     cardinality: Cardinality = ANY_NUMBER
     annotations: tuple[Annotation, ...] = ()
-    hint: Hint | None = None
-    complete: bool = True  # False: an interface of it is missing, so it may well have properties that nobody sees
+    rename_hint: RenameHint | None = None
+    has_all_interfaces: bool = True  # False: an interface of it is missing, so it may well have properties that nobody sees
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.schema.parse import LEXICAL, grammar, parse_schema, pieces
+from omnigraph.schema.parse import LEXICAL, grammar, parse_schema, split_declarations
 from omnigraph.schema.problems import Problems
 from omnigraph.schema.syntax import Declaration
 
@@ -24,14 +24,14 @@ _COMMENT = "comment"
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _LayoutToken:
     """A token or a comment, with what the source said about the space before it."""
 
     kind: str
     text: str
     start: int
-    own_line: bool
-    after_blank: bool
+    has_own_line: bool
+    follows_blank_line: bool
 
 
 def format_schema(source: str, *, file: str = "<schema>") -> str:
@@ -39,31 +39,31 @@ def format_schema(source: str, *, file: str = "<schema>") -> str:
     problems = Problems(source, file)
     tree = parse_schema(source, problems)
     problems.check()
-    writer = _Writer(tree.declarations)
+    writer = _LayoutWriter(tree.declarations)
     for piece in _tokens(source):
         writer.write(piece)
     return writer.text()
 
 
-def _tokens(source: str) -> list[_Piece]:
+def _tokens(source: str) -> list[_LayoutToken]:
     from lark import Token
     from lark.utils import TextSlice
 
-    found: list[tuple[int, int, str, str]] = []
-    for piece in pieces(source, Problems(source, "")):
+    spans: list[tuple[int, int, str, str]] = []
+    for piece in split_declarations(source, Problems(source, "")):
         tree: Any = _token_parser().parse(TextSlice(source, piece.start, piece.end))
-        tokens = tree.scan_values(lambda one: isinstance(one, Token))
-        found.extend((one.start_pos, one.end_pos, one.type, str(one)) for one in tokens)
+        tokens = tree.scan_values(lambda token: isinstance(token, Token))
+        spans.extend((token.start_pos, token.end_pos, token.type, str(token)) for token in tokens)
     for match in LEXICAL.finditer(source):
         if match.lastgroup == "comment":
             text = match.group().replace("\r\n", "\n").rstrip()
-            found.append((match.start(), match.end(), _COMMENT, text))
-    found.sort()
+            spans.append((match.start(), match.end(), _COMMENT, text))
+    spans.sort()
     result = []
     before = 0
-    for start, end, kind, text in found:
+    for start, end, kind, text in spans:
         gap = source[before:start]
-        result.append(_Piece(kind, text, start, "\n" in gap or before == 0, gap.count("\n") > 1))
+        result.append(_LayoutToken(kind, text, start, "\n" in gap or before == 0, gap.count("\n") > 1))
         before = end
     return result
 
@@ -75,15 +75,15 @@ def _token_parser() -> Lark:
     return Lark(grammar(), parser="lalr", lexer="contextual", keep_all_tokens=True)
 
 
-class _Writer:
+class _LayoutWriter:
     """Places one piece after the other."""
 
     def __init__(self, declarations: tuple[Declaration, ...]) -> None:
-        self._items = {start for one in declarations for start in _item_starts(one)}
+        self._items = {start for declaration in declarations for start in _item_starts(declaration)}
         self._lines: list[str] = []
         self._line = ""
         self._depth = 0
-        self._last: _Piece | None = None
+        self._last: _LayoutToken | None = None
         self._in_item = False  # something of the present declaration or item is written already
         self._had_body = False  # the last declaration spans several lines
 
@@ -91,7 +91,7 @@ class _Writer:
         self._break()
         return "".join(f"{line}\n" for line in self._lines)
 
-    def write(self, piece: _Piece) -> None:
+    def write(self, piece: _LayoutToken) -> None:
         if piece.kind == _COMMENT:
             self._comment(piece)
         elif piece.kind in ("_INTERFACE", "_NODE", "_EDGE"):
@@ -99,7 +99,7 @@ class _Writer:
         elif piece.kind == "RBRACE":
             self._close_body(piece)
         elif self._depth and piece.start in self._items:
-            self._new_line(piece, blank=piece.after_blank and not self._after_brace())
+            self._new_line(piece, blank=piece.follows_blank_line and not self._after_brace())
             self._in_item = True
         else:
             self._append(piece)
@@ -107,13 +107,13 @@ class _Writer:
             self._depth, self._in_item = 1, False
         self._last = piece
 
-    def _open_declaration(self, piece: _Piece) -> None:
+    def _open_declaration(self, piece: _LayoutToken) -> None:
         # A comment above a declaration belongs to it: only the source says whether a blank line parts them.
-        above = self._last is not None and self._last.kind == _COMMENT and self._last.own_line
-        self._new_line(piece, blank=piece.after_blank if above else piece.after_blank or self._had_body)
+        above = self._last is not None and self._last.kind == _COMMENT and self._last.has_own_line
+        self._new_line(piece, blank=piece.follows_blank_line if above else piece.follows_blank_line or self._had_body)
         self._in_item, self._had_body = True, False
 
-    def _close_body(self, piece: _Piece) -> None:
+    def _close_body(self, piece: _LayoutToken) -> None:
         empty = self._after_brace()
         self._depth, self._in_item, self._had_body = 0, False, not empty
         if empty:
@@ -121,26 +121,26 @@ class _Writer:
         else:
             self._new_line(piece, blank=False)
 
-    def _comment(self, piece: _Piece) -> None:
-        if piece.own_line or self._last is None:
-            parted = piece.after_blank or (self._had_body and not self._depth and not self._follows_comment())
+    def _comment(self, piece: _LayoutToken) -> None:
+        if piece.has_own_line or self._last is None:
+            parted = piece.follows_blank_line or (self._had_body and not self._depth and not self._follows_comment())
             self._new_line(piece, blank=parted and not self._after_brace())
         else:
             self._line += ("  " if piece.text.startswith("//") else " ") + piece.text
 
-    def _append(self, piece: _Piece) -> None:
+    def _append(self, piece: _LayoutToken) -> None:
         if self._last is not None and self._last.kind == _COMMENT and self._last.text.startswith("//"):
             self._new_line(piece, blank=False)
         else:
             self._line += self._space(piece) + piece.text
 
-    def _space(self, piece: _Piece) -> str:
+    def _space(self, piece: _LayoutToken) -> str:
         last = self._last
         if last is None or not self._line.strip() or last.kind in _TIGHT_AFTER or piece.kind in _TIGHT_BEFORE:
             return ""
         return "" if piece.kind == "DOTS" and last.kind == "NUMBER" else " "
 
-    def _new_line(self, piece: _Piece, *, blank: bool) -> None:
+    def _new_line(self, piece: _LayoutToken, *, blank: bool) -> None:
         self._break()
         if blank and self._lines:
             self._lines.append("")
@@ -157,11 +157,11 @@ class _Writer:
         return self._last is not None and self._last.kind == "LBRACE"
 
     def _follows_comment(self) -> bool:
-        return self._last is not None and self._last.kind == _COMMENT and self._last.own_line
+        return self._last is not None and self._last.kind == _COMMENT and self._last.has_own_line
 
 
-def _item_starts(one: Declaration) -> list[int]:
+def _item_starts(declaration: Declaration) -> list[int]:
     """Where the properties and rules of a body begin; a mark on a property stays on the line of the property."""
-    rules = [rule.at.offset for rule in one.rules]
-    lifted = [note.at.offset for prop in one.properties for note in prop.annotations if note.names_properties]
-    return rules + lifted + [prop.name.at.offset for prop in one.properties]
+    rules = [rule.at.offset for rule in declaration.constraints]
+    lifted = [note.at.offset for prop in declaration.properties for note in prop.annotations if note.is_type_constraint]
+    return rules + lifted + [prop.name.at.offset for prop in declaration.properties]

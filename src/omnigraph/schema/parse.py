@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.problems import Problems
-from omnigraph.schema.syntax import Declaration, DeclarationKind, SchemaTree, Spot
+from omnigraph.schema.syntax import Declaration, DeclarationKind, SchemaTree, SchemaSpan
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -31,12 +31,12 @@ _HEADER = re.compile(rf"(interface|node|edge){_GAP}++([A-Za-z_][A-Za-z0-9_]*)", 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DeclarationText:
     """The part of the text that holds one declaration; `intact` if no comment or text in it is left open."""
 
     start: int
     end: int
-    intact: bool
+    is_intact: bool
 
 
 def parse_schema(source: str, problems: Problems) -> SchemaTree:
@@ -44,8 +44,8 @@ def parse_schema(source: str, problems: Problems) -> SchemaTree:
     declarations: list[Declaration] = []
     broken: dict[DeclarationKind, set[str]] = {"interface": set(), "node": set(), "edge": set()}
     if _is_utf8(source, problems):
-        for piece in pieces(source, problems):
-            parsed = _declaration(source, piece, problems) if piece.intact else None
+        for piece in split_declarations(source, problems):
+            parsed = _declaration(source, piece, problems) if piece.is_intact else None
             if parsed is not None:
                 declarations.append(parsed)
             elif header := _HEADER.match(source, piece.start, piece.end):
@@ -53,7 +53,7 @@ def parse_schema(source: str, problems: Problems) -> SchemaTree:
     return SchemaTree(tuple(declarations), {kind: frozenset(names) for kind, names in broken.items()})
 
 
-def pieces(source: str, problems: Problems) -> Iterator[Piece]:
+def split_declarations(source: str, problems: Problems) -> Iterator[DeclarationText]:
     """The declarations of a text, cut where a keyword opens the next one.
 
     Inside braces a keyword followed by a type name opens a declaration too: nothing else can read so, and a forgotten
@@ -65,7 +65,7 @@ def pieces(source: str, problems: Problems) -> Iterator[Piece]:
         kind, text = match.lastgroup, match.group()
         if kind == "word" and text in _DECLARATIONS and _opens(source, match.end(), depth):
             if start is not None:
-                yield Piece(start, match.start(), intact)
+                yield DeclarationText(start, match.start(), intact)
             start, depth, intact = match.start(), 0, True
         elif kind == "brace":
             depth = max(0, depth + (1 if text == "{" else -1))
@@ -75,17 +75,17 @@ def pieces(source: str, problems: Problems) -> Iterator[Piece]:
         if start is None and kind != "comment" and not stray_seen:
             stray_seen = True
             advice = "A schema is a list of 'interface', 'node' and 'edge' declarations"
-            shown = text if kind in ("word", "brace", "other") else "this text"
+            subject = text if kind in ("word", "brace", "other") else "this text"
             problems.add(
-                "OG-S-007", spot(source, match.start(), len(text)), f"{shown} is outside a declaration", advice
+                "OG-S-007", span_at(source, match.start(), len(text)), f"{subject} is outside a declaration", advice
             )
     if start is not None:
-        yield Piece(start, len(source), intact)
+        yield DeclarationText(start, len(source), intact)
 
 
-def spot(source: str, offset: int, width: int = 1) -> Spot:
+def span_at(source: str, offset: int, width: int = 1) -> SchemaSpan:
     line_start = source.rfind("\n", 0, offset) + 1
-    return Spot(source.count("\n", 0, offset) + 1, offset - line_start + 1, max(1, width), offset)
+    return SchemaSpan(source.count("\n", 0, offset) + 1, offset - line_start + 1, max(1, width), offset)
 
 
 def _opens(source: str, end: int, depth: int) -> bool:
@@ -94,9 +94,9 @@ def _opens(source: str, end: int, depth: int) -> bool:
 
 def _report_open(source: str, match: re.Match[str], problems: Problems) -> None:
     if match.lastgroup == "open_comment":
-        problems.add("OG-S-004", spot(source, match.start(), 2), "this comment has no end", "Close it with */")
+        problems.add("OG-S-004", span_at(source, match.start(), 2), "this comment has no end", "Close it with */")
     else:
-        at = spot(source, match.start(), len(match.group()))
+        at = span_at(source, match.start(), len(match.group()))
         problems.add("OG-S-003", at, "this text has no closing quote", 'Close it with "; a line break is written \\n')
 
 
@@ -104,41 +104,41 @@ def _is_utf8(source: str, problems: Problems) -> bool:
     try:
         source.encode()
     except UnicodeEncodeError as error:
-        problems.add("OG-S-002", spot(source, error.start), "half of a surrogate pair, which UTF-8 cannot store")
+        problems.add("OG-S-002", span_at(source, error.start), "half of a surrogate pair, which UTF-8 cannot store")
         return False
     return True
 
 
-def _declaration(source: str, piece: Piece, problems: Problems) -> Declaration | None:
+def _declaration(source: str, piece: DeclarationText, problems: Problems) -> Declaration | None:
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
     from lark.utils import TextSlice
 
-    from omnigraph.schema.build_tree import Unreadable
+    from omnigraph.schema.build_tree import UnreadableLiteral
 
     try:
         parsed: Any = parser().parse(TextSlice(source, piece.start, piece.end))
     except UnexpectedCharacters as error:
-        at = Spot(error.line, error.column, 1, error.pos_in_stream or 0)
+        at = SchemaSpan(error.line, error.column, 1, error.pos_in_stream or 0)
         problems.add("OG-S-002", at, f"unexpected character {source[at.offset]!r}", _expectation(error.allowed or ()))
         return None
     except UnexpectedToken as error:
         _report_token(source, piece, error, problems)
         return None
-    except Unreadable as error:
+    except UnreadableLiteral as error:
         problems.add("OG-S-006", error.at, str(error), error.advice)
         return None
     assert isinstance(parsed, Declaration)
     return parsed
 
 
-def _report_token(source: str, piece: Piece, error: UnexpectedToken, problems: Problems) -> None:
+def _report_token(source: str, piece: DeclarationText, error: UnexpectedToken, problems: Problems) -> None:
     expected = _expectation(error.accepts or error.expected)
     if error.token.type == "$END":
         end = piece.start + len(_without_comments(source[piece.start : piece.end]).rstrip())
-        problems.add("OG-S-005", spot(source, end - 1), "the declaration ends too early", expected)
+        problems.add("OG-S-005", span_at(source, end - 1), "the declaration ends too early", expected)
         return
     text = str(error.token)
-    at = Spot(error.line, error.column, len(text), error.pos_in_stream or 0)
+    at = SchemaSpan(error.line, error.column, len(text), error.pos_in_stream or 0)
     if text == "," and "RBRACE" in error.expected:
         expected = "Write no comma between properties; each begins with its name"
     problems.add("OG-S-001", at, f"unexpected {text!r}", expected)
@@ -146,7 +146,7 @@ def _report_token(source: str, piece: Piece, error: UnexpectedToken, problems: P
 
 def _without_comments(text: str) -> str:
     """The text with its comments blanked out, so that offsets stay."""
-    return LEXICAL.sub(lambda one: " " * len(one.group()) if one.lastgroup == "comment" else one.group(), text)
+    return LEXICAL.sub(lambda match: " " * len(match.group()) if match.lastgroup == "comment" else match.group(), text)
 
 
 _IN_WORDS = {
@@ -194,6 +194,6 @@ def parser() -> Lark:
     """The parser that builds declarations; made once per process, and only when a schema is parsed."""
     from lark import Lark
 
-    from omnigraph.schema.build_tree import Builder
+    from omnigraph.schema.build_tree import SchemaTreeBuilder
 
-    return Lark(grammar(), parser="lalr", lexer="contextual", transformer=Builder())
+    return Lark(grammar(), parser="lalr", lexer="contextual", transformer=SchemaTreeBuilder())

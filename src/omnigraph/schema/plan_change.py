@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from omnigraph.schema.catalog import Annotation, Cardinality, Catalog, Property, RangeRule, Scalar, TypeDef
+from omnigraph.schema.catalog import Annotation, Cardinality, Catalog, Property, RangeConstraint, Scalar, TypeDef
 from omnigraph.schema.change_steps import (
     NEEDS_DEFAULT,
     UNSUPPORTED,
@@ -25,47 +25,47 @@ from omnigraph.schema.change_steps import (
     RenameProperty,
     RenameType,
     SchemaPlan,
-    Step,
+    SchemaStep,
     Tighten,
     Widen,
 )
-from omnigraph.schema.values import default_of, to_output
+from omnigraph.schema.values import default_value, to_output
 
 __all__ = ["SchemaPlan", "plan_change"]
 
 _WIDER = {(Scalar.I32, Scalar.I64), (Scalar.F32, Scalar.F64)}
 _COPY = "Add a property of the new type, copy the values, then drop the old one"
-Finding = Step | Refusal
+Finding = SchemaStep | Refusal
 
 
 def plan_change(old: Catalog, new: Catalog) -> SchemaPlan:
     """The steps from `old` to `new`, which must be compiled with `previous=old` so that identities agree."""
-    found = [*_type_steps(old, new)]
-    for one in new.types:
-        before = old.by_id.get(one.id)
+    findings = [*_type_steps(old, new)]
+    for type_def in new.types:
+        before = old.by_id.get(type_def.id)
         if before is not None:
-            found.extend(_within(before, one, new))
-    if not found and old.source != new.source:
-        found.append(ChangeSource(None, None))
-    steps = tuple(one for one in found if isinstance(one, Step))
-    return SchemaPlan(steps, tuple(one for one in found if isinstance(one, Refusal)))
+            findings.extend(_within(before, type_def, new))
+    if not findings and old.source != new.source:
+        findings.append(ChangeSource(None, None))
+    steps = tuple(finding for finding in findings if isinstance(finding, SchemaStep))
+    return SchemaPlan(steps, tuple(finding for finding in findings if isinstance(finding, Refusal)))
 
 
 def _type_steps(old: Catalog, new: Catalog) -> Iterator[Finding]:
     """Edge types go before the node types they join, and come after them."""
-    gone = [one for one in old.types if one.id not in new.by_id]
-    come = [one for one in new.types if one.id not in old.by_id]
-    for one in sorted(gone, key=lambda one: one.kind):
-        yield DropType(one.id, one.table_key)
-    for one in new.types:
-        before = old.by_id.get(one.id)
-        if before is not None and before.name != one.name:
-            yield RenameType(one.id, one.table_key, before.table_key)
-    for one in sorted(come, key=lambda one: one.kind, reverse=True):
-        yield AddType(one.id, one.table_key)
-        if one.cardinality.low > 0 and one.source in old.by_id:
+    dropped = [type_def for type_def in old.types if type_def.id not in new.by_id]
+    added = [type_def for type_def in new.types if type_def.id not in old.by_id]
+    for type_def in sorted(dropped, key=lambda type_def: type_def.kind):
+        yield DropType(type_def.id, type_def.table_key)
+    for type_def in new.types:
+        before = old.by_id.get(type_def.id)
+        if before is not None and before.name != type_def.name:
+            yield RenameType(type_def.id, type_def.table_key, before.table_key)
+    for type_def in sorted(added, key=lambda type_def: type_def.kind, reverse=True):
+        yield AddType(type_def.id, type_def.table_key)
+        if type_def.cardinality.low > 0 and type_def.source in old.by_id:
             # Nodes that exist have no edge of the new type yet.
-            yield Tighten(one.id, one.table_key, "card", ("src",), None, _card_text(one.cardinality))
+            yield Tighten(type_def.id, type_def.table_key, "card", ("src",), None, _card_text(type_def.cardinality))
 
 
 def _within(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Finding]:
@@ -74,26 +74,26 @@ def _within(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Finding]:
     for prop in old.properties:
         if prop.id not in new.by_id:
             yield DropProperty(new.id, new.table_key, prop.id, prop.name)
-    kept = [(old.by_id[prop.id], prop) for prop in new.properties if prop.id in old.by_id]
-    for before, after in kept:
+    kept_properties = [(old.by_id[prop.id], prop) for prop in new.properties if prop.id in old.by_id]
+    for before, after in kept_properties:
         if before.name != after.name:
             yield RenameProperty(new.id, new.table_key, after.id, after.name, before.name)
     for prop in new.properties:
         if prop.id not in old.by_id:
             yield _addition(new, prop)
-    changes = [change for before, after in kept for change in _property_changes(new, before, after)]
+    changes = [change for before, after in kept_properties for change in _property_changes(new, before, after)]
     changes += [*_rule_changes(old, new)]
-    yield from (one for one in changes if isinstance(one, Refusal))
-    yield from (one for one in changes if isinstance(one, Widen))
-    yield from (one for one in changes if isinstance(one, Tighten))
+    yield from (change for change in changes if isinstance(change, Refusal))
+    yield from (change for change in changes if isinstance(change, Widen))
+    yield from (change for change in changes if isinstance(change, Tighten))
     yield from _index_changes(old, new)
-    yield from _metadata_changes(old, new, kept)
+    yield from _metadata_changes(old, new, kept_properties)
 
 
 def _structure(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Refusal]:
     """The key and the ends of a type never change: ids are derived from the one, edges hang on the others."""
     if set(old.key) != set(new.key):
-        texts = [_names(one, one.key) or "none" for one in (old, new)]
+        texts = [_names(type_def, type_def.key) or "none" for type_def in (old, new)]
         advice = "Add a type with the new key, move the rows, then drop the old type"
         yield Refusal(UNSUPPORTED, new.table_key, f"the key cannot change from {texts[0]} to {texts[1]}", advice)
     for end, before, after in (("source", old.source, new.source), ("target", old.target, new.target)):
@@ -103,31 +103,31 @@ def _structure(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Refusal
             yield Refusal(UNSUPPORTED, new.table_key, text, advice)
 
 
-def _addition(one: TypeDef, prop: Property) -> Finding:
-    place = (one.id, one.table_key, prop.id, prop.name)
+def _addition(type_def: TypeDef, prop: Property) -> Finding:
+    subject = (type_def.id, type_def.table_key, prop.id, prop.name)
     if prop.nullable:
-        return AddProperty(*place, f"{prop.type}?")
-    default = default_of(prop)
+        return AddProperty(*subject, f"{prop.type}?")
+    default = default_value(prop)
     if default is None:
         advice = f"Add @default(…), or make it {prop.type}?"
-        return Refusal(NEEDS_DEFAULT, f"{one.table_key}.{prop.name}", "is required and has no @default", advice)
-    return AddRequiredProperty(*place, str(prop.type), to_output(prop, default))
+        return Refusal(NEEDS_DEFAULT, f"{type_def.table_key}.{prop.name}", "is required and has no @default", advice)
+    return AddRequiredProperty(*subject, str(prop.type), to_output(prop, default))
 
 
 # --- properties ----------------------------------------------------------------------------------------------------
 
 
-def _property_changes(one: TypeDef, old: Property, new: Property) -> Iterator[Finding]:
-    yield from _physical_change(one, old, new)
-    place = (one.id, one.table_key, "required", (new.id,))
+def _property_changes(type_def: TypeDef, old: Property, new: Property) -> Iterator[Finding]:
+    yield from _physical_change(type_def, old, new)
+    subject = (type_def.id, type_def.table_key, "required", (new.id,))
     if new.nullable and not old.nullable:
-        yield Widen(*place, "required", None)
+        yield Widen(*subject, "required", None)
     if old.nullable and not new.nullable:
-        yield Tighten(*place, None, "required")
+        yield Tighten(*subject, None, "required")
 
 
-def _physical_change(one: TypeDef, old: Property, new: Property) -> Iterator[Finding]:
-    entity = f"{one.table_key}.{new.name}"
+def _physical_change(type_def: TypeDef, old: Property, new: Property) -> Iterator[Finding]:
+    entity = f"{type_def.table_key}.{new.name}"
     before, after = old.type, new.type
     if before.enum_values and after.enum_values:
         lost = [value for value in before.enum_values if value not in after.enum_values]
@@ -135,17 +135,17 @@ def _physical_change(one: TypeDef, old: Property, new: Property) -> Iterator[Fin
             advice = "Keep the values; forbid them with a rule of your own, or move to a new property"
             yield Refusal(UNSUPPORTED, entity, f"the enum cannot lose {', '.join(lost)}", advice)
         elif set(before.enum_values) != set(after.enum_values):
-            yield Widen(one.id, one.table_key, "enum", (new.id,), str(before), str(after))
+            yield Widen(type_def.id, type_def.table_key, "enum", (new.id,), str(before), str(after))
     elif before != after:
         plain = not (before.is_list or after.is_list or before.vector_size or after.vector_size)
         if not plain or (before.scalar, after.scalar) not in _WIDER:
             yield Refusal(UNSUPPORTED, entity, f"its type cannot change from {before} to {after}", _COPY)
-        elif after.scalar is Scalar.F64 and new.id in one.key:
+        elif after.scalar is Scalar.F64 and new.id in type_def.key:
             # 0.1 as F32 and the same number as F64 have different texts.
             text = "a key member cannot change from F32 to F64, since the ids are derived from it"
             yield Refusal(UNSUPPORTED, entity, text, _COPY)
         else:
-            yield Widen(one.id, one.table_key, "type", (new.id,), str(before), str(after))
+            yield Widen(type_def.id, type_def.table_key, "type", (new.id,), str(before), str(after))
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _rule_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
     yield from _range_changes(old, new)
     yield from _check_changes(old, new)
     if old.cardinality != new.cardinality:
-        texts = [_card_text(one.cardinality) for one in (old, new)]
+        texts = [_card_text(type_def.cardinality) for type_def in (old, new)]
         looser = _contains((new.cardinality.low, new.cardinality.high), (old.cardinality.low, old.cardinality.high))
         step = Widen if looser else Tighten
         yield step(new.id, new.table_key, "card", ("src",), texts[0], texts[1])
@@ -175,21 +175,21 @@ def _unique_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
 
 
 def _range_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
-    before = {one.column: one for one in old.ranges}
-    after = {one.column: one for one in new.ranges}
-    for column, rule in before.items():
+    before = {limits.column: limits for limits in old.ranges}
+    after = {limits.column: limits for limits in new.ranges}
+    for column, limits in before.items():
         if column not in after and column in new.by_id:
-            yield Widen(new.id, new.table_key, "range", (column,), _range_text(old, rule), None)
-    for column, rule in after.items():
-        was = before.get(column)
-        if was is None:
+            yield Widen(new.id, new.table_key, "range", (column,), _range_text(old, limits), None)
+    for column, limits in after.items():
+        old_limits = before.get(column)
+        if old_limits is None:
             yield Tighten(
-                new.id, new.table_key, "range", (column,), None, _range_text(new, rule), _is_new(column, old, new)
+                new.id, new.table_key, "range", (column,), None, _range_text(new, limits), _is_new(column, old, new)
             )
-        elif was != rule:
-            looser = _contains((rule.low, rule.high), (was.low, was.high))
+        elif old_limits != limits:
+            looser = _contains((limits.low, limits.high), (old_limits.low, old_limits.high))
             step = Widen if looser else Tighten
-            yield step(new.id, new.table_key, "range", (column,), _range_text(old, was), _range_text(new, rule))
+            yield step(new.id, new.table_key, "range", (column,), _range_text(old, old_limits), _range_text(new, limits))
 
 
 def _check_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
@@ -218,23 +218,23 @@ def _contains(
     return low and (outer[1] is None or (inner[1] is not None and outer[1] >= inner[1]))
 
 
-def _card_text(one: Cardinality) -> str:
-    return f"{one.low}..{'' if one.high is None else one.high}"
+def _card_text(cardinality: Cardinality) -> str:
+    return f"{cardinality.low}..{'' if cardinality.high is None else cardinality.high}"
 
 
-def _range_text(one: TypeDef, rule: RangeRule) -> str:
-    prop = one.by_id[rule.column]
+def _range_text(type_def: TypeDef, rule: RangeConstraint) -> str:
+    prop = type_def.by_id[rule.column]
     return "..".join("" if end is None else str(to_output(prop, end)) for end in (rule.low, rule.high))
 
 
-def _names(one: TypeDef, columns: Iterable[str]) -> str:
-    return ", ".join(one.column_name(column) for column in columns)
+def _names(type_def: TypeDef, columns: Iterable[str]) -> str:
+    return ", ".join(type_def.column_name(column) for column in columns)
 
 
 # --- indexes and metadata --------------------------------------------------------------------------------------------
 
 
-def _index_changes(old: TypeDef, new: TypeDef) -> Iterator[Step]:
+def _index_changes(old: TypeDef, new: TypeDef) -> Iterator[SchemaStep]:
     for rule in old.indexes:
         if rule not in new.indexes and rule.column in new.by_id:
             yield DropIndex(new.id, new.table_key, rule.column, new.by_id[rule.column].name, rule.metric)
@@ -243,16 +243,16 @@ def _index_changes(old: TypeDef, new: TypeDef) -> Iterator[Step]:
             yield AddIndex(new.id, new.table_key, rule.column, new.by_id[rule.column].name, rule.metric)
 
 
-def _metadata_changes(old: TypeDef, new: TypeDef, kept: Iterable[tuple[Property, Property]]) -> Iterator[Step]:
+def _metadata_changes(old: TypeDef, new: TypeDef, kept_properties: Iterable[tuple[Property, Property]]) -> Iterator[SchemaStep]:
     if _notes(old.annotations) != _notes(new.annotations):
         yield ChangeMetadata(new.id, new.table_key, "annotations")
     if set(old.implements) != set(new.implements):
         yield ChangeMetadata(new.id, new.table_key, "implements")
-    for before, after in kept:
+    for before, after in kept_properties:
         if _notes(before.annotations) != _notes(after.annotations):
             yield ChangeMetadata(new.id, new.table_key, "annotations", after.id, after.name)
 
 
 def _notes(annotations: Iterable[Annotation]) -> list[str]:
     """What annotations say, in no order; a spent rename hint says nothing."""
-    return sorted(repr(one) for one in annotations if one.name != "rename_from")
+    return sorted(repr(annotation) for annotation in annotations if annotation.name != "rename_from")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from omnigraph.errors import InvalidInput
 from omnigraph.schema.diagnostics import Diagnostic, Diagnostics, render
-from omnigraph.schema.syntax import Spot
+from omnigraph.schema.syntax import SchemaSpan
 
 #: The meaning of each code. Codes are part of the public contract: never re-used, never renumbered.
 CODES: Mapping[str, str] = {
@@ -66,14 +66,14 @@ class SchemaError(InvalidInput):
     def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
         first = diagnostics[0]
         count = "one error" if len(diagnostics) == 1 else f"{len(diagnostics)} errors"
-        text = "\n".join(render(one) for one in diagnostics)
+        text = "\n".join(render(diag) for diag in diagnostics)
         super().__init__(
             f"the schema has {count}\n{text}",
             code=first.code,
             file=first.file,
             line=first.line,
             column=first.column,
-            diagnostics=[one.to_json() for one in diagnostics],
+            diagnostics=[diag.to_json() for diag in diagnostics],
         )
         self.diagnostics = tuple(diagnostics)
 
@@ -84,7 +84,7 @@ class Problems:
     def __init__(self, source: str, file: str) -> None:
         self._found = Diagnostics(source, file)
 
-    def add(self, code: str, at: Spot, message: str, advice: str | None = None) -> None:
+    def add(self, code: str, at: SchemaSpan, message: str, advice: str | None = None) -> None:
         assert code in CODES, code
         self._found.add(code, message, at.line, at.column, width=at.width, advice=advice)
 

@@ -7,9 +7,9 @@ import re
 
 from omnigraph.schema import annotations as notes
 from omnigraph.schema.catalog import Annotation, PropType, Scalar
-from omnigraph.schema.drafts import Hint, PropertyDraft, RuleDraft
+from omnigraph.schema.drafts import RenameHint, PropertyDraft, ConstraintDraft
 from omnigraph.schema.problems import Problems
-from omnigraph.schema.syntax import RULES, AnnotationNode, PropertyNode, Range, Spot, TypeNode, Word
+from omnigraph.schema.syntax import CONSTRAINT_NAMES, AnnotationNode, PropertyNode, RangeNode, SchemaSpan, TypeNode, WrittenName
 
 MAX_NAME_CHARS = 128
 MAX_VECTOR_SIZE = 65_536
@@ -38,14 +38,14 @@ _FOREIGN = {
 }
 
 
-def check_type_name(name: Word, problems: Problems) -> None:
+def check_type_name(name: WrittenName, problems: Problems) -> None:
     if not _TYPE_NAME.match(name.text):
         advice = "Names of node, edge and interface types begin with a capital letter"
         problems.add("OG-S-010", name.at, f"'{name.text}' is not the name of a type", advice)
     check_length(name, problems)
 
 
-def check_length(name: Word, problems: Problems) -> None:
+def check_length(name: WrittenName, problems: Problems) -> None:
     if len(name.text) > MAX_NAME_CHARS:
         text = f"the name has {len(name.text)} characters; the limit is {MAX_NAME_CHARS}"
         problems.add("OG-S-012", name.at, text, "Shorten it")
@@ -54,26 +54,26 @@ def check_length(name: Word, problems: Problems) -> None:
 def read_property(node: PropertyNode, problems: Problems) -> PropertyDraft:
     """The draft of a property, without those of its annotations that are rules of the type."""
     _check_name(node.name, problems)
-    kept: list[Annotation] = []
-    marks: list[RuleDraft] = []
-    hint: Hint | None = None
-    places: dict[str, Spot] = {}
-    for one in notes.once((one for one in node.annotations if not one.names_properties), problems):
-        places[one.name.text] = one.at
-        if one.name.text in RULES:
-            mark = notes.read_rule(one, node.name, problems)
+    annotations: list[Annotation] = []
+    marks: list[ConstraintDraft] = []
+    hint: RenameHint | None = None
+    places: dict[str, SchemaSpan] = {}
+    for annotation in notes.drop_repetitions((annotation for annotation in node.annotations if not annotation.is_type_constraint), problems):
+        places[annotation.name.text] = annotation.at
+        if annotation.name.text in CONSTRAINT_NAMES:
+            mark = notes.read_constraint(annotation, node.name, problems)
             marks.extend([mark] if mark else [])
             continue
-        given = notes.take_apart(one, problems)
-        if _belongs(one, given, node.type, problems):
-            kept.append(notes.keep(one, given))
-            if one.name.text == "rename_from":
-                hint = notes.read_hint(one, given, node.name, problems)
+        given = notes.read_arguments(annotation, problems)
+        if _belongs(annotation, given, node.type, problems):
+            annotations.append(notes.to_annotation(annotation, given))
+            if annotation.name.text == "rename_from":
+                hint = notes.read_hint(annotation, given, node.name, problems)
     return PropertyDraft(
         node.name,
         read_type(node.type, problems),
-        node.type.optional,
-        tuple(kept),
+        node.type.is_optional,
+        tuple(annotations),
         tuple(marks),
         hint,
         places.get("default"),
@@ -81,38 +81,38 @@ def read_property(node: PropertyNode, problems: Problems) -> PropertyDraft:
     )
 
 
-def _belongs(node: AnnotationNode, given: notes.Given, kind: TypeNode, problems: Problems) -> bool:
+def _belongs(node: AnnotationNode, args: notes.AnnotationArgs, kind: TypeNode, problems: Problems) -> bool:
     """Check the form of a known annotation; False if it says nothing that could be kept."""
     match node.name.text:
         case "card":
             notes.refuse_cardinality(node, "on a property", problems)
             return False
         case "instruction":
-            notes.misplaced(node, "a property", "Write it on a node or edge type", problems)
+            notes.refuse_misplaced(node, "a property", "Write it on a node or edge type", problems)
             return False
         case "description":
-            notes.check_text(node, given, problems)
-        case "default" if len(given.positional) != 1 or given.named or isinstance(given.positional[0], Range):
+            notes.check_text(node, args, problems)
+        case "default" if len(args.positional) != 1 or args.named or isinstance(args.positional[0], RangeNode):
             problems.add("OG-S-071", node.at, "@default takes one value", "Write @default(0)")
             return False
-        case "default" if isinstance(given.positional[0], Word) and kind.form != "enum":
-            text = given.positional[0].text
-            problems.add("OG-S-074", given.positional[0].at, f"{text} is not a value", f'Write a text as "{text}"')
+        case "default" if isinstance(args.positional[0], WrittenName) and kind.form != "enum":
+            text = args.positional[0].text
+            problems.add("OG-S-074", args.positional[0].at, f"{text} is not a value", f'Write a text as "{text}"')
             return False
-        case "embed" if not _is_embed(given):
+        case "embed" if not _is_embed(args):
             advice = 'Write @embed("source") or @embed("source", model="name")'
             problems.add("OG-S-071", node.at, "@embed takes the name of a String property", advice)
             return False
     return True
 
 
-def _is_embed(given: notes.Given) -> bool:
-    if len(given.positional) != 1 or not isinstance(notes.plain(given.positional[0]), str):
+def _is_embed(args: notes.AnnotationArgs) -> bool:
+    if len(args.positional) != 1 or not isinstance(notes.to_json_value(args.positional[0]), str):
         return False
-    return all(name.text == "model" and isinstance(notes.plain(value), str) for name, value in given.named)
+    return all(name.text == "model" and isinstance(notes.to_json_value(value), str) for name, value in args.named)
 
 
-def _check_name(name: Word, problems: Problems) -> None:
+def _check_name(name: WrittenName, problems: Problems) -> None:
     check_length(name, problems)
     if not _PROPERTY_NAME.match(name.text):
         advice = "Names of properties begin with a small letter or an underscore"
@@ -148,21 +148,21 @@ def _unknown_type(node: TypeNode, problems: Problems) -> None:
     if node.form == "list" and text in ("enum", "Vector"):
         problems.add("OG-S-021", node.name.at, f"a list of {text} is not possible", "Lists hold scalars")
         return
-    meant = _FOREIGN.get(text.lower()) or {one.lower(): one for one in _SCALARS}.get(text.lower())
-    close = [meant] if meant else difflib.get_close_matches(text, [*_SCALARS, "Vector"], 1)
+    own_name = _FOREIGN.get(text.lower()) or {name.lower(): name for name in _SCALARS}.get(text.lower())
+    close = [own_name] if own_name else difflib.get_close_matches(text, [*_SCALARS, "Vector"], 1)
     everything = f"Types are {', '.join(_SCALARS)}, Vector(n), enum(…) and [T]"
     advice = f"Did you mean {close[0].replace('Vector', 'Vector(n)')}?" if close else everything
     problems.add("OG-S-020", node.name.at, f"unknown type '{text}'", advice)
 
 
 def _enum(node: TypeNode, problems: Problems) -> PropType:
-    seen: dict[str, Word] = {}
+    values: dict[str, WrittenName] = {}
     for value in node.values:
         check_length(value, problems)
-        if value.text in seen:
+        if value.text in values:
             problems.add("OG-S-022", value.at, f"enum value '{value.text}' is given twice", "Remove one of them")
-        seen.setdefault(value.text, value)
-    return PropType(Scalar.STRING, enum_values=tuple(seen))
+        values.setdefault(value.text, value)
+    return PropType(Scalar.STRING, enum_values=tuple(values))
 
 
 def _vector(node: TypeNode, problems: Problems) -> PropType | None:

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.schema.catalog import CheckRule, Property, RangeRule, Scalar, TypeDef
-from omnigraph.schema.values import shown, to_output
+from omnigraph.schema.catalog import CheckConstraint, Property, RangeConstraint, Scalar, TypeDef
+from omnigraph.schema.values import quote_value, to_output
 
 #: What a mask of violations needs: the column of the property, without chunks.
 _Mask = Callable[[pa.Array], pa.BooleanArray]
@@ -43,38 +43,38 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Check:
+class _RowConstraint:
     rule: str
     prop: Property
     mask: _Mask
-    says: Callable[[str], str]  # the message, given the value as shown
+    describe: Callable[[str], str]  # the message, given the value as shown
 
 
-def row_violations(one: TypeDef, rows: pa.Table, *, limit: int | None = None) -> list[Violation]:
+def row_violations(type_def: TypeDef, rows: pa.Table, *, limit: int | None = None) -> list[Violation]:
     """Every violation of a value rule, by row and then by property; at most `limit` of them.
 
     `rows` holds full images: `id` and one column per property id. A column that is not there counts as null.
     """
-    return row_findings(one, rows, limit=limit)[0]
+    return find_row_violations(type_def, rows, limit=limit)[0]
 
 
-def row_findings(one: TypeDef, rows: pa.Table, *, limit: int | None = None) -> tuple[list[Violation], int]:
+def find_row_violations(type_def: TypeDef, rows: pa.Table, *, limit: int | None = None) -> tuple[list[Violation], int]:
     """The same, and how many violations there are in all, whatever the limit."""
-    found: list[tuple[int, int, Violation]] = []
+    violations: list[tuple[int, int, Violation]] = []
     count = 0
     ids = rows.column("id")
-    for place, check in enumerate(_checks(one)):
+    for order, check in enumerate(_checks(type_def)):
         column = _column(rows, check.prop)
         broken = pc.indices_nonzero(check.mask(column)).to_pylist()
         count += len(broken)
-        found.extend((at, place, _violation(one, check, ids[at].as_py(), column[at])) for at in broken[:limit])
-    found.sort(key=lambda entry: entry[:2])
-    return [violation for _, _, violation in found[:limit]], count
+        violations.extend((at, order, _violation(type_def, check, ids[at].as_py(), column[at])) for at in broken[:limit])
+    violations.sort(key=lambda entry: entry[:2])
+    return [violation for _, _, violation in violations[:limit]], count
 
 
-def _violation(one: TypeDef, check: _Check, row_id: str, stored: pa.Scalar) -> Violation:
+def _violation(type_def: TypeDef, check: _RowConstraint, row_id: str, stored: pa.Scalar) -> Violation:
     value = _value_for_people(check.prop, stored)
-    return Violation(check.rule, one.table_key, row_id, check.prop.name, value, check.says(shown(value)))
+    return Violation(check.rule, type_def.table_key, row_id, check.prop.name, value, check.describe(quote_value(value)))
 
 
 def _value_for_people(prop: Property, stored: pa.Scalar) -> Any:
@@ -82,7 +82,7 @@ def _value_for_people(prop: Property, stored: pa.Scalar) -> Any:
     if value is None or prop.type.scalar is Scalar.BLOB:
         return None
     if prop.type.vector_size is not None or prop.type.is_list:
-        return shown(value)
+        return quote_value(value)
     return to_output(prop, value)
 
 
@@ -93,29 +93,29 @@ def _column(rows: pa.Table, prop: Property) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _checks(one: TypeDef) -> Iterator[_Check]:
-    ranges: dict[str, list[RangeRule]] = {}
-    patterns: dict[str, list[CheckRule]] = {}
-    for limits in one.ranges:
+def _checks(type_def: TypeDef) -> Iterator[_RowConstraint]:
+    ranges: dict[str, list[RangeConstraint]] = {}
+    patterns: dict[str, list[CheckConstraint]] = {}
+    for limits in type_def.ranges:
         ranges.setdefault(limits.column, []).append(limits)
-    for pattern in one.checks:
+    for pattern in type_def.checks:
         patterns.setdefault(pattern.column, []).append(pattern)
-    for prop in one.properties:
-        yield from _property_checks(one, prop)
+    for prop in type_def.properties:
+        yield from _property_checks(type_def, prop)
         for limits in ranges.get(prop.id, ()):
             yield _range_check(prop, limits)
         for pattern in patterns.get(prop.id, ()):
             yield _pattern_check(prop, pattern)
 
 
-def _property_checks(one: TypeDef, prop: Property) -> Iterator[_Check]:
+def _property_checks(type_def: TypeDef, prop: Property) -> Iterator[_RowConstraint]:
     if not prop.nullable:
-        text = f"property '{prop.name}' of {one.table_key} is required"
-        yield _Check("required", prop, _is_null, lambda _value: text)
+        text = f"property '{prop.name}' of {type_def.table_key} is required"
+        yield _RowConstraint("required", prop, _is_null, lambda _value: text)
     if prop.type.enum_values:
         allowed = pa.array(prop.type.enum_values, pa.utf8())
         names = ", ".join(prop.type.enum_values)
-        yield _Check(
+        yield _RowConstraint(
             "enum",
             prop,
             lambda column: _present(column, lambda: pc.invert(pc.is_in(column, value_set=allowed))),
@@ -124,7 +124,7 @@ def _property_checks(one: TypeDef, prop: Property) -> Iterator[_Check]:
     if prop.type.vector_size is not None:
         yield from _vector_checks(prop, prop.type.vector_size)
     elif prop.type.is_list:
-        yield _Check(
+        yield _RowConstraint(
             "list",
             prop,
             lambda column: _present(column, lambda: _with_bad_item(column, _is_null)),
@@ -132,14 +132,14 @@ def _property_checks(one: TypeDef, prop: Property) -> Iterator[_Check]:
         )
 
 
-def _vector_checks(prop: Property, size: int) -> Iterator[_Check]:
-    yield _Check(
+def _vector_checks(prop: Property, size: int) -> Iterator[_RowConstraint]:
+    yield _RowConstraint(
         "vector",
         prop,
         lambda column: _present(column, lambda: _wrong_length(column, size)),
         lambda _value: f"property '{prop.name}': a vector must have {size} numbers",
     )
-    yield _Check(
+    yield _RowConstraint(
         "vector",
         prop,
         lambda column: _present(column, lambda: _with_bad_item(column, _not_finite)),
@@ -147,7 +147,7 @@ def _vector_checks(prop: Property, size: int) -> Iterator[_Check]:
     )
 
 
-def _range_check(prop: Property, limits: RangeRule) -> _Check:
+def _range_check(prop: Property, limits: RangeConstraint) -> _RowConstraint:
     def outside(column: pa.Array) -> pa.BooleanArray:
         # Compared in the column's own type: an integer bound never passes through a float. NaN compares false with
         # everything, so it is outside whichever end is open.
@@ -159,7 +159,7 @@ def _range_check(prop: Property, limits: RangeRule) -> _Check:
         return pc.invert(pc.and_(inside[0], inside[-1]))
 
     ends = ["" if end is None else str(to_output(prop, end)) for end in (limits.low, limits.high)]
-    return _Check(
+    return _RowConstraint(
         "range",
         prop,
         lambda column: _present(column, lambda: outside(column)),
@@ -167,12 +167,12 @@ def _range_check(prop: Property, limits: RangeRule) -> _Check:
     )
 
 
-def _pattern_check(prop: Property, rule: CheckRule) -> _Check:
-    return _Check(
+def _pattern_check(prop: Property, rule: CheckConstraint) -> _RowConstraint:
+    return _RowConstraint(
         "check",
         prop,
         lambda column: _present(column, lambda: pc.invert(pc.match_substring_regex(column, rule.pattern))),
-        lambda value: f"property '{prop.name}': {value} does not match {shown(rule.pattern)}",
+        lambda value: f"property '{prop.name}': {value} does not match {quote_value(rule.pattern)}",
     )
 
 

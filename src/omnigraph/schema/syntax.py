@@ -11,11 +11,11 @@ Number = int | float
 Constant = str | int | float | bool | None
 
 #: Annotations that name properties are rules of the type, wherever they stand in its body.
-RULES = frozenset({"key", "unique", "index", "range", "check"})
+CONSTRAINT_NAMES = frozenset({"key", "unique", "index", "range", "check"})
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class SchemaSpan:
     """A place in the text: line and column count from 1, `offset` from 0."""
 
     line: int
@@ -25,55 +25,55 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class WrittenName:
     """A name as written."""
 
     text: str
-    at: Spot
+    at: SchemaSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class LiteralNode:
     """A constant, or a tuple of constants for `[…]`."""
 
     value: Constant | tuple[Constant, ...]
-    at: Spot
+    at: SchemaSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RangeNode:
     """`low..high`; None is open. `star` tells `1..*` from `1..`."""
 
     low: Number | None
     high: Number | None
-    star: bool
-    at: Spot
+    has_star: bool
+    at: SchemaSpan
 
     def __str__(self) -> str:
-        high = "*" if self.star else "" if self.high is None else str(self.high)
+        high = "*" if self.has_star else "" if self.high is None else str(self.high)
         return f"{'' if self.low is None else self.low}..{high}"
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    name: Word | None
-    value: Word | Literal | Range
+class ArgumentNode:
+    name: WrittenName | None
+    value: WrittenName | LiteralNode | RangeNode
 
 
 @dataclass(frozen=True, slots=True)
 class AnnotationNode:
     """`@name` or `@name(arguments)`."""
 
-    name: Word
-    arguments: tuple[Argument, ...]
-    called: bool
-    at: Spot  # of the "@" and the name
+    name: WrittenName
+    arguments: tuple[ArgumentNode, ...]
+    has_parentheses: bool
+    at: SchemaSpan  # of the "@" and the name
 
     @property
-    def names_properties(self) -> bool:
+    def is_type_constraint(self) -> bool:
         """A rule of the type, such as `@unique(a, b)`, rather than a mark on one property, such as `@unique`."""
-        return self.name.text in RULES and any(
-            one.name is None and isinstance(one.value, Word) for one in self.arguments[:1]
+        return self.name.text in CONSTRAINT_NAMES and any(
+            argument.name is None and isinstance(argument.value, WrittenName) for argument in self.arguments[:1]
         )
 
 
@@ -82,15 +82,15 @@ class TypeNode:
     """`form` says which of the four spellings was used."""
 
     form: Choice["scalar", "list", "enum", "vector"]
-    name: Word
-    values: tuple[Word, ...] = ()
-    size: Literal | None = None
-    optional: bool = False
+    name: WrittenName
+    values: tuple[WrittenName, ...] = ()
+    size: LiteralNode | None = None
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyNode:
-    name: Word
+    name: WrittenName
     type: TypeNode
     annotations: tuple[AnnotationNode, ...]
 
@@ -98,12 +98,12 @@ class PropertyNode:
 @dataclass(frozen=True, slots=True)
 class Declaration:
     kind: DeclarationKind
-    name: Word
+    name: WrittenName
     annotations: tuple[AnnotationNode, ...] = ()
-    implements: tuple[Word, ...] = ()
-    source: Word | None = None
-    target: Word | None = None
-    rules: tuple[AnnotationNode, ...] = ()  # those before the first property
+    implements: tuple[WrittenName, ...] = ()
+    source: WrittenName | None = None
+    target: WrittenName | None = None
+    constraints: tuple[AnnotationNode, ...] = ()  # those before the first property
     properties: tuple[PropertyNode, ...] = ()
 
 
@@ -112,4 +112,4 @@ class SchemaTree:
     """`broken` holds the names of declarations that did not parse, so that nobody is told that they do not exist."""
 
     declarations: tuple[Declaration, ...]
-    broken: Mapping[DeclarationKind, frozenset[str]]
+    unparsed_names: Mapping[DeclarationKind, frozenset[str]]

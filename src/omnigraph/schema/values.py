@@ -54,7 +54,7 @@ class ValueRefused(InvalidInput):
 
     def __init__(self, prop: str, reason: str, *, code: str, advice: str | None = None, value: object = None) -> None:
         super().__init__(
-            f"property '{prop}': {reason}", code=code, advice=advice, property=prop, reason=reason, value=shown(value)
+            f"property '{prop}': {reason}", code=code, advice=advice, property=prop, reason=reason, value=quote_value(value)
         )
         self.property = prop
         self.reason = reason
@@ -70,7 +70,7 @@ class _Misfit(Exception):
         self.advice = advice
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value for a message: short, on one line, strings in quotes."""
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
@@ -91,12 +91,12 @@ def convert(prop: Property, value: Any) -> Any:
         raise ValueRefused(prop.name, misfit.reason, code=misfit.code, advice=misfit.advice, value=value) from None
 
 
-def default_of(prop: Property) -> Any:
+def default_value(prop: Property) -> Any:
     """The stored form of the property's `@default`, or None without one."""
     for annotation in prop.annotations:
         if annotation.name == "default":
-            given = annotation.args[0]
-            return convert(prop, list(given) if isinstance(given, tuple) else given)
+            default = annotation.args[0]
+            return convert(prop, list(default) if isinstance(default, tuple) else default)
     return None
 
 
@@ -124,16 +124,16 @@ def canonical_text(prop: Property, value: Any) -> str:
     return str(value)
 
 
-def derive_id(one: TypeDef, row: Mapping[str, Any]) -> str:
+def derive_id(type_def: TypeDef, row: Mapping[str, Any]) -> str:
     """The id of a row of a keyed type; `row` holds stored values by property id."""
-    assert one.key, f"{one.table_key} has no key"
+    assert type_def.key, f"{type_def.table_key} has no key"
     texts = []
-    for column in one.key:
-        prop = one.by_id[column]
+    for column in type_def.key:
+        prop = type_def.by_id[column]
         value = row.get(column)
         if value is None:
             raise ValueRefused(
-                prop.name, f"is part of the key of {one.table_key} and must have a value", code="OG-V-001"
+                prop.name, f"is part of the key of {type_def.table_key} and must have a value", code="OG-V-001"
             )
         texts.append(canonical_text(prop, value))
     return texts[0] if len(texts) == 1 else json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
@@ -144,9 +144,9 @@ def to_output(prop: Property, value: Any) -> Any:
     if value is None:
         return None
     if prop.type.vector_size is not None:
-        return [float(one) for one in pa.array(value, pa.float32()).cast(pa.utf8()).to_pylist()]
+        return [float(item) for item in pa.array(value, pa.float32()).cast(pa.utf8()).to_pylist()]
     if prop.type.is_list:
-        return [_output_scalar(prop.type.scalar, one) for one in value]
+        return [_output_scalar(prop.type.scalar, item) for item in value]
     return _output_scalar(prop.type.scalar, value)
 
 
@@ -173,7 +173,7 @@ def _plain(value: Any) -> Any:
 
 
 def _wrong(kind: object, value: object, advice: str | None = None) -> _Misfit:
-    return _Misfit("OG-V-002", f"expected {kind}, got {_kind_of(value)} {shown(value)}", advice)
+    return _Misfit("OG-V-002", f"expected {kind}, got {_kind_of(value)} {quote_value(value)}", advice)
 
 
 def _kind_of(value: object) -> str:
@@ -186,7 +186,7 @@ def _text(kind: PropType, value: object) -> str:
         raise _wrong("enum text" if kind.enum_values else "String", value)
     if kind.enum_values:
         if value not in kind.enum_values:
-            raise _Misfit("OG-V-005", f"{shown(value)} is not one of {', '.join(kind.enum_values)}")
+            raise _Misfit("OG-V-005", f"{quote_value(value)} is not one of {', '.join(kind.enum_values)}")
         return value
     try:
         value.encode()
@@ -206,7 +206,7 @@ def _integer(kind: PropType, value: object) -> int:
         raise _wrong(kind.scalar.value, value)
     low, high = INTEGER_BOUNDS[kind.scalar]
     if not low <= value <= high:
-        raise _Misfit("OG-V-003", f"{shown(value)} does not fit {kind.scalar.value} ({low} to {high})")
+        raise _Misfit("OG-V-003", f"{quote_value(value)} does not fit {kind.scalar.value} ({low} to {high})")
     return value
 
 
@@ -217,12 +217,12 @@ def _float(kind: PropType, value: object) -> float:
         raise _wrong(kind.scalar.value, value)
     try:
         number = float(value)
-        return number if kind.scalar is Scalar.F64 else as_single(number)
+        return number if kind.scalar is Scalar.F64 else round_to_f32(number)
     except OverflowError:
-        raise _Misfit("OG-V-003", f"{shown(value)} is too large for {kind.scalar.value}") from None
+        raise _Misfit("OG-V-003", f"{quote_value(value)} is too large for {kind.scalar.value}") from None
 
 
-def as_single(number: float) -> float:
+def round_to_f32(number: float) -> float:
     """The nearest F32; OverflowError if a finite number has none."""
     single: float = struct.unpack("<f", struct.pack("<f", number))[0]
     return single
@@ -249,8 +249,8 @@ def _parse_date(text: str) -> date:
         if match:
             return date(*(int(part) for part in match.groups()))
     except ValueError as error:
-        raise _Misfit("OG-V-004", f"{shown(text)} is not a date: {error}") from None
-    raise _Misfit("OG-V-004", f"{shown(text)} is not a date", "Write YYYY-MM-DD, or days since 1970-01-01")
+        raise _Misfit("OG-V-004", f"{quote_value(text)} is not a date: {error}") from None
+    raise _Misfit("OG-V-004", f"{quote_value(text)} is not a date", "Write YYYY-MM-DD, or days since 1970-01-01")
 
 
 def _datetime(_kind: PropType, value: object) -> datetime:
@@ -263,7 +263,7 @@ def _datetime(_kind: PropType, value: object) -> datetime:
         if isinstance(value, int) and not isinstance(value, bool):
             return _EPOCH + timedelta(milliseconds=value)
     except OverflowError:
-        raise _Misfit("OG-V-004", f"{shown(value)} is outside the years 1 to 9999") from None
+        raise _Misfit("OG-V-004", f"{quote_value(value)} is outside the years 1 to 9999") from None
     if isinstance(value, str):
         return _parse_datetime(value)
     raise _wrong("DateTime", value, "Write ISO-8601 text, or milliseconds since 1970-01-01T00:00:00Z")
@@ -273,7 +273,7 @@ def _parse_datetime(text: str) -> datetime:
     match = _DATETIME.match(text)
     if match is None:
         advice = "Write YYYY-MM-DDTHH:MM:SSZ, or milliseconds since 1970-01-01T00:00:00Z"
-        raise _Misfit("OG-V-004", f"{shown(text)} is not a date and time", advice)
+        raise _Misfit("OG-V-004", f"{quote_value(text)} is not a date and time", advice)
     part = match.groupdict()
     try:
         day = _parse_date(part["day"])
@@ -282,7 +282,7 @@ def _parse_datetime(text: str) -> datetime:
         local = datetime(day.year, day.month, day.day, *clock, tzinfo=UTC)
         return _to_millis(local - _offset(part["zone"]))
     except (ValueError, OverflowError) as error:
-        raise _Misfit("OG-V-004", f"{shown(text)} is not a date and time: {error}") from None
+        raise _Misfit("OG-V-004", f"{quote_value(text)} is not a date and time: {error}") from None
 
 
 def _offset(zone: str | None) -> timedelta:
@@ -337,7 +337,7 @@ def _vector(size: int, value: object) -> list[float]:
         value = [_plain(item) for item in value]
         for at, item in enumerate(value):
             if isinstance(item, bool) or not isinstance(item, (int, float)):
-                raise _Misfit("OG-V-002", f"item {at}: expected a number, got {_kind_of(item)} {shown(item)}")
+                raise _Misfit("OG-V-002", f"item {at}: expected a number, got {_kind_of(item)} {quote_value(item)}")
     try:
         numbers = array("f", value).tolist()
     except OverflowError:
@@ -384,7 +384,7 @@ def _shortest_single(value: float) -> str:
     for digits in range(1, 9):
         text = f"{value:.{digits}g}"
         try:
-            if as_single(float(text)) == value:
+            if round_to_f32(float(text)) == value:
                 return repr(float(text))
         except OverflowError:  # rounded up past the largest F32: more digits are needed
             continue

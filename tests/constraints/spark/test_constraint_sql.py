@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph.constraints.compile import Images, images_needed, rules_of
-from omnigraph.constraints.relations import Rows
-from omnigraph.constraints.screen_sql import screen
+from omnigraph.constraints.compile import ChangedImages, compile_constraints, images_read_by
+from omnigraph.constraints.relations import ImageRows
+from omnigraph.constraints.screen_sql import compile_screen
 from omnigraph.constraints.sql import relation_sql, view_name
 from omnigraph.schema.arrow import arrow_schema
 from tests.constraints.graphs import CATALOG, GraphChange, is_valid, oracle, row_of
@@ -22,11 +22,14 @@ _BY_NAME = {one.name: one for one in CATALOG.types}
 
 
 def graph(**rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    return {one.id: {values["id"]: row_of(one, values) for values in rows.get(one.name, [])} for one in CATALOG.types}
+    return {
+        type_def.id: {values["id"]: row_of(type_def, values) for values in rows.get(type_def.name, [])}
+        for type_def in CATALOG.types
+    }
 
 
 def people(ids: str, **values: Any) -> list[dict[str, Any]]:
-    return [{"id": one, **values} for one in ids]
+    return [{"id": row_id, **values} for row_id in ids]
 
 
 def edge(row_id: str, src: str, dst: str) -> dict[str, Any]:
@@ -64,9 +67,9 @@ def change(*, overwritten: frozenset[str] = frozenset()) -> GraphChange:
 class Views:
     """The images of a change as temporary views, which are gone afterwards."""
 
-    def __init__(self, spark: SparkSession, made: GraphChange) -> None:
+    def __init__(self, spark: SparkSession, graph_change: GraphChange) -> None:
         self._spark = spark
-        self._made = made
+        self._made = graph_change
         self.names: list[str] = []
 
     def add(self, needed: Mapping[Any, tuple[str, ...]]) -> None:
@@ -109,19 +112,19 @@ def made(request: pytest.FixtureRequest) -> GraphChange:
 
 @pytest.fixture
 def views(spark: SparkSession, made: GraphChange) -> Iterator[Views]:
-    found = Views(spark, made)
-    yield found
-    found.drop()
+    views = Views(spark, made)
+    yield views
+    views.drop()
 
 
 @pytest.mark.timeout(600)
 def test_spark_finds_what_the_whole_graph_shows(spark: SparkSession, made: GraphChange, views: Views) -> None:
     images, expected = images_of(made), oracle(made, strict=True)
     assert {one[0] for one in expected} == {"unique", "endpoint", "orphan_edge", "cardinality", "key_exists"}
-    asked = screen(CATALOG, images, duplicates=True)
+    asked = compile_screen(CATALOG, images, duplicates=True)
     assert asked is not None
-    rules = rules_of(CATALOG, images, strict=True, screened=True)
-    views.add(images_needed([*(rule.query for rule in rules), *asked.images]))
+    rules = compile_constraints(CATALOG, images, strict=True, screened=True)
+    views.add(images_read_by([*(rule.query for rule in rules), *asked.images]))
     suspects: dict[str, set[str]] = {table: set() for table in asked.tables}
     for place, row_id in spark.sql(asked.sql("spark")).collect():
         suspects[asked.tables[place]].add(row_id)
@@ -135,6 +138,8 @@ def test_spark_finds_what_the_whole_graph_shows(spark: SparkSession, made: Graph
 
 
 def test_images_are_views_of_one_column_for_a_screen() -> None:
-    asked = screen(CATALOG, {one.id: Images(new=True) for one in CATALOG.types}, duplicates=False)
+    asked = compile_screen(
+        CATALOG, {type_def.id: ChangedImages(has_new=True) for type_def in CATALOG.types}, duplicates=False
+    )
     assert asked is not None
-    assert all(isinstance(one, Rows) and len(one.columns) == 1 for one in asked.images)
+    assert all(isinstance(image, ImageRows) and len(image.columns) == 1 for image in asked.images)

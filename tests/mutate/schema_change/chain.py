@@ -144,8 +144,8 @@ class Chain:
             assert graph.schema.source == same
             self.head.text(self.head)  # the hints of the refused text are forgotten
             return
-        done = graph.schema.apply(text)
-        assert (done.commit_id is None) == (text == same)
+        receipt = graph.schema.apply(text)
+        assert (receipt.commit_id is None) == (text == same)
         assert graph.schema.source == text
         self._landed(after)
         self.compare_all()
@@ -194,14 +194,14 @@ class Chain:
 
     @staticmethod
     def _compare(view: GraphView, state: State) -> None:
-        assert sorted(one.name for one in view.catalog.types) == sorted(one.name for one in state.types.values())
+        assert sorted(type_def.name for type_def in view.catalog.types) == sorted(type_def.name for type_def in state.types.values())
         found = {name: view.table(name).to_arrow().to_pylist() for name in state.contents()}
         for name, expected in state.contents().items():
             assert {row["id"]: row for row in found[name]} == expected, f"{view.commit_id} {name}"
             assert len(found[name]) == len(expected) == view.table(name).count(), f"{view.commit_id} {name}"
 
     def _compare_by_names_of_now(self, view: GraphView, state: State) -> None:
-        taken = {one.name for one in state.types.values()}
+        taken = {type_def.name for type_def in state.types.values()}
         for now in self.head.types.values():
             then = state.types.get(now.number)
             if then is None or (now.name in taken and now.name != then.name):
@@ -257,10 +257,10 @@ def _upsert(
 
 def _fill(before: State, after: State) -> None:
     """What a change does to rows: required properties that are new get their default."""
-    for one in after.types.values():
-        old = before.types.get(one.number)
+    for type_def in after.types.values():
+        old = before.types.get(type_def.number)
         known = {prop.number for prop in old.props} if old else set()
-        for prop in one.props:
+        for prop in type_def.props:
             if prop.number not in known and not prop.nullable:
-                for row in after.rows[one.number].values():
+                for row in after.rows[type_def.number].values():
                     row[prop.number] = prop.default

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from omnigraph.commit.footprint import FootprintBuilder
 from omnigraph.commit.publish_plan import PublishPlan, Receipt, TableAction, WriteOptions, WriteTxn
-from omnigraph.log.commit_record import Kind
+from omnigraph.log.commit_record import CommitKind
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from tests.schedules.world import Actor
@@ -36,20 +36,20 @@ def with_person(more: str, schema: str = SCHEMA) -> str:
 
 def rows(graph: Any, type_name: str) -> dict[str, dict[str, Any]]:
     """Rows by id, of a graph or a view; an id that is there twice is damage."""
-    found = graph.table(type_name).to_arrow().to_pylist()
-    by_id = {row.pop("id"): row for row in found}
-    assert len(by_id) == len(found)
+    rows = graph.table(type_name).to_arrow().to_pylist()
+    by_id = {row.pop("id"): row for row in rows}
+    assert len(by_id) == len(rows)
     return by_id
 
 
 class BulkLoad:
     """Rows straight from Arrow into one table, as a load does it."""
 
-    kind: Kind = "load"
+    kind: CommitKind = "load"
 
-    def __init__(self, actor: Actor, one: TypeDef, rows: pa.Table) -> None:
+    def __init__(self, actor: Actor, type_def: TypeDef, rows: pa.Table) -> None:
         self.op_id = actor.site.backend.ids.ulid()
-        self._type = one
+        self._type = type_def
         self._rows = rows
 
     def prepare(self, txn: WriteTxn) -> PublishPlan:
@@ -64,13 +64,13 @@ class BulkLoad:
 
 def load_people(actor: Actor, count: int, first: int = 0) -> Receipt:
     """`count` persons with an age, in one commit and one table version."""
-    one = actor.graph.schema.catalog.node("Person")
-    assert one is not None
+    type_def = actor.graph.schema.catalog.node("Person")
+    assert type_def is not None
     names = pa.array([f"p{number}" for number in range(first, first + count)])
     ages = pa.array(itertools.islice(itertools.cycle(range(100)), count), pa.int32(), size=count)
-    columns = {"id": names, one.by_name["name"].id: names, one.by_name["age"].id: ages}
-    for prop in one.properties:
+    columns = {"id": names, type_def.by_name["name"].id: names, type_def.by_name["age"].id: ages}
+    for prop in type_def.properties:
         if prop.id not in columns:
-            columns[prop.id] = pa.nulls(count, arrow_schema(one).field(prop.id).type)
-    table = pa.table(columns).select(arrow_schema(one).names).cast(arrow_schema(one))
-    return actor.branch.writer.run(BulkLoad(actor, one, table), WriteOptions())
+            columns[prop.id] = pa.nulls(count, arrow_schema(type_def).field(prop.id).type)
+    table = pa.table(columns).select(arrow_schema(type_def).names).cast(arrow_schema(type_def))
+    return actor.branch.writer.run(BulkLoad(actor, type_def, table), WriteOptions())

@@ -107,11 +107,11 @@ class State:
 
     @property
     def nodes(self) -> list[Type]:
-        return [one for one in self.types.values() if not one.is_edge]
+        return [type_def for type_def in self.types.values() if not type_def.is_edge]
 
     @property
     def edges(self) -> list[Type]:
-        return [one for one in self.types.values() if one.is_edge]
+        return [type_def for type_def in self.types.values() if type_def.is_edge]
 
     def add(self, one: Type) -> None:
         self.types[one.number] = one
@@ -136,17 +136,17 @@ class State:
         return not any(self._broken())
 
     def _broken(self) -> Iterator[str]:
-        for one in self.types.values():
-            rows = self.rows[one.number].values()
-            for prop in one.props:
+        for type_def in self.types.values():
+            rows = self.rows[type_def.number].values()
+            for prop in type_def.props:
                 values = [row.get(prop.number) for row in rows]
                 if not all(map(prop.allows, values)):
-                    yield f"{one.name}.{prop.name}: value"
+                    yield f"{type_def.name}.{prop.name}: value"
                 held = [repr(value) for value in values if value is not None]
                 if prop.unique and len(set(held)) != len(held):
-                    yield f"{one.name}.{prop.name}: twice"
-            if one.is_edge:
-                yield from self._broken_edges(one)
+                    yield f"{type_def.name}.{prop.name}: twice"
+            if type_def.is_edge:
+                yield from self._broken_edges(type_def)
 
     def _broken_edges(self, edge: Type) -> Iterator[str]:
         assert edge.source is not None
@@ -157,12 +157,12 @@ class State:
             yield f"{edge.name}: no such end"
         counts = Counter(row["from"] for row in rows)
         low, high = edge.card
-        if any(counts[one] < low or (high is not None and counts[one] > high) for one in sources):
+        if any(counts[source] < low or (high is not None and counts[source] > high) for source in sources):
             yield f"{edge.name}: number of edges"
 
     def contents(self) -> dict[str, dict[str, Row]]:
         """Rows under the names of now, as a reader sees them."""
-        return {one.name: self.seen(one, one) for one in self.types.values()}
+        return {type_def.name: self.seen(type_def, type_def) for type_def in self.types.values()}
 
     def seen(self, one: Type, names: Type) -> dict[str, Row]:
         """Rows of a type under the names that `names`, the same type at another time, has for its properties."""
@@ -180,14 +180,14 @@ class State:
     def text(self, before: State | None = None) -> str:
         """The schema that leads from `before` to this state; the hints it holds are remembered."""
         parts = []
-        for one in self.types.values():
-            old = before.types.get(one.number) if before else None
-            one.hint = old.name if old and old.name != one.name else None
+        for type_def in self.types.values():
+            old = before.types.get(type_def.number) if before else None
+            type_def.hint = old.name if old and old.name != type_def.name else None
             held = {prop.number: prop.name for prop in old.props} if old else {}
-            for prop in one.props:
+            for prop in type_def.props:
                 was = held.get(prop.number)
                 prop.hint = was if was and was != prop.name else None
-            parts.append(self._type_text(one))
+            parts.append(self._type_text(type_def))
         return "\n".join(parts) + "\n"
 
     def _type_text(self, one: Type) -> str:

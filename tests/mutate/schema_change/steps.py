@@ -35,12 +35,12 @@ class Change:
     # --- types ---------------------------------------------------------------------------------------------------
 
     def add_node(self, i: int, _j: int, _k: int) -> None:
-        free = self._free_names(NODE_NAMES, [one.name for one in self.before.nodes], self.state.nodes)
+        free = self._free_names(NODE_NAMES, [node.name for node in self.before.nodes], self.state.nodes)
         if free:
             self.state.add(Type(free[i % len(free)], [Prop("k", "String", nullable=False)]))
 
     def add_edge(self, i: int, j: int, k: int) -> None:
-        free = self._free_names(EDGE_NAMES, [one.name for one in self.before.edges], self.state.edges)
+        free = self._free_names(EDGE_NAMES, [edge.name for edge in self.before.edges], self.state.edges)
         nodes = self.state.nodes
         if free and nodes:
             ends = nodes[j % len(nodes)].number, nodes[k % len(nodes)].number
@@ -80,11 +80,11 @@ class Change:
         free = self._free_names(PROPERTY_NAMES, [prop.name for prop in old.props] if old else [], one.props)
         if not free:
             return
-        made = Prop(free[j % len(free)], KINDS[k % len(KINDS)])
+        prop = Prop(free[j % len(free)], KINDS[k % len(KINDS)])
         if required:
-            made.nullable, made.default = False, made.values[(i + j) % len(made.values)]
-        made.unique = (i + k) % 5 == 0 and made.type != "[I32]"
-        one.props.append(made)
+            prop.nullable, prop.default = False, prop.values[(i + j) % len(prop.values)]
+        prop.unique = (i + k) % 5 == 0 and prop.type != "[I32]"
+        one.props.append(prop)
 
     def rename_property(self, i: int, j: int, k: int) -> None:
         one, prop = self._property(i, j, with_key=True)
@@ -170,7 +170,7 @@ class Change:
         return one, props[j % len(props)] if props else None
 
     def _is_old(self, prop: Prop) -> bool:
-        return any(prop.number == was.number for one in self.before.types.values() for was in one.props)
+        return any(prop.number == was.number for type_def in self.before.types.values() for was in type_def.props)
 
     def _was_renamed_type(self, one: Type) -> bool:
         return self.before.types[one.number].name != one.name
@@ -181,12 +181,12 @@ class Change:
         """Names for something new. A name of before means the old thing, unless a rename took that one away."""
         used = [one.name for one in now]
         things: list[Type | Prop] = [*self.before.types.values(), *self._old_props()]
-        old = {one.number: one.name for one in things}
+        old = {thing.number: thing.name for thing in things}
         moved = [old[one.number] for one in now if one.number in old and old[one.number] != one.name]
         return [name for name in pool if name not in used and (name not in before or name in moved)]
 
     def _old_props(self) -> list[Prop]:
-        return [prop for one in self.before.types.values() for prop in one.props]
+        return [prop for type_def in self.before.types.values() for prop in type_def.props]
 
 
 STEPS: dict[str, Callable[..., None]] = {

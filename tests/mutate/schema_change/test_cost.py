@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph.api import Graph, make_backend
 from omnigraph.commit.birth import init_graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.errors import ConstraintViolation
 from omnigraph.query.language.statements import Compare, Delete, InsertNode, Update
@@ -66,8 +66,8 @@ def _cost(world: World, schema: str) -> Measurement:
     meter = Meter(world)
     meter.actor.graph.refresh()
     with meter.measure() as found:
-        done = meter.actor.graph.schema.apply(schema)
-    assert done.commit_id is not None
+        receipt = meter.actor.graph.schema.apply(schema)
+    assert receipt.commit_id is not None
     return found
 
 
@@ -78,12 +78,12 @@ def test_s102_s113_steps_that_move_no_data_touch_no_table(make_world: MakeWorld,
     filler = world.actor()
     load_people(filler, 1000)
     filler.apply(InsertNode("Person", {"name": "p1", "age": 5}), InsertNode("Pet", {"name": "Kit"}))
-    found = _cost(world, schema)
-    assert found.by_kind_and_class == {
+    cost = _cost(world, schema)
+    assert cost.by_kind_and_class == {
         (RequestKind.PUT, KeyClass.SCHEMA): 1,
         (RequestKind.PUT, KeyClass.RECORD): 1,
-    }, found.describe()
-    assert (found.lance_reads, found.lance_writes) == (0, 0)
+    }, cost.describe()
+    assert (cost.lance_reads, cost.lance_writes) == (0, 0)
 
 
 def test_s113_the_same_schema_costs_one_look(make_world: MakeWorld) -> None:
@@ -153,10 +153,10 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     """A default of 2 kB on 200,000 rows is 400 MB of values; they are never in memory together."""
     rule = f'rank: String @default("{"x" * 2000}")'
     schema = changed(("weight: F32?", f"weight: F32?  text: String?  {rule}"))
-    done = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-c", _GROWTH, str(tmp_path), schema, str(MANY)], capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) < 250_000, f"memory grew by {int(done.stdout)} kB"
+    assert int(outcome.stdout) < 250_000, f"memory grew by {int(outcome.stdout)} kB"
 
 
 def test_violations_of_a_large_table_are_found_in_batches(make_world: MakeWorld) -> None:
@@ -168,7 +168,7 @@ def test_violations_of_a_large_table_are_found_in_batches(make_world: MakeWorld)
     actor.graph.fold()
     with pytest.raises(ConstraintViolation, match="101 is not in the range") as refused:
         actor.graph.schema.apply(changed(("age: I32?", "age: I32? @range(0..100)")))
-    assert [one["id"] for one in refused.value.violations] == ["last"]
+    assert [violation["id"] for violation in refused.value.violations] == ["last"]
     assert len(rows(actor.graph, "Pet")) == 0
 
 
@@ -200,7 +200,7 @@ class Begun:
         with self.store.measure("init") as self.made:
             init_graph(self.backend, compile_schema(source, mint=lambda: f"{next(numbers):08}"))
         with self.store.measure("open") as self.opened:
-            site = Site.open(self.backend, read_only=False)
+            site = GraphRuntime.open(self.backend, read_only=False)
             self.graph = Graph(site, site.branch("main"))
             assert self.graph.schema.source == source
 

@@ -28,12 +28,12 @@ NEW_ROWS = {one: {**row, "rank": 7} for one, row in OLD_ROWS.items()}
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
     """A row in a table and one in the overlay."""
-    made = make_world(SCHEMA)
-    actor = made.actor()
+    world = make_world(SCHEMA)
+    actor = world.actor()
     actor.apply(InsertNode("Person", {"name": "Ada", "age": 1}), InsertNode("Pet", {"name": "Kit"}))
     actor.graph.fold()
     actor.apply(InsertNode("Person", {"name": "Bob", "age": 2}))
-    return made
+    return world
 
 
 def _dies(world: World, *, point: str | None = None, put: int | None = None, fault: str = "kill_after") -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.commit.birth import create_object
-from omnigraph.commit.publisher import Published
+from omnigraph.commit.publisher import PlanPublished
 from omnigraph.errors import Corruption
 from omnigraph.log.snapshot import schema_key
 from omnigraph.query.language.statements import Compare, Delete, InsertNode, Update
@@ -29,11 +29,11 @@ ASKED: dict[str, Callable[[Actor], object]] = {
 
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
-    made = make_world(SCHEMA)
-    actor = made.actor()
+    world = make_world(SCHEMA)
+    actor = world.actor()
     actor.apply(InsertNode("Person", {"name": "Ada", "age": 1}))
     actor.graph.fold()
-    return made
+    return world
 
 
 @pytest.mark.parametrize("asked", ASKED)
@@ -44,7 +44,7 @@ def test_s112_a_table_of_another_type_than_the_schema_says(world: World, asked: 
     text = changed(("age: I32?", "age: I64?"))
     catalog = compile_schema(text, previous=writer.graph.schema.catalog, mint=lambda: backend.ids.token(8))
     create_object(backend, schema_key(catalog.hash), catalog.encode())
-    assert isinstance(writer.publish(writer.plan("schema", catalog=catalog)), Published)
+    assert isinstance(writer.publish(writer.plan("schema", catalog=catalog)), PlanPublished)
     for one in (witness, world.reader()):
         with pytest.raises(Corruption, match="verify"):
             ASKED[asked](one)

@@ -58,10 +58,10 @@ def test_a_refused_change_by_the_command_line(place: Path, change: str, capsys: 
     assert run(["schema", "apply", str(place), "--schema", file, "--json"]) == exit_code
     out, err = capsys.readouterr()
     assert out == ""
-    told = json.loads(err)
-    assert told["code"] == code
+    document = json.loads(err)
+    assert document["code"] == code
     if code == "OG-MF-107":
-        assert [one["id"] for one in told["violations"]] == ["Ada"]
+        assert [violation["id"] for violation in document["violations"]] == ["Ada"]
     assert og.open(place).refresh() == head
     planned = run(["schema", "plan", str(place), "--schema", file, "--json"])
     assert planned == (0 if code == "OG-MF-107" else exit_code)  # a plan looks at no rows
@@ -72,9 +72,9 @@ def test_a_change_on_a_branch_by_the_command_line(place: Path, capsys: pytest.Ca
     g.branch.create("dev")
     file = _file(place, SOURCE.replace("age: I32?", "age: I64?  nick: String?"))
     assert run(["schema", "apply", str(place), "--branch", "dev", "--schema", file, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [one["step"] for one in told["steps"]] == ["add_property", "widen"]
-    assert told["commit_id"] == g.on_branch("dev").refresh()
+    document = json.loads(capsys.readouterr().out)
+    assert [step["step"] for step in document["steps"]] == ["add_property", "widen"]
+    assert document["commit_id"] == g.on_branch("dev").refresh()
     assert g.schema.source == SOURCE
     assert run(["schema", "apply", str(place), "--branch", "dev", "--schema", file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["commit_id"] is None

@@ -36,11 +36,11 @@ edge Likes: Person -> Person @card(0..2) { since: I32? }
 def actor(request: pytest.FixtureRequest, make_world: MakeWorld) -> Actor:
     """Ada is there, in the overlay or in a table, and every later write stays there or is staged, too."""
     world: World = make_world(SCHEMA.replace("@card(1..2)", ""))
-    made = world.actor(inline_share=0 if request.param == "table" else 4)
-    made.apply(ada(mail="a@x", born="1815-12-10", first="Ada", last="Byron"), slot("A", 1))
+    actor = world.actor(inline_share=0 if request.param == "table" else 4)
+    actor.apply(ada(mail="a@x", born="1815-12-10", first="Ada", last="Byron"), slot("A", 1))
     if request.param == "table":
-        made.graph.fold()
-    return made
+        actor.graph.fold()
+    return actor
 
 
 def ada(**values: Any) -> InsertNode:
@@ -81,7 +81,7 @@ def test_s95_values_that_break_a_rule(actor: Actor, values: dict[str, Any], rule
     for statement in (person("Bob", **values), ada(**values), Update("Person", values, named("Ada"))):
         error = refused(actor, statement)
         assert isinstance(error, ConstraintViolation)
-        assert [one["rule"] for one in error.violations] == [rule]
+        assert [violation["rule"] for violation in error.violations] == [rule]
         assert error.violations[0]["property"] == next(iter(values))
 
 
@@ -134,7 +134,7 @@ def test_s97_an_edge_that_moves_is_counted_where_it_was_and_where_it_is(actor: A
     actor.graph.schema.apply(SCHEMA.replace("@card(1..2)", "").replace("@card(0..2)", "@card(1..3)"))
     error = refused(actor, InsertEdge("Likes", "Bob", "Ada", {"id": "m"}))
     assert isinstance(error, ConstraintViolation)
-    assert [one["id"] for one in error.violations] == ["Ada"]
+    assert [violation["id"] for violation in error.violations] == ["Ada"]
 
 
 def test_s97_one_edge_written_twice_counts_once(actor: Actor) -> None:

@@ -66,9 +66,9 @@ class Life:
         self._check(self.graph.view(), {"Human": fresh, "Person": {}, "Tag": {}})
 
     def _write(self, *statements: Any, then: Expected) -> None:
-        done = self.graph.apply(statements)
-        assert done.commit_id is not None
-        self.commits.append((done.commit_id, then))
+        receipt = self.graph.apply(statements)
+        assert receipt.commit_id is not None
+        self.commits.append((receipt.commit_id, then))
         if self._fold:
             folded = self.graph.fold()
             assert folded is not None
@@ -80,7 +80,7 @@ class Life:
 
     @staticmethod
     def _check(view: GraphView, expected: Expected) -> None:
-        assert {one.name for one in view.catalog.types} == set(expected)
+        assert {type_def.name for type_def in view.catalog.types} == set(expected)
         for name, wanted in expected.items():
             assert rows(view, name) == wanted, f"{view.commit_id} {name}"
 
@@ -111,10 +111,10 @@ def test_s104_s109_main_and_a_branch_go_different_ways(make_world: MakeWorld, fo
     main.apply([InsertNode("Person", {"name": "Zoe", "nick": "z"})])
     assert main.schema.source == BEFORE
     assert rows(main, "Person") == {"Ada": {"name": "Ada", "nick": None}, "Zoe": {"name": "Zoe", "nick": "z"}}
-    own = Life(main, fold=fold)
+    life = Life(main, fold=fold)
     main.apply([Update("Person", {"nick": "m"}, NullTest("nick"))])
     assert rows(dev.graph, "Human")["Ada"]["alias"] is None
-    own.graph.schema.apply(RENAMED)
+    life.graph.schema.apply(RENAMED)
     assert rows(main, "Human") == {"Ada": {"name": "Ada", "alias": "m"}, "Zoe": {"name": "Zoe", "alias": "z"}}
     dev.check_all(world.reader().graph)
     dev.check_all(world.reader("dev").graph)
@@ -174,6 +174,6 @@ def test_s109_a_change_per_branch_of_one_table(make_world: MakeWorld) -> None:
 
 
 def _same_after_reopening(*actors: Actor) -> None:
-    for one in actors:
-        fresh = one._world.reader(one.graph.branch_name)
-        assert rows(fresh.graph, "Person") == rows(one.graph, "Person")
+    for actor in actors:
+        fresh = actor._world.reader(actor.graph.branch_name)
+        assert rows(fresh.graph, "Person") == rows(actor.graph, "Person")

@@ -24,15 +24,15 @@ def actor(request: pytest.FixtureRequest, make_world: MakeWorld) -> Actor:
 
 
 def filled(world: World, place: str) -> Actor:
-    made = world.actor()
-    made.apply(person("Ada", age=30), person("Cy", age=1), InsertNode("Pet", {"name": "Kit", "kind": "cat"}))
+    actor = world.actor()
+    actor.apply(person("Ada", age=30), person("Cy", age=1), InsertNode("Pet", {"name": "Kit", "kind": "cat"}))
     if place == "both":
-        made.graph.fold()
-    made.apply(person("Ada", age=36, weight=0.5), person("Bob"))
-    made.apply(InsertEdge("Owns", "Ada", "Kit", {"id": "o", "since": 1}), Delete("Person", Compare("name", "=", "Cy")))
+        actor.graph.fold()
+    actor.apply(person("Ada", age=36, weight=0.5), person("Bob"))
+    actor.apply(InsertEdge("Owns", "Ada", "Kit", {"id": "o", "since": 1}), Delete("Person", Compare("name", "=", "Cy")))
     if place == "table":
-        made.graph.fold()
-    return made
+        actor.graph.fold()
+    return actor
 
 
 def person(name: str, **values: Any) -> InsertNode:
@@ -151,8 +151,8 @@ def test_several_steps_in_one_commit(actor: Actor) -> None:
         ("kind: enum(cat, dog)?", "kind: enum(cat, dog)"),
         ("since: I32?", "since: I32"),
     )
-    done = actor.graph.schema.apply(text)
-    assert actor.graph.commits(1)[0].commit_id == done.commit_id
+    receipt = actor.graph.schema.apply(text)
+    assert actor.graph.commits(1)[0].commit_id == receipt.commit_id
     assert rows(actor.graph, "Person")["Ada"] == {"name": "Ada", "years": 36, "rank": 1}
     assert rows(actor.graph, "Owns") == {"o": {"from": "Ada", "to": "Kit", "since": 1}}
 
@@ -181,7 +181,7 @@ def test_s106_s107_steps_that_are_not_possible(actor: Actor, old: str, new: str,
     error = refused(actor, text)
     assert isinstance(error, SchemaChangeRefused)
     assert error.code == code
-    assert entity in [one.entity for one in error.refusals]
+    assert entity in [refusal.entity for refusal in error.refusals]
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_s106_rules_that_rows_break(actor: Actor, old: str, new: str, rule: str,
     error = refused(actor, changed((old, new)))
     assert isinstance(error, ConstraintViolation)
     assert error.code == VIOLATED
-    assert {one["rule"] for one in error.violations} == {rule}
-    assert {one["id"] for one in error.violations} <= set(rows_named)
+    assert {violation["rule"] for violation in error.violations} == {rule}
+    assert {violation["id"] for violation in error.violations} <= set(rows_named)
     assert error.violations
 
 
@@ -209,7 +209,7 @@ def test_s106_every_broken_rule_of_every_type_is_listed(actor: Actor) -> None:
     text = changed(("age: I32?", "age: I32 @unique"), ("weight: F32?", "weight: F32? @range(0..)"), ("dog)?", "dog)"))
     error = refused(actor, text)
     assert isinstance(error, ConstraintViolation)
-    assert {(one["type"], one["rule"]) for one in error.violations} == {
+    assert {(violation["type"], violation["rule"]) for violation in error.violations} == {
         ("node:Person", "required"),
         ("node:Person", "unique"),
         ("node:Person", "range"),
@@ -246,7 +246,7 @@ def test_a_new_type_of_edge_that_every_node_must_have(make_world: MakeWorld) -> 
     actor.apply(person("Ada"))
     with pytest.raises(ConstraintViolation) as error:
         actor.graph.schema.apply(text)
-    assert [(one["rule"], one["type"], one["id"]) for one in error.value.violations] == [
+    assert [(violation["rule"], violation["type"], violation["id"]) for violation in error.value.violations] == [
         ("cardinality", "edge:Feeds", "Ada")
     ]
     actor.apply(Delete("Person", Compare("name", "=", "Ada")))
@@ -279,8 +279,8 @@ def test_all_violations_of_rules_between_rows_are_counted(make_world: MakeWorld,
 @in_both
 def test_s113_the_same_schema_makes_no_commit(actor: Actor) -> None:
     head = actor.head.commit_id
-    done = actor.graph.schema.apply(SCHEMA)
-    assert (done.commit_id, done.result["steps"]) == (None, [])
+    receipt = actor.graph.schema.apply(SCHEMA)
+    assert (receipt.commit_id, receipt.result["steps"]) == (None, [])
     assert actor.head.commit_id == head
 
 
@@ -301,7 +301,7 @@ def test_s105_what_is_dropped_is_in_history_only(actor: Actor, allow_data_loss: 
     old, catalog = actor.head.commit_id, actor.graph.schema.catalog
     text = "node Person { name: String @key  weight: F32? }\n"
     actor.graph.schema.apply(text, allow_data_loss=allow_data_loss)
-    assert [one.name for one in actor.graph.schema.catalog.types] == ["Person"]
+    assert [type_def.name for type_def in actor.graph.schema.catalog.types] == ["Person"]
     assert rows(actor.graph, "Person")["Ada"] == {"name": "Ada", "weight": 0.5}
     assert rows(actor.graph.at(old), "Person")["Ada"]["age"] == 36
     assert set(rows(actor.graph.at(old), "Owns")) == {"o"}

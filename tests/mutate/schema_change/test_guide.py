@@ -38,8 +38,8 @@ def test_the_examples_of_the_guide(
 
 def _check_comments(text: str, printed: str) -> None:
     """What a comment behind a print says in words of Python is what was printed."""
-    for told in re.findall(r"print\(.*\) +# (True|False|\d+|OG-\S+|\[.*\] \w+)", text):
-        assert told in printed, f"{told!r} is not in {printed!r}"
+    for match in re.findall(r"print\(.*\) +# (True|False|\d+|OG-\S+|\[.*\] \w+)", text):
+        assert match in printed, f"{match!r} is not in {printed!r}"
 
 
 def _next_schema(names: dict[str, object]) -> None:

@@ -184,9 +184,9 @@ def test_s108_two_changes_end_in_one_order(world: World) -> None:
     texts = with_person("nick: String?"), with_person("mail: String?")
     with one.held("write.before-record", lambda: one.graph.schema.apply(texts[0])) as late:
         two.graph.schema.apply(texts[1])
-    done = late.result(WAIT_S)
-    assert done.attempts == 2
-    assert [step["step"] for step in done.result["steps"]] == ["drop_property", "add_property"]
+    result = late.result(WAIT_S)
+    assert result.attempts == 2
+    assert [step["step"] for step in result.result["steps"]] == ["drop_property", "add_property"]
     assert world.reader().graph.schema.source == texts[0]
     world.assert_sound()
 

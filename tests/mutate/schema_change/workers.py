@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.storage.metering import RequestKind
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
@@ -21,7 +21,7 @@ def change_and_die(link: Link, *, uri: str, schema: str, point: str | None, put:
         return made[0]
 
     backend = make_backend(uri, None, Config(fsync=False, fold="never"), wrap=wrap, pauses=pauses)
-    site = Site.open(backend, read_only=False)
+    site = GraphRuntime.open(backend, read_only=False)
     graph = Graph(site, site.branch("main"))
     if point is not None:
         pauses.crash_at(point)
