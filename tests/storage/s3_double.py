@@ -70,17 +70,17 @@ class S3Double:
 
     def _effect(self, kind: str, key: str, query: dict[str, list[str]], body: bytes, conditional: bool) -> Answer:
         if kind == "LIST":
-            done = self._list(query)
+            list = self._list(query)
         elif kind == "PUT":
-            done = self._put(key, body, conditional and not self.ignores_conditions)
+            list = self._put(key, body, conditional and not self.ignores_conditions)
         elif kind == "DELETE":
             self.objects.pop(key, None)
-            done = Answer(204)
+            list = Answer(204)
         elif key in self.objects:
-            done = Answer(200, self.objects[key], {"Last-Modified": _HTTP_DATE, "ETag": '"1"'})
+            list = Answer(200, self.objects[key], {"Last-Modified": _HTTP_DATE, "ETag": '"1"'})
         else:
-            done = Answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-        return self.after(kind, key) or done
+            list = Answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        return self.after(kind, key) or list
 
     def _put(self, key: str, body: bytes, conditional: bool) -> Answer:
         if conditional and key in self.objects:

@@ -106,9 +106,9 @@ def test_a_window_sees_all_threads_unless_it_is_for_one_context(meter: MeteredSt
 
 
 def test_a_context_window_belongs_to_its_own_meter(meter: MeteredStore, local: LocalStore) -> None:
-    other = MeteredStore(local)
+    metered_store = MeteredStore(local)
     with meter.measure(this_context_only=True) as m:
-        other.put("a", b"")
+        metered_store.put("a", b"")
     assert m.requests == 0
 
 

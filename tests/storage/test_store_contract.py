@@ -24,11 +24,11 @@ def _all_wrapped(store: Store) -> Store:
 @pytest.fixture(params=["local", "local-synced", "local-wrapped", "remote", "remote-wrapped"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param.startswith("local"):
-        made: Store = LocalStore(tmp_path / "a" / "graph", fsync="synced" in request.param)
+        store: Store = LocalStore(tmp_path / "a" / "graph", fsync="synced" in request.param)
     else:
         double: S3Double = request.getfixturevalue("double")
-        made = open_store("s3://bucket/some/graph", double.options)
-    return _all_wrapped(made) if request.param.endswith("wrapped") else made
+        store = open_store("s3://bucket/some/graph", double.options)
+    return _all_wrapped(store) if request.param.endswith("wrapped") else store
 
 
 def test_a_created_object_is_read_back(store: Store) -> None:

@@ -84,18 +84,18 @@ def parse_address(
         raise InvalidInput("the graph's address is empty", code="invalid_address", advice=_ADVICE)
     if scheme is None or scheme.group(1).lower() == "file":
         return Address(_local_path(uri), "file", {})
-    known = _REMOTE_SCHEMES.get(scheme.group(1).lower())
-    if known is None:
+    remote_scheme = _REMOTE_SCHEMES.get(scheme.group(1).lower())
+    if remote_scheme is None:
         raise InvalidInput(
             f"cannot store a graph at {uri!r}: unknown scheme {scheme.group(1)!r}",
             code="invalid_address",
             advice=_ADVICE,
         )
-    place = _remote_uri(known, uri)
-    found = _remote_options(known, options or {}, os.environ if environ is None else environ)
-    if not lists_in_order(place):
-        found.setdefault("aws_s3_express", "true")
-    return Address(place, known, found)
+    remote_uri = _remote_uri(remote_scheme, uri)
+    remote_options = _remote_options(remote_scheme, options or {}, os.environ if environ is None else environ)
+    if not lists_in_order(remote_uri):
+        remote_options.setdefault("aws_s3_express", "true")
+    return Address(remote_uri, remote_scheme, remote_options)
 
 
 def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fsync: bool = True) -> Store:
@@ -106,13 +106,13 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fs
     # obstore takes 60 ms to import: a graph in a directory does not pay for it.
     from omnigraph.storage.remote import open_remote
 
-    client = {name: value for name, value in address.options.items() if name in _CLIENT_OPTIONS}
-    not_own = _CLIENT_OPTIONS | _LANCE_ONLY
-    own = {name: value for name, value in address.options.items() if name not in not_own}
+    client_options = {name: value for name, value in address.options.items() if name in _CLIENT_OPTIONS}
+    other_clients_options = _CLIENT_OPTIONS | _LANCE_ONLY
+    store_options = {name: value for name, value in address.options.items() if name not in other_clients_options}
     if address.scheme == "s3":
         # One plain DELETE per key: the bulk request is not spoken by every S3-compatible store.
-        own.setdefault("aws_disable_bulk_delete", "true")
-    return open_remote(address.uri, own, client, ordered=lists_in_order(address.uri))
+        store_options.setdefault("aws_disable_bulk_delete", "true")
+    return open_remote(address.uri, store_options, client_options, ordered=lists_in_order(address.uri))
 
 
 def lance_address(uri: str, storage_options: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
@@ -142,16 +142,16 @@ def _local_path(uri: str) -> str:
 
 
 def _remote_uri(scheme: str, uri: str) -> str:
-    rest = uri.partition("://")[2]
+    path = uri.partition("://")[2]
     # A percent sign, a query or a blank would be read differently by the two clients: one place, two names.
-    if re.search(r"[%?#\\\s]", rest):
+    if re.search(r"[%?#\\\s]", path):
         raise InvalidInput(
             f"not a storage address: {uri!r}",
             code="invalid_address",
             advice="Use plain characters; options belong into storage options, not into the address",
         )
-    bucket, *folders = [part for part in rest.split("/") if part] or [""]
-    if not bucket or rest.startswith("/") or any(part in (".", "..") for part in folders):
+    bucket, *folders = [part for part in path.split("/") if part] or [""]
+    if not bucket or path.startswith("/") or any(part in (".", "..") for part in folders):
         raise InvalidInput(
             f"not a storage address: {uri!r}", code="invalid_address", advice=f"Write {scheme}://bucket/path"
         )
@@ -159,17 +159,17 @@ def _remote_uri(scheme: str, uri: str) -> str:
 
 
 def _remote_options(scheme: str, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    named = {_option_name(scheme, name): str(value) for name, value in options.items()}
+    named_options = {_option_name(scheme, name): str(value) for name, value in options.items()}
     if scheme != "s3":
-        return named
-    if "aws_endpoint" not in named:
-        found = next((environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None)
-        if found:
-            named["aws_endpoint"] = found
+        return named_options
+    if "aws_endpoint" not in named_options:
+        endpoint = next((environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None)
+        if endpoint:
+            named_options["aws_endpoint"] = endpoint
     # Whoever writes http:// in an endpoint means it; both clients would otherwise refuse without saying why.
-    if named.get("aws_endpoint", "").startswith("http://"):
-        named.setdefault("allow_http", "true")
-    return named
+    if named_options.get("aws_endpoint", "").startswith("http://"):
+        named_options.setdefault("allow_http", "true")
+    return named_options
 
 
 def _option_name(scheme: str, name: str) -> str:

@@ -41,10 +41,10 @@ class Backend:
 
     def in_parallel(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
         """`work` of every item, at once, in their order; the first error is raised after all have ended."""
-        todo = list(items)
-        if len(todo) <= 1:
-            return [work(one) for one in todo]
-        futures = [self._workers.submit(copy_context().run, work, one) for one in todo]
+        item_list = list(items)
+        if len(item_list) <= 1:
+            return [work(item) for item in item_list]
+        futures = [self._workers.submit(copy_context().run, work, item) for item in item_list]
         errors = [future.exception() for future in futures]
         for error in errors:
             if error is not None:

@@ -42,10 +42,10 @@ class InputFiles:
         Raises InvalidInput if there is nothing; a directory may be empty.
         """
         remote = _REMOTE.match(pattern)
-        found = self._find_remote(pattern, *remote.groups()) if remote else _find_local(_local(pattern))
-        if found is None:
+        files = self._find_remote(pattern, *remote.groups()) if remote else _find_local(_local(pattern))
+        if files is None:
             raise InvalidInput(f"there is no file {pattern}", code="file_error", advice="Check the path", file=pattern)
-        return sorted(found, key=lambda one: one.path)
+        return sorted(files, key=lambda file: file.path)
 
     def open(self, path: str) -> BinaryIO:
         """A seekable stream of the file's bytes."""
@@ -68,12 +68,12 @@ class InputFiles:
             except ObjectMissing:
                 pass
         folder = key[: wild.start()].rpartition("/")[0] if wild else key.rstrip("/")
-        listed = store.list(f"{folder}/" if folder else "")
+        objects = store.list(f"{folder}/" if folder else "")
         if wild:
-            chosen = [one for one in listed if _matches(one.key, key)]
+            matching = [info for info in objects if _matches(info.key, key)]
         else:
-            chosen = [one for one in listed if _is_data(one.key[len(folder) :])]
-        return [_remote_file(root, one) for one in chosen] if chosen or key.endswith("/") else None
+            matching = [info for info in objects if _is_data(info.key[len(folder) :])]
+        return [_remote_file(root, info) for info in matching] if matching or key.endswith("/") else None
 
 
 class _RemoteFile(io.RawIOBase):
@@ -116,8 +116,8 @@ class _RemoteFile(io.RawIOBase):
         return len(data)
 
 
-def _remote_file(root: str, one: ObjectInfo) -> InputFile:
-    return InputFile(f"{root}/{one.key}", one.size_bytes)
+def _remote_file(root: str, info: ObjectInfo) -> InputFile:
+    return InputFile(f"{root}/{info.key}", info.size_bytes)
 
 
 def _local(path: str) -> str:
@@ -131,10 +131,10 @@ def _find_local(path: str) -> list[InputFile] | None:
             return [_local_file(path)]
         if os.path.isdir(path):
             _refuse_graph(path)
-            return [_local_file(one) for one in _below(path)]
+            return [_local_file(file_path) for file_path in _data_files_below(path)]
         if _WILD.search(path):
-            found = [one for one in glob.glob(path, recursive=True) if os.path.isfile(one)]
-            return [_local_file(one) for one in found] or None
+            matching = [file_path for file_path in glob.glob(path, recursive=True) if os.path.isfile(file_path)]
+            return [_local_file(file_path) for file_path in matching] or None
         if os.path.exists(path):  # a pipe or a device: it cannot be read twice, and has no size
             raise InvalidInput(f"{path} is not a regular file", code="file_error", advice="Copy it to a file first")
     except OSError as error:
@@ -152,7 +152,7 @@ def _refuse_graph(folder: str) -> None:
         )
 
 
-def _below(folder: str) -> list[str]:
+def _data_files_below(folder: str) -> list[str]:
     return [
         os.path.join(root, name)
         for root, _, names in os.walk(folder, onerror=_raise)
@@ -171,7 +171,7 @@ def _is_data(relative: str) -> bool:
 
 def _matches(key: str, pattern: str) -> bool:
     """As a shell does: `*` stays within one folder, `**` crosses them."""
-    return re.fullmatch("".join(_expression(one) for one in _GLOB_PART.findall(pattern)), key, re.DOTALL) is not None
+    return re.fullmatch("".join(_expression(part) for part in _GLOB_PART.findall(pattern)), key, re.DOTALL) is not None
 
 
 def _expression(part: str) -> str:

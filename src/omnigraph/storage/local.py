@@ -111,21 +111,21 @@ class LocalStore:
         """Temporary files, sorted by key: of puts that are under way, or whose process was killed."""
         with self.typed_errors("list", ""):
             keys = sorted(key for key in _walk(self._root, "", temporary=True) if is_temporary(key))
-            found = [_info_or_none(f"{self._root}/{key}", key) for key in keys]
-        return [info for info in found if info is not None]
+            infos = [_info_or_none(f"{self._root}/{key}", key) for key in keys]
+        return [info for info in infos if info is not None]
 
     def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
         folder = f"{self._root}/{check_prefix(prefix)}".rstrip("/")
         try:
             keys = sorted(_walk(folder, prefix))
-            found = (_info_or_none(f"{self._root}/{key}", key) for key in keys)
-            present = (info for info in found if info is not None)
-            listed = list(islice(present, FIRST_PAGE_KEYS)) if first_page else list(present)
+            infos = (_info_or_none(f"{self._root}/{key}", key) for key in keys)
+            present = (info for info in infos if info is not None)
+            objects = list(islice(present, FIRST_PAGE_KEYS)) if first_page else list(present)
         except OSError as error:
             raise self._classify_error(error, "list", prefix) from error
-        if not listed:
+        if not objects:
             self._check_root("list", prefix)
-        return listed
+        return objects
 
     def drop_leftover(self, key: str) -> None:
         """Remove a temporary file. A put that still needs it finds it gone, has no effect, and says so."""
@@ -205,7 +205,7 @@ class LocalStore:
         """Make a missing folder, but never a root that was there before: an unmounted disk is not an empty graph."""
         self._check_root("write into", folder)
         os.makedirs(folder, exist_ok=True)
-        self._known_root()
+        self._remember_root()
         with self._durable_lock:
             self._durable.discard(folder)
 
@@ -231,8 +231,8 @@ class LocalStore:
 
     def _check_root(self, verb: str, key: str) -> None:
         """A missing file means something only while the root is still the directory it was."""
-        known = self._known_root()
-        if known is not None and _identity(self._root) != known:
+        first_seen_id = self._remember_root()
+        if first_seen_id is not None and _identity(self._root) != first_seen_id:
             raise Unavailable(
                 f"cannot {verb} {key!r}: the directory {self._root} has vanished or was replaced",
                 code="root_vanished",
@@ -240,14 +240,14 @@ class LocalStore:
                 root=self._root,
             )
 
-    def _known_root(self) -> tuple[int, int] | None:
+    def _remember_root(self) -> tuple[int, int] | None:
         """What the root is, once it is there. A thread that looked before it was made forgets nothing others learnt."""
-        known = self._root_id
-        if known is None:
-            known = _identity(self._root)
-            if known is not None:
-                self._root_id = known
-        return known
+        root_id = self._root_id
+        if root_id is None:
+            root_id = _identity(self._root)
+            if root_id is not None:
+                self._root_id = root_id
+        return root_id
 
     @contextmanager
     def typed_errors(self, verb: str, key: str) -> Iterator[None]:
@@ -263,23 +263,23 @@ class LocalStore:
             if verb in _MAKES_FOLDERS:
                 return self._obstruction_error(verb, key, number)
             return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
-        what = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
+        problem = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
         if number in _REFUSED:
-            return Forbidden(what, advice="Check the owner and the permissions of that directory", root=self._root)
+            return Forbidden(problem, advice="Check the owner and the permissions of that directory", root=self._root)
         if number == errno.ENAMETOOLONG:
-            return InvalidInput(what, code="invalid_key", advice="Use a shorter name", root=self._root)
+            return InvalidInput(problem, code="invalid_key", advice="Use a shorter name", root=self._root)
         if number == errno.EEXIST:
             return self._obstruction_error(verb, key, number)
         code, advice = _UNAVAILABLE.get(number, ("io_error", "Check the disk and the file system"))
-        return Unavailable(what, code=code, advice=advice, root=self._root)
+        return Unavailable(problem, code=code, advice=advice, root=self._root)
 
     def _obstruction_error(self, verb: str, key: str, number: int) -> OmnigraphError:
         """A put that found no folder to put into: another process removed it, or a file stands in its place."""
-        what = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
+        problem = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
         if number == errno.ENOENT:
-            return Unavailable(what, code="folder_vanished", advice="Try again", root=self._root)
+            return Unavailable(problem, code="folder_vanished", advice="Try again", root=self._root)
         advice = "The address must be a directory, and nothing else may write into it"
-        return InvalidInput(what, code="invalid_address", advice=advice, root=self._root)
+        return InvalidInput(problem, code="invalid_address", advice=advice, root=self._root)
 
 
 class DirectorySync:
@@ -367,9 +367,9 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        unwritten = unwritten[os.write(descriptor, unwritten) :]
 
 
 def _sync(path: str | Path, flags: int) -> None:

@@ -163,7 +163,7 @@ class MeteredStore:
             yield window
         finally:
             with self._lock:
-                self._windows = tuple(other for other in self._windows if other is not window)
+                self._windows = tuple(open_window for open_window in self._windows if open_window is not window)
 
     def get(self, key: str) -> bytes:
         call = self._begin(RequestKind.GET, key)
@@ -179,9 +179,9 @@ class MeteredStore:
         if call is None:
             return self._inner.get_many(keys)
         with call:
-            found = self._inner.get_many(keys)
-            call.parts = [("object_missing", 0) if data is None else ("ok", len(data)) for data in found]
-            return found
+            objects = self._inner.get_many(keys)
+            call.parts = [("object_missing", 0) if data is None else ("ok", len(data)) for data in objects]
+            return objects
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         call = self._begin(RequestKind.PUT, key, sent_bytes=len(data))
@@ -223,8 +223,8 @@ class MeteredStore:
 
     def _begin(self, kind: RequestKind, *keys: str, sent_bytes: int = 0) -> _Call | None:
         windows = self._windows
-        if here := _in_context.get():
-            windows += tuple(window for meter, window in here if meter == id(self))
+        if context_windows := _in_context.get():
+            windows += tuple(window for meter, window in context_windows if meter == id(self))
         if not keys or not (windows or self._listener):
             return None
         with self._lock:

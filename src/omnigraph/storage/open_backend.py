@@ -29,8 +29,8 @@ def make_backend(
     config = config or Config.from_environment()
     store = open_store(uri, storage_options, fsync=config.fsync)
     address, options = lance_address(uri, storage_options)
-    place = parse_address(uri, storage_options)
-    tables = TableStore(address, options, fsync=config.fsync, local_root=Path(address) if place.is_local else None)
+    parsed = parse_address(uri, storage_options)
+    tables = TableStore(address, options, fsync=config.fsync, local_root=Path(address) if parsed.is_local else None)
     return Backend(
         store=wrap(store) if wrap else store,
         tables=tables,

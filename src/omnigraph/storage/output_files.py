@@ -46,16 +46,16 @@ class OutputFolder:
             with self._store().open_writer(name) as stream:
                 yield stream
             return
-        place = Path(self.path(name))
-        unfinished = place.with_name(f".{place.name}.{ids.token(_TOKEN)}.tmp")
-        with _output_errors(str(place)):
-            place.parent.mkdir(parents=True, exist_ok=True)
+        path = Path(self.path(name))
+        unfinished = path.with_name(f".{path.name}.{ids.token(_TOKEN)}.tmp")
+        with _output_errors(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with unfinished.open("xb") as stream:
                     yield stream
                     stream.flush()
                     os.fsync(stream.fileno())
-                unfinished.replace(place)
+                unfinished.replace(path)
             except BaseException:
                 with suppress(OSError):
                     unfinished.unlink(missing_ok=True)
@@ -93,8 +93,8 @@ class OutputFolder:
             shutil.rmtree(self.path(name), ignore_errors=True)
             return
         store = self._store()
-        for one in store.list(f"{name}/"):
-            store.delete(one.key)
+        for info in store.list(f"{name}/"):
+            store.delete(info.key)
 
     def holds_anything(self, name: str = "") -> bool:
         """Whether there is a file of this name, or anything in the folder."""
@@ -102,9 +102,9 @@ class OutputFolder:
             if name:
                 return self.size_bytes(name) is not None
             return bool(self._store().list("", first_page=True))
-        place = Path(self.path(name))
-        with _output_errors(str(place)):
-            return place.exists() and not (place.is_dir() and not any(place.iterdir()))
+        path = Path(self.path(name))
+        with _output_errors(str(path)):
+            return path.exists() and not (path.is_dir() and not any(path.iterdir()))
 
     def _store(self) -> RemoteStore:
         store = open_store(self.address, dict(self.storage_options))
@@ -126,17 +126,17 @@ def fill_folder(folder: OutputFolder, ids: IdSource, *, overwrite: bool) -> Iter
         with folder.open_writer(SUCCESS, ids):
             pass
         return
-    place = Path(folder.path())
-    beside = place.with_name(f".{place.name}.{ids.token(_TOKEN)}.tmp")
-    with _output_errors(str(place)):
+    path = Path(folder.path())
+    beside = path.with_name(f".{path.name}.{ids.token(_TOKEN)}.tmp")
+    with _output_errors(str(path)):
         beside.mkdir(parents=True)
     try:
-        made = replace(folder, address=str(beside))
-        yield made
-        with made.open_writer(SUCCESS, ids):
+        filled = replace(folder, address=str(beside))
+        yield filled
+        with filled.open_writer(SUCCESS, ids):
             pass
-        with _output_errors(str(place)):
-            _swap(beside, place, ids)
+        with _output_errors(str(path)):
+            _swap(beside, path, ids)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -156,14 +156,14 @@ def output_exists_error(path: str, advice: str = "Choose another name, or say --
     return InvalidInput(f"{path} is there already", code="output_exists", advice=advice, path=path)
 
 
-def _swap(new: Path, place: Path, ids: IdSource) -> None:
+def _swap(new: Path, path: Path, ids: IdSource) -> None:
     """`new` becomes `place`. What was there is put aside first: a folder that is not empty cannot be replaced."""
-    if not place.exists():
-        new.rename(place)
+    if not path.exists():
+        new.rename(path)
         return
-    old = place.with_name(f".{place.name}.{ids.token(_TOKEN)}.old")
-    place.rename(old)
-    new.rename(place)
+    old = path.with_name(f".{path.name}.{ids.token(_TOKEN)}.old")
+    path.rename(old)
+    new.rename(path)
     if old.is_dir() and not old.is_symlink():
         shutil.rmtree(old, ignore_errors=True)
     else:

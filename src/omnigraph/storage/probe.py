@@ -69,16 +69,16 @@ def probe_hard_links(store: Store, ids: IdSource | None = None) -> None:
     if not isinstance(local, LocalStore):
         return
     stem = f"{local.root}/{TEMPORARY_PREFIX}probe-{(ids or SystemIds()).token(12)}"
-    one, other = f"{stem}-a", f"{stem}-b"
+    first_path, second_path = f"{stem}-a", f"{stem}-b"
     with local.typed_errors("probe", TEMPORARY_PREFIX):
         os.makedirs(local.root, exist_ok=True)
         try:
-            for path in (one, other):
+            for path in (first_path, second_path):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
-            if not _link_refuses(one, other) or not _link_works(one, f"{stem}-c"):
+            if not _link_refuses(first_path, second_path) or not _link_works(first_path, f"{stem}-c"):
                 raise no_hard_links(local.root)
         finally:
-            for path in (one, other, f"{stem}-c"):
+            for path in (first_path, second_path, f"{stem}-c"):
                 with suppress(FileNotFoundError):
                     os.unlink(path)
 

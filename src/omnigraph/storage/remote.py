@@ -81,10 +81,10 @@ class RemoteStore:
         if len(keys) < 2:
             return [self._get_or_none(key) for key in keys]
         threads = self._threads()
-        asked = [threads.submit(self._get_or_none, key) for key in keys]
+        futures = [threads.submit(self._get_or_none, key) for key in keys]
         # All have ended before an error is raised: no request of a failed call runs on behind the caller's back.
-        wait(asked)
-        return [one.result() for one in asked]
+        wait(futures)
+        return [future.result() for future in futures]
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         try:
@@ -163,55 +163,57 @@ class RemoteStore:
     def _classify_error(self, error: Exception, verb: str, key: str) -> OmnigraphError:
         """Which of the seam's answers an error of obstore is. LIST has no error classes, so the status decides too."""
         text = str(error).partition("\n\nDebug source")[0]
-        found = _STATUS.search(text)
-        status = int(found.group(1)) if found else None
-        what = f"cannot {verb} {key!r} in {self._root}"
+        status_match = _STATUS.search(text)
+        status = int(status_match.group(1)) if status_match else None
+        problem = f"cannot {verb} {key!r} in {self._root}"
         if _METADATA.search(text) or _is_refusal(error, status, text):
-            return self._refusal_error(what, status, given=_METADATA.search(text) is None)
+            return self._refusal_error(problem, status, has_credentials=_METADATA.search(text) is None)
         if _is_missing(error, status):
-            return self._missing_error(what, key, bucket=verb in _NEEDS_BUCKET or _NO_BUCKET.search(text) is not None)
+            return self._missing_error(
+                problem, key, bucket=verb in _NEEDS_BUCKET or _NO_BUCKET.search(text) is not None
+            )
         # S3 answers 400 also to an upload that stalled; that one is worth another try.
         if "incorrectly configured region" in text or (status in (301, 307, 400) and "RequestTimeout" not in text):
             return InvalidInput(
-                f"{what}: the store does not accept the request as it is addressed: {_brief(text)}",
+                f"{problem}: the store does not accept the request as it is addressed: {_brief(text)}",
                 code="store_configuration",
                 advice="Check the region (AWS_REGION), the endpoint and the storage options",
                 root=self._root,
             )
-        return self._unavailable_error(what, text, status)
+        return self._unavailable_error(problem, text, status)
 
-    def _missing_error(self, what: str, key: str, *, bucket: bool) -> NotFound:
+    def _missing_error(self, problem: str, key: str, *, bucket: bool) -> NotFound:
         """A missing bucket is never taken for a missing key: 'no such record' would be an answer about the graph."""
         if not bucket:
             return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
         return NotFound(
-            f"{what}: the bucket does not exist",
+            f"{problem}: the bucket does not exist",
             code="bucket_missing",
             advice="Create the bucket, or check its name and the endpoint",
             root=self._root,
         )
 
-    def _refusal_error(self, what: str, status: int | None, *, given: bool) -> Forbidden:
-        if not given:
+    def _refusal_error(self, problem: str, status: int | None, *, has_credentials: bool) -> Forbidden:
+        if not has_credentials:
             return Forbidden(
-                f"{what}: no credentials were given, and this machine has none of its own",
+                f"{problem}: no credentials were given, and this machine has none of its own",
                 code="no_credentials",
                 advice="Set them in the environment (AWS_ACCESS_KEY_ID, …) or as storage options",
                 root=self._root,
             )
         return Forbidden(
-            f"{what}: the store refused the credentials" + (f" ({status})" if status else ""),
+            f"{problem}: the store refused the credentials" + (f" ({status})" if status else ""),
             advice="Check the credentials, and that they may get, put, list and delete below that address",
             root=self._root,
             status=status,
         )
 
-    def _unavailable_error(self, what: str, text: str, status: int | None) -> Unavailable:
+    def _unavailable_error(self, problem: str, text: str, status: int | None) -> Unavailable:
         if status in (429, 503):
             advice, code = "The store asks for less load: try again later", "slow_down"
         else:
             advice, code = "Check that the store is up and reachable, and try again", "unavailable"
-        return Unavailable(f"{what}: {_brief(text)}", code=code, advice=advice, root=self._root, status=status)
+        return Unavailable(f"{problem}: {_brief(text)}", code=code, advice=advice, root=self._root, status=status)
 
 
 def open_remote(
@@ -261,7 +263,7 @@ def _key(info: ObjectInfo) -> str:
 
 
 def _in_order(page: list[ObjectInfo]) -> bool:
-    return all(one.key < next_one.key for one, next_one in pairwise(page))
+    return all(info.key < next_info.key for info, next_info in pairwise(page))
 
 
 def _seconds(value: float) -> timedelta:

@@ -40,9 +40,9 @@ def write(
 
 def contents(pinned: PinnedTable, columns: Iterable[str] | None = None) -> dict[str, Any]:
     """Everything in a version by id; fails if an id is there twice."""
-    found = pinned.scan(None if columns is None else ["id", *columns]).to_pylist()
-    by_id = {row.pop("id"): row for row in found}
-    assert len(by_id) == len(found), "an id is there twice"
+    rows = pinned.scan(None if columns is None else ["id", *columns]).to_pylist()
+    by_id = {row.pop("id"): row for row in rows}
+    assert len(by_id) == len(rows), "an id is there twice"
     assert len(by_id) == pinned.rows == pinned.count()
     return by_id
 

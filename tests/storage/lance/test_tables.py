@@ -32,7 +32,7 @@ def tables(tmp_path: Path) -> TableStore:
 
 def _main_versions(root: Path, table: str = TABLE) -> list[str]:
     folder = root / "tables" / table / "_versions"
-    return sorted(one.name for one in folder.glob("*.manifest") if not one.name.startswith("d"))
+    return sorted(path.name for path in folder.glob("*.manifest") if not path.name.startswith("d"))
 
 
 class TestBirth:
@@ -85,8 +85,8 @@ class TestBirth:
         assert ages(TableStore(str(tmp_path / name)).open(TABLE, made.version)) == {"a": 1}
 
 
-def _file_of(root: Path, made: PinnedTable, part: str) -> Path:
-    names = {name for name in made.files() if f"/{part}/" in name and not name.endswith("/")}
+def _file_of(root: Path, pinned_table: PinnedTable, part: str) -> Path:
+    names = {name for name in pinned_table.files() if f"/{part}/" in name and not name.endswith("/")}
     return root / min(name for name in names if V1_MANIFEST not in name)
 
 
@@ -195,12 +195,12 @@ class TestCommit:
         birth = tables.birth(TABLE, "node")
         made = write(tables, birth, people({"a": 1}))
         again = TableStore(str(tmp_path)).open(TABLE, made.version)
-        assert again.built_on() == "1"
-        assert birth.built_on() is None
+        assert again.base_version() == "1"
+        assert birth.base_version() is None
         # Two operations are needed here; the base is still the pin, not the version in between.
         wider = pa.schema([ID, AGE, NOTE])
         chained = write(tables, made, people({}, wider), delete=["a"])
-        assert chained.built_on() == made.version
+        assert chained.base_version() == made.version
 
     def test_a_committed_version_is_warm(self, tables: TableStore) -> None:
         made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
@@ -231,11 +231,11 @@ class TestCommit:
     def test_missing_and_broken_data_files(self, tables: TableStore, tmp_path: Path) -> None:
         made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         data = next((tmp_path / "tables" / TABLE / "data").glob("*.lance"))
-        whole = data.read_bytes()
+        content = data.read_bytes()
         data.unlink()
         with pytest.raises(Corruption, match="a file is missing"):
             TableStore(str(tmp_path)).open(TABLE, made.version).scan()
-        data.write_bytes(whole[: len(whole) // 2])
+        data.write_bytes(content[: len(content) // 2])
         with pytest.raises(Corruption):
             TableStore(str(tmp_path)).open(TABLE, made.version).scan()
 
@@ -246,9 +246,9 @@ class TestCommit:
         made = write(tables, tables.birth(TABLE, "node"), people({f"n{number}": number for number in range(200)}))
         made = write(tables, made, people({"n3": 0}))
         file = _file_of(tmp_path, made, part)
-        whole = file.read_bytes()
-        for cut in [0, 1, len(whole) - 1, *(choose.randrange(len(whole)) for _ in range(9))]:
-            file.write_bytes(whole[:cut])
+        content = file.read_bytes()
+        for cut in [0, 1, len(content) - 1, *(choose.randrange(len(content)) for _ in range(9))]:
+            file.write_bytes(content[:cut])
             with pytest.raises(Corruption):
                 TableStore(str(tmp_path)).open(TABLE, made.version).scan()
 
@@ -292,7 +292,7 @@ class TestCommit:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
         base = write(tables, base, people({"a": 3}))
         assert write(tables, base, people({"b": 3, "c": 4}, pa.schema([ID, AGE, NOTE]))).rows == 3
-        unsynced = {str(one) for one in (tmp_path / "tables").rglob("*")} - synced
+        unsynced = {str(path) for path in (tmp_path / "tables").rglob("*")} - synced
         assert unsynced == {str(tmp_path / "tables" / TABLE / "_versions" / HINT)}  # nothing depends on it
         assert {str(tmp_path / "tables"), str(tmp_path)} <= synced
 
@@ -326,12 +326,12 @@ class TestRestage:
 
     def test_over_an_added_column_and_another_order_of_columns(self, tables: TableStore) -> None:
         birth = tables.birth(TABLE, "node")
-        one = pa.schema([ID, AGE, TAGS, NOTE])
-        base = write(tables, birth, rows_of(one, {"id": "a", AGE.name: 1}))
+        schema = pa.schema([ID, AGE, TAGS, NOTE])
+        base = write(tables, birth, rows_of(schema, {"id": "a", AGE.name: 1}))
         other = write(
             tables, birth, rows_of(pa.schema([ID, NOTE, TAGS]), {"id": "b", NOTE.name: "n", TAGS.name: ["t"]})
         )
-        staged = tables.stage(base, TableDelta(one, rows_of(one, {"id": "c", AGE.name: 3, TAGS.name: ["u"]})))
+        staged = tables.stage(base, TableDelta(schema, rows_of(schema, {"id": "c", AGE.name: 3, TAGS.name: ["u"]})))
         before = tables.io_stats()
         made = tables.commit(other, tables.restage(staged, other))
         assert (tables.io_stats() - before).write_iops == 2

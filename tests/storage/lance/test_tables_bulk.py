@@ -40,12 +40,12 @@ def tables(tmp_path: Path) -> TableStore:
     return TableStore(str(tmp_path), fsync=False)
 
 
-def _write_elsewhere(place: TableLocation, rows: Mapping[str, int | None]) -> list[str]:
-    return place.open().write_rows(TABLE, people(rows), max_rows_per_file=2)
+def _write_elsewhere(table_location: TableLocation, rows: Mapping[str, int | None]) -> list[str]:
+    return table_location.open().write_rows(TABLE, people(rows), max_rows_per_file=2)
 
 
-def _delete_elsewhere(place: TableLocation, version: str, ids: list[str]) -> list[Removal]:
-    pinned = place.open().open(TABLE, version)
+def _delete_elsewhere(table_location: TableLocation, version: str, ids: list[str]) -> list[Removal]:
+    pinned = table_location.open().open(TABLE, version)
     found = pinned.addresses(ids)[ROW_ADDRESS].to_numpy()
     return [delete_offsets(pinned, number, offsets) for number, offsets in group_by_fragment(found)]
 
@@ -53,8 +53,8 @@ def _delete_elsewhere(place: TableLocation, version: str, ids: list[str]) -> lis
 def _without(tables: TableStore, staged: StagedTable, ids: list[str], own: bool) -> StagedTable:
     """Remove ids from the base part, or from the own part, of a staged version."""
     pinned = tables.bulk.open_staged(staged)
-    mine = set(tables.bulk.written_fragments(staged))
-    wanted = [one.id for one in pinned.metadata if (one.id in mine) == own]
+    mine = set(tables.bulk.ids_of_new_fragments(staged))
+    wanted = [fragment.id for fragment in pinned.metadata if (fragment.id in mine) == own]
     found = pinned.addresses(ids, wanted)[ROW_ADDRESS].to_numpy()
     return tables.bulk.remove(staged, [delete_offsets(pinned, *part) for part in group_by_fragment(found)])
 
@@ -77,12 +77,12 @@ class TestElsewhere:
         done = tables.bulk.remove(staged, removals)
         assert (done.rows_written, done.rows_removed) == (3, 1)
         made = tables.commit(base, done)
-        assert made.built_on() == base.version
+        assert made.base_version() == base.version
         assert ages(made) == {"a": 10, "b": 2, "c": 3, "x": 7, "y": 8}
 
     def test_files_are_bounded(self, tables: TableStore) -> None:
         tables.birth(TABLE, "node")
-        written = tables.write_rows(TABLE, people({f"n{one}": one for one in range(7)}), max_rows_per_file=3)
+        written = tables.write_rows(TABLE, people({f"n{number}": number for number in range(7)}), max_rows_per_file=3)
         assert [json.loads(one)["physical_rows"] for one in written] == [3, 3, 1]
 
     def test_a_place_travels_and_is_opened_once(self, tmp_path: Path) -> None:
@@ -101,12 +101,12 @@ class TestElsewhere:
 
         tables = TableStore(str(tmp_path), local_root=tmp_path)
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
-        before = {str(one) for one in (tmp_path / "tables").rglob("*")}
+        before = {str(path) for path in (tmp_path / "tables").rglob("*")}
         parts = TableStore(str(tmp_path), fsync=False).write_rows(TABLE, people({"a": 5, "c": 6}))
         monkeypatch.setattr(os, "fsync", watch)
         staged = _without(tables, tables.bulk.stage(base, PERSON, parts), ["a"], own=False)
         assert ages(tables.bulk.open_staged(tables.bulk.index(staged, [BY_ID]))) == {"a": 5, "b": 2, "c": 6}
-        assert {str(one) for one in (tmp_path / "tables").rglob("*")} - before <= synced
+        assert {str(path) for path in (tmp_path / "tables").rglob("*")} - before <= synced
 
     def test_decimals_of_any_alignment_are_written(self, tables: TableStore) -> None:
         """Lance refuses a decimal column whose buffer is aligned to 8 bytes only, as the JVM makes them."""
@@ -132,7 +132,7 @@ class TestStaged:
         staged = _without(tables, staged, ["q", "r"], own=True)  # the first fragment is empty now
         assert (staged.rows_written, staged.rows_removed) == (1, 0)
         assert ages(tables.commit(base, staged)) == {"a": 1, "s": 4}
-        assert len(tables.bulk.written_fragments(staged)) == 1
+        assert len(tables.bulk.ids_of_new_fragments(staged)) == 1
 
     def test_an_overwrite_and_an_empty_one(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
@@ -152,9 +152,9 @@ class TestStaged:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         staged = tables.bulk.index(_upsert(tables, base, {"a": 2, "b": 3}), [BY_ID])
         made = tables.commit(base, staged)
-        assert made.built_on() == base.version
+        assert made.base_version() == base.version
         (index,) = made.indices()
-        assert index.covered_fragments == {one.id for one in made.metadata}
+        assert index.covered_fragments == {fragment.id for fragment in made.metadata}
         assert ages(made) == {"a": 2, "b": 3}
 
     def test_survives_json(self, tables: TableStore) -> None:
@@ -176,7 +176,7 @@ class TestRestage:
         assert (again.rows_written, again.rows_removed) == (2, 1)
         made = tables.commit(moved, again)
         assert ages(made) == {"a": 10, "b": 2, "x": 7, "y": 2}
-        assert made.built_on() == moved.version
+        assert made.base_version() == moved.version
 
     def test_over_a_fold_of_the_same_id_has_it_once(self, tables: TableStore) -> None:  # H4
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
@@ -255,12 +255,12 @@ class TestRestage:
     def test_ids_are_compared_in_portions(self, tables: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bulk_module, "_IDS_AT_ONCE", 1)
         base = tables.birth(TABLE, "node")
-        staged = _upsert(tables, base, {f"n{one}": one for one in range(20)})
+        staged = _upsert(tables, base, {f"n{number}": number for number in range(20)})
         moved = base
         for part in range(4):
-            moved = write(tables, moved, people({f"n{one}": 99 for one in range(part * 8, part * 8 + 8)}))
+            moved = write(tables, moved, people({f"n{number}": 99 for number in range(part * 8, part * 8 + 8)}))
         found = ages(tables.commit(moved, tables.restage(staged, moved)))
-        assert found == {f"n{one}": one if one < 20 else 99 for one in range(32)}
+        assert found == {f"n{number}": number if number < 20 else 99 for number in range(32)}
 
 
 def test_addresses_are_split_by_fragment() -> None:
@@ -280,10 +280,10 @@ def test_indexes_built_by_another_process(tables: TableStore) -> None:
         built = [json.loads(json.dumps(one)) for one in pool.starmap(build_segment, arguments)]
     done = tables.bulk.put_indexes(staged, wanted, built)
     made = tables.commit(base, done)
-    assert {one.name: len(one.covered_fragments) for one in made.indices()} == {"by_id": 2, "text": 2}
-    assert made.built_on() == base.version
+    assert {index.name: len(index.covered_fragments) for index in made.indices()} == {"by_id": 2, "text": 2}
+    assert made.base_version() == base.version
     assert made.find(["c"])[AGE.name].to_pylist() == [3]
     assert made.lance().to_table(full_text_query={"query": "x", "columns": [NOTE.name]}).num_rows == 0
     moved = write(tables, base, people({"d": 4}, schema))
     again = tables.commit(moved, tables.restage(done, moved))
-    assert {one.name: len(one.covered_fragments) for one in again.indices()} == {"by_id": 3, "text": 3}
+    assert {index.name: len(index.covered_fragments) for index in again.indices()} == {"by_id": 3, "text": 3}

@@ -13,7 +13,7 @@ from omnigraph.storage.lance import (
     candidate_ids,
     differing_rows,
     fragment_differences,
-    shared_fragments,
+    map_shared_fragments,
 )
 from tests.storage.lance.table_cases import PERSON, ages, people, write
 
@@ -38,9 +38,9 @@ def test_a_shared_file_is_known_under_either_number(moved: tuple[PinnedTable, Pi
     prepared, landed = moved
     assert ages(prepared) == {"a": 1, "x": 1, "y": 2, "z": 3}
     assert ages(landed) == {"a": 1, "o": 9, "x": 1, "y": 2, "z": 3}
-    there = shared_fragments(prepared, landed)
+    there = map_shared_fragments(prepared, landed)
     assert there == {0: 0, 1: 2}
-    assert shared_fragments(landed, prepared) == {number: one for one, number in there.items()}
+    assert map_shared_fragments(landed, prepared) == {number: one for one, number in there.items()}
     assert candidate_ids(prepared, landed) == {"o"}
 
 
@@ -49,10 +49,10 @@ def test_rows_removed_from_a_file_that_moved(tables: TableStore, moved: tuple[Pi
     fewer = write(tables, landed, delete=["y"])
     assert candidate_ids(prepared, fewer) == {"o", "y"}
     (piece,) = fragment_differences(prepared, fewer)
-    assert (piece.fragment, piece.twin, piece.rows) == (1, 2, 1)
+    assert (piece.fragment_id, piece.other_fragment_id, piece.rows) == (1, 2, 1)
     assert [batch["id"].to_pylist() for batch in differing_rows(prepared, fewer, piece, ["id"])] == [["y"]]
 
 
 def test_a_table_without_a_version_shares_nothing(moved: tuple[PinnedTable, PinnedTable]) -> None:
-    assert shared_fragments(None, moved[0]) == shared_fragments(moved[0], None) == {}
+    assert map_shared_fragments(None, moved[0]) == map_shared_fragments(moved[0], None) == {}
     assert candidate_ids(None, moved[0]) == {"a", "x", "y", "z"}

@@ -83,7 +83,7 @@ def _answers(pinned: PinnedTable) -> dict[str, object]:
 
 
 def _covered(pinned: PinnedTable) -> dict[str, int]:
-    return {one.name: len(one.covered_fragments) for one in pinned.indices()}
+    return {index.name: len(index.covered_fragments) for index in pinned.indices()}
 
 
 class TestIndexes:
@@ -93,8 +93,8 @@ class TestIndexes:
         staged = tables.stage_index(base, ALL)
         assert base.indices() == []
         made = tables.commit(base, staged)
-        assert made.built_on() == base.version
-        assert {one.name: one.kind for one in made.indices()} == {
+        assert made.base_version() == base.version
+        assert {index.name: index.kind for index in made.indices()} == {
             "by_id": "BTREE",
             "by_age": "BITMAP",
             "by_size": "BTREE",
@@ -113,7 +113,7 @@ class TestIndexes:
         assert set(_covered(changed).values()) == {1}
         caught_up = tables.commit(changed, tables.stage_index(changed, ALL))
         assert set(_covered(caught_up).values()) == {2}
-        assert {len(one.segments) for one in caught_up.indices()} == {2}
+        assert {len(index.segments) for index in caught_up.indices()} == {2}
         assert _answers(caught_up) == expected
         assert tables.stage_index(caught_up, ALL).is_empty
 
@@ -161,7 +161,7 @@ class TestIndexes:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 300))
         base = tables.commit(base, tables.stage_index(base, ALL[:2]))
         made = tables.commit(base, tables.stage_index(base, [], drop=["by_age"]))
-        assert [one.name for one in made.indices()] == ["by_id"]
+        assert [index.name for index in made.indices()] == ["by_id"]
 
     def test_many_segments_become_one(self, tables: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(indexing, "MAX_SEGMENTS", 2)
@@ -199,7 +199,7 @@ class TestIndexes:
         for segment in made.segments():
             folder = tmp_path / "tables" / TABLE / "_indices" / segment.uuid
             assert {str(folder), str(folder.parent), str(folder.parent.parent)} <= synced
-            assert {str(one) for one in folder.rglob("*") if one.is_file()} <= synced
+            assert {str(path) for path in folder.rglob("*") if path.is_file()} <= synced
 
 
 def _answers_without_index(base: PinnedTable) -> dict[str, object]:
@@ -265,21 +265,21 @@ class TestRewrite:
         staged = tables.stage_rewrite(base, ALL)
         assert StagedVersion.from_json(json.loads(json.dumps(staged.to_json()))) == staged
         made = tables.commit(base, staged)
-        assert made.built_on() == base.version
+        assert made.base_version() == base.version
         assert made.fragments < base.fragments
-        assert {len(one.covered_fragments) for one in made.indices()} == {made.fragments}
+        assert {len(index.covered_fragments) for index in made.indices()} == {made.fragments}
         assert _answers(made) == expected
         assert contents(made) == contents(base)
 
     def test_twice_ends_with_one_fragment_and_then_does_nothing(self, tables: TableStore) -> None:
-        made = self._scattered(tables)
-        before = contents(made)
+        scattered = self._scattered(tables)
+        before = contents(scattered)
         for _ in range(2):
-            made = tables.commit(made, tables.stage_rewrite(made, ALL))
-        assert made.fragments == 1
-        assert contents(made) == before
-        assert tables.stage_rewrite(made, ALL).is_empty
-        assert {len(one.segments) for one in made.indices()} == {1}
+            scattered = tables.commit(scattered, tables.stage_rewrite(scattered, ALL))
+        assert scattered.fragments == 1
+        assert contents(scattered) == before
+        assert tables.stage_rewrite(scattered, ALL).is_empty
+        assert {len(index.segments) for index in scattered.indices()} == {1}
 
     def test_leaves_large_fragments_and_their_coverage_alone(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 600))
@@ -287,7 +287,7 @@ class TestRewrite:
             base = write(tables, base, _rows(start, 20))
         base = tables.commit(base, tables.stage_index(base, [BY_ID]))
         made = tables.commit(base, tables.stage_rewrite(base, options=RewriteOptions(target_rows=100)))
-        assert [one.num_rows for one in made.metadata] == [600, 60]
+        assert [fragment.num_rows for fragment in made.metadata] == [600, 60]
         (index,) = made.indices()
         assert index.covered_fragments == {0}
         assert contents(made) == contents(base)
@@ -298,7 +298,7 @@ class TestRewrite:
         elsewhere = TableStore(str(tmp_path), fsync=False)
         pin = elsewhere.open(TABLE, base.version)
         results = [pickle.dumps(run_rewrite(pin, task)) for task in pickle.loads(tasks)]
-        made = tables.commit(base, tables.finish_rewrite(base, [pickle.loads(one) for one in results], ALL))
+        made = tables.commit(base, tables.finish_rewrite(base, [pickle.loads(result) for result in results], ALL))
         assert contents(made) == contents(base)
 
     def test_of_fragments_with_other_columns(self, tables: TableStore) -> None:

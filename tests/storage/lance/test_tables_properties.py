@@ -114,9 +114,9 @@ class History:
         self.versions.append((self.store.commit(pinned, self.store.stage_rewrite(pinned, wanted)), model))
 
     def check(self, pinned: PinnedTable, model: Model) -> None:
-        held = pinned.scan(schema=FULL).to_pylist()
-        assert {row["id"]: row for row in held} == model
-        assert len(held) == len(model) == pinned.rows
+        rows = pinned.scan(schema=FULL).to_pylist()
+        assert {row["id"]: row for row in rows} == model
+        assert len(rows) == len(model) == pinned.rows
         found = pinned.find(UNIVERSE, schema=FULL).to_pylist()
         assert {row["id"]: row for row in found} == model
         assert len(found) == len(model)

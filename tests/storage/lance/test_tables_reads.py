@@ -57,9 +57,9 @@ def _ids(rows: pa.Table) -> list[str]:
 
 class TestFind:
     def test_by_id(self, hundred: PinnedTable) -> None:
-        found = hundred.find(["n3", "n77", "nobody", "n80", "n3"], ["id", AGE.name])
-        assert found.column_names == ["id", AGE.name]
-        assert {row["id"]: row[AGE.name] for row in found.to_pylist()} == {"n3": 3, "n80": 80}
+        rows = hundred.find(["n3", "n77", "nobody", "n80", "n3"], ["id", AGE.name])
+        assert rows.column_names == ["id", AGE.name]
+        assert {row["id"]: row[AGE.name] for row in rows.to_pylist()} == {"n3": 3, "n80": 80}
 
     def test_nothing_asked_reads_nothing(self, tables: TableStore, hundred: PinnedTable) -> None:
         before = tables.io_stats()
@@ -98,9 +98,9 @@ class TestFind:
 
 class TestScan:
     def test_filter_projection_and_limit(self, hundred: PinnedTable) -> None:
-        found = hundred.scan([AGE.name], pc.field(AGE.name) >= 90)
-        assert found.column_names == [AGE.name]
-        assert sorted(found[AGE.name].to_pylist()) == [90, 92, 94, 96, 98]
+        rows = hundred.scan([AGE.name], pc.field(AGE.name) >= 90)
+        assert rows.column_names == [AGE.name]
+        assert sorted(rows[AGE.name].to_pylist()) == [90, 92, 94, 96, 98]
         assert hundred.scan(limit=7).num_rows == 7
         assert hundred.count(pc.field(AGE.name) < 10) == 10
 
@@ -197,8 +197,8 @@ class TestFiles:
             named |= made.files()
         made = tables.commit(made, tables.stage_index(made, [IndexSpec("by_id", "id", "BTREE")]))
         named |= made.files()
-        files = [one for one in tmp_path.rglob("*") if one.is_file() and one.name != "latest_version_hint.json"]
-        there = {str(one.relative_to(tmp_path)) for one in files}
+        files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "latest_version_hint.json"]
+        there = {str(file.relative_to(tmp_path)) for file in files}
         folders = tuple(name for name in named if name.endswith("/"))
         assert {name for name in there if not name.startswith(folders)} == named - set(folders)
         assert any("/_indices/" in name for name in folders)
@@ -208,10 +208,10 @@ class TestFiles:
         made = write(tables, base, people({"a": 3}))
         named = made.files()
         folders = tuple(name for name in named if name.endswith("/"))
-        for one in [one for one in (tmp_path / "tables").rglob("*") if one.is_file()]:
-            key = str(one.relative_to(tmp_path))
+        for path in [path for path in (tmp_path / "tables").rglob("*") if path.is_file()]:
+            key = str(path.relative_to(tmp_path))
             if key not in named and not key.startswith(folders):
-                one.unlink()
+                path.unlink()
         fresh = TableStore(str(tmp_path), fsync=False)
         pinned = fresh.open(TABLE, made.version)
         assert {row["id"]: row[AGE.name] for row in pinned.scan().to_pylist()} == {"a": 3, "b": 2}

@@ -22,8 +22,8 @@ TABLE = "person_ab12cd34-1"
 BY_ID = IndexSpec("by_id", "id", "BTREE")
 
 
-def _tables(place: S3Place) -> TableStore:
-    return TableStore(place.uri, {**place.storage_options, "client_max_retries": "0"})
+def _tables(s3_place: S3Place) -> TableStore:
+    return TableStore(s3_place.uri, {**s3_place.storage_options, "client_max_retries": "0"})
 
 
 def _filled(tables: TableStore, rows: int = 1000) -> PinnedTable:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from omnigraph.commit.footprint import Footprint, FootprintBuilder
 from omnigraph.commit.publish_plan import PublishPlan, StagedMove, TableAction, WriteOptions
-from omnigraph.commit.staging import base_table, pinned_version
+from omnigraph.commit.staging import base_table, version_in_record
 from omnigraph.errors import Unsupported
 from omnigraph.history.adoption import adopting, can_adopt
 from omnigraph.history.merge import MergeEngine, MergeInput, merge_conflict
@@ -38,9 +37,9 @@ from omnigraph.history.spark.merge_rows import (
     Bucket,
     TableMerge,
 )
-from omnigraph.intents.scope import Intent, Intents
+from omnigraph.intents.scope import IntentScope
 from omnigraph.log.commit_record import CommitRecord
-from omnigraph.mutate.changed_rows import pinned_of
+from omnigraph.mutate.changed_rows import open_pinned_table
 from omnigraph.progress import Progress
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
@@ -58,7 +57,7 @@ from omnigraph.spark.shuffle_by_id import (
 from omnigraph.spark.tasks import RESULT, results, spark_errors, told
 from omnigraph.spark.watch_tasks import watch_tasks
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.lance import Removal, TablePlace, delete_at, pieces_of, twins_of
+from omnigraph.storage.lance import Removal, TableLocation, delete_offsets, fragment_differences, map_shared_fragments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,8 +77,10 @@ def changed_rows_at_least(merge: MergeInput, bound: int) -> bool:
         return False
     rows = 0
     for table in tables:
-        before, after = (pinned_of(state, table) for state in states)
-        removed, added = (sum(one.rows for one in pieces_of(*pair)) for pair in ((before, after), (after, before)))
+        before, after = (open_pinned_table(state, table) for state in states)
+        removed, added = (
+            sum(one.rows for one in fragment_differences(*pair)) for pair in ((before, after), (after, before))
+        )
         rows += max(removed, added)
         rows += len(entry_ids(*(state.record.overlay.get(table) for state in states))[0])
     return rows > bound
@@ -97,12 +98,10 @@ class SparkMerge:
         progress: Progress,
     ) -> None:
         self._backend = backend
-        self._write = write
         self._engine = engine
         self._session = session
         self._progress = progress
-        self._stack = ExitStack()
-        self._intent: Intent | None = None
+        self._intent = IntentScope(backend, "merge", write)
         self._is_mine = False
 
     def __enter__(self) -> SparkMerge:
@@ -111,7 +110,7 @@ class SparkMerge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        self._intent.__exit__(kind, error, trace)
 
     def takes(self, merge: MergeInput) -> bool:
         bound = self._backend.config.merge_spark_rows
@@ -127,10 +126,9 @@ class SparkMerge:
             )
         session = self._session()
         adopts = all(self._can_adopt(merge, one) for one in merge.types)
-        if not adopts and self._intent is None:
+        if not adopts:
             # Pins of another stream are no files that an intent could keep: a plan that only adopts needs none.
-            opened = Intents(self._backend).open("merge", merge.op_id, merge.txn.record, self._write)
-            self._intent = self._stack.enter_context(opened)
+            self._intent.open(merge.op_id, merge.txn.record)
         with spark_errors():
             plan = _Attempt(self._backend, session, merge, self._progress).plan()
         if not adopts:
@@ -138,7 +136,7 @@ class SparkMerge:
         return adopting(plan, merge.base, merge.source, merge.target, merge.catalog, merge.records)
 
     def confirm(self, plan: PublishPlan) -> PublishPlan:
-        if self._intent is None or not self._is_mine:
+        if not self._intent.is_open or not self._is_mine:
             return plan
         # What names no staged file is worth no word to those who come after, and what is adopted can have none.
         kept = [one.adopted is None for one in plan.actions if one.move is not None]
@@ -146,8 +144,8 @@ class SparkMerge:
 
     def done(self, commit_id: str | None) -> None:
         """The merge has landed, or there was nothing to do."""
-        if self._intent is not None and commit_id is not None:
-            self._intent.done(commit_id)
+        if commit_id is not None:
+            self._intent.end(commit_id)
 
     def _can_adopt(self, merge: MergeInput, one: TypeDef) -> bool:
         return can_adopt(one.id, merge.base, merge.source, merge.target, merge.catalog)
@@ -190,7 +188,7 @@ class _Attempt:
     # --- the rows that meet ------------------------------------------------------------------------------------
 
     def _decided(self, types: list[TypeDef]) -> DataFrame:
-        place = self.backend.tables.place
+        place = self.backend.tables.location
         tables = tuple(map(self._table, types))
         units = tuple(unit for at, one in enumerate(types) for unit in self._units(at, one))
         buckets = tuple(bucket_count(units, at) for at in range(len(types)))
@@ -206,8 +204,8 @@ class _Attempt:
         own = {place: chosen for place, chosen in options.per_entity.items() if place[0] == one.table_key}
         return TableMerge(
             type=one,
-            is_born=pinned_version(target.record, one.id) is not None,
-            twins=twins_of(pinned_of(base.snapshot, one.id), pinned_of(target, one.id)),
+            is_born=version_in_record(target.record, one.id) is not None,
+            twins=map_shared_fragments(open_pinned_table(base.snapshot, one.id), open_pinned_table(target, one.id)),
             overlay_ids=frozenset(entries.index) if entries is not None else frozenset(),
             unsettled=frozenset(row_id for table, row_id in base.unsettled if table == one.id),
             options=replace(options, per_entity=own),
@@ -221,7 +219,7 @@ class _Attempt:
         unsettled = {row_id for table, row_id in base.unsettled if table == one.id}
         asked = tuple(sorted({*differing, *virtual, *unsettled}))
         apart = sorted({*entries, *asked})
-        before, theirs, ours = (pinned_of(state, one.id) for state in states)
+        before, theirs, ours = (open_pinned_table(state, one.id) for state in states)
         for side, here, there in (
             (BASE, before, theirs),
             (SOURCE, theirs, before),
@@ -266,7 +264,7 @@ class _Attempt:
             type=one,
             base=state_of(self.merge.target, one.id),
             staged=staged,
-            own=tuple(tables.bulk.own_fragments(staged)) if staged is not None else (),
+            own=tuple(tables.bulk.ids_of_new_fragments(staged)) if staged is not None else (),
             superseded=frozenset(row_id for part in parts for row_id in part["superseded"]),
             bare=bare,
             **counts,
@@ -276,7 +274,7 @@ class _Attempt:
         self, types: list[TypeDef], decided: DataFrame, versions: Mapping[int, str]
     ) -> dict[int, list[Removal]]:
         """Deletion files for what is replaced or removed, by one task per fragment."""
-        place = self.backend.tables.place
+        place = self.backend.tables.location
         ids = [one.id for one in types]
 
         def remove(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
@@ -294,7 +292,7 @@ class _Attempt:
             return one
         bulk = self.backend.tables.bulk
         staged = bulk.remove(one.staged, sorted(removals, key=lambda removal: removal.fragment_id))
-        return replace(one, staged=staged, own=tuple(bulk.own_fragments(staged)))
+        return replace(one, staged=staged, own=tuple(bulk.ids_of_new_fragments(staged)))
 
     # --- rules -------------------------------------------------------------------------------------------------
 
@@ -336,8 +334,8 @@ class _Attempt:
         if one.staged is None:
             # Without a new version a fold that took these rows could still land: only tombstones keep them away.
             return replace(action, superseded=(), deleted=one.bare)
-        held = self.backend.tables.bulk.version_of(one.staged)
-        expected = pinned_version(record, one.type.id)
+        held = self.backend.tables.bulk.open_staged(one.staged)
+        expected = version_in_record(record, one.type.id)
         return replace(action, move=StagedMove(expected, one.staged, held.version, held.size_bytes, held.fragments))
 
     def _footprint(self, types: list[TypeDef], merged: Mapping[str, MergedTable]) -> Footprint:
@@ -360,7 +358,7 @@ class _Attempt:
         return claims.build()
 
 
-def _removed(place: TablePlace, table: str, version: str, at: int, fragment: int, rows: pa.Table) -> dict[str, Any]:
+def _removed(place: TableLocation, table: str, version: str, at: int, fragment: int, rows: pa.Table) -> dict[str, Any]:
     offsets = np.concatenate([np.frombuffer(one.as_buffer(), "<u4") for one in rows["data"]]).astype(np.uint64)
-    removal = delete_at(place.open().open(table, version), fragment, np.unique(offsets))
-    return {"at": at, "removal": [removal.fragment_id, removal.left]}
+    removal = delete_offsets(place.open().open(table, version), fragment, np.unique(offsets))
+    return {"at": at, "removal": [removal.fragment_id, removal.fragment]}

@@ -1,15 +1,15 @@
-"""Taking rows of the input back: found again by file and line, written as rejects, removed from the staged version.
+"""Reject: rows that violate a constraint are found again in the input, written as rejects, and removed from staging.
 
-Rows are named by their address in a staged version. A fragment belongs to one portion of one split, and a portion is
-written in an order that parsing it again repeats; so fragment and offset lead back to the record.
+Rows are named by their address in a staged version. A fragment belongs to one portion of one split, and parsing the
+portion again yields its rows in the same order; so fragment and offset lead back to the record.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,135 +18,135 @@ import pyarrow as pa
 from omnigraph.load.records.batches import LINE_COLUMN, RecordProblem, Reject
 from omnigraph.load.records.read_split import read_split
 from omnigraph.load.records.record_text import format_row
-from omnigraph.load.spark.stage import SAMPLE, StageJob, split_portions, texts_of
+from omnigraph.load.spark.parse import StageJob, parse_split, read_record_texts
+from omnigraph.load.spark.stage import FragmentOrigin, summarize_rejects
 from omnigraph.schema.catalog import Catalog
-from omnigraph.spark.constraint_selection import Question
-from omnigraph.spark.problem_rows import problem_rows
-from omnigraph.spark.tasks import told
-from omnigraph.storage.lance import delete_at
-from omnigraph.storage.lance.row_address import FRAGMENT_SHIFT, ROW_ADDRESS, offsets_of
+from omnigraph.spark.constraint_runner import read_violation
+from omnigraph.spark.constraint_selection import ConstraintQuery
+from omnigraph.spark.tasks import RESULT, encode_results
+from omnigraph.storage.lance import delete_offsets
+from omnigraph.storage.lance.row_address import FRAGMENT_SHIFT, NO_ADDRESS, ROW_ADDRESS, offsets_of, split_address
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PROBLEMS = "type_id string, fragment bigint, at bigint, id string, problem string"
 _PROBLEM_COLUMNS = ["type_id", "fragment", "at", "id", "problem"]
-_RESULT = "result string"
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the rows of one fragment come from: a portion of a split, from this row of its table on."""
-
-    split: int
-    portion: int
-    first: int
+#: The path of a split that is a frame, and no file, begins like this.
+FRAME_PREFIX = "frame:"
 
 
 @dataclass(frozen=True)
-class Taking:
-    """What a worker needs to take rows back: the versions as they are now, and where their fragments come from."""
+class RejectRemover:
+    """Removes rows of the input from the staged `versions`, in a worker."""
 
     job: StageJob
     versions: Mapping[str, str]
-    origins: Mapping[str, Mapping[int, Origin]]
-    attempt: int
+    origins: Mapping[str, Mapping[int, FragmentOrigin]]
+    round: int
 
-    def take(self, type_id: str, fragment: int, problems: Iterable[tuple[int, str]]) -> dict[str, Any]:
-        """Take rows of one fragment back: (offset, problem) each; several problems of one row are one reject."""
-        found: dict[int, list[RecordProblem]] = {}
-        for at, text in problems:
+    def reject(self, type_id: str, fragment: int, problems: Iterable[tuple[int, str]]) -> dict[str, Any]:
+        """Reject rows of one fragment: (offset, problem) each. Several problems of one row are one reject."""
+        by_offset: dict[int, list[RecordProblem]] = {}
+        for offset, text in problems:
             problem = RecordProblem(**json.loads(text))
-            if problem not in found.setdefault(at, []):
-                found[at].append(problem)
-        rejects = list(self._rejects(type_id, fragment, found))
+            if problem not in by_offset.setdefault(offset, []):
+                by_offset[offset].append(problem)
+        rejects = list(self._build_rejects(type_id, fragment, by_offset))
         origin = self.origins[type_id][fragment]
-        name = f"rows-{origin.split:05d}-{origin.portion:03d}-{type_id}-{fragment}-{self.attempt}.ndjson"
-        self.job.keep_rejects(name, rejects)
-        left = self.left(type_id, fragment, np.array(sorted(found), np.uint64))
-        return {
-            "type": type_id,
-            "removal": left,
-            "rejected": dict(Counter(one.code for one in rejects)),
-            "sample": [one.to_json() for one in rejects[:SAMPLE]],
-        }
+        name = f"rows-{origin.split:05d}-{origin.portion:03d}-{type_id}-{fragment}-{self.round}.ndjson"
+        self.job.write_rejects(name, rejects)
+        removal = self.remove(type_id, fragment, np.array(sorted(by_offset), np.uint64))
+        return {"type": type_id, "removal": removal, **summarize_rejects(rejects)}
 
-    def left(self, type_id: str, fragment: int, offsets: np.ndarray) -> list[Any]:
-        pinned = self.job.place.open().open(type_id, self.versions[type_id])
-        removal = delete_at(pinned, fragment, offsets)
-        return [removal.fragment_id, removal.left]
+    def remove(self, type_id: str, fragment: int, offsets: np.ndarray) -> list[Any]:
+        """Write the deletions of one fragment; the fields of a `Removal`."""
+        pinned = self.job.location.open().open(type_id, self.versions[type_id])
+        removal = delete_offsets(pinned, fragment, offsets)
+        return [removal.fragment_id, removal.fragment]
 
-    def _rejects(self, type_id: str, fragment: int, found: Mapping[int, Sequence[RecordProblem]]) -> Iterator[Reject]:
-        origin = self.origins[type_id][fragment]
-        one, split = self.job.type(type_id), self.job.splits[origin.split]
-        if split.path.startswith(FRAME):
-            yield from self._from_version(type_id, fragment, found, split.path)
-            return
-        written = next(
-            portion for at, portion in enumerate(split_portions(self.job, origin.split)) if at == origin.portion
-        ).tables[type_id]
-        places = {at: written.slice(origin.first + at, 1) for at in found}
-        lines = {at: row.column(LINE_COLUMN)[0].as_py() for at, row in places.items()}
-        texts = texts_of(read_split(split, self.job.open_file, self.job.limits), set(lines.values()))
-        for at in sorted(found, key=lambda at: lines[at]):
-            row_id = places[at].column("id")[0].as_py()
-            problems = tuple(sorted(found[at], key=RecordProblem.sort_key))
-            yield Reject.of(split.path, lines[at], texts[lines[at]], problems, type=one.table_key, id=row_id)
-
-    def _from_version(
-        self, type_id: str, fragment: int, found: Mapping[int, Sequence[RecordProblem]], path: str
+    def _build_rejects(
+        self, type_id: str, fragment: int, problems: Mapping[int, Sequence[RecordProblem]]
     ) -> Iterator[Reject]:
-        """Rows of a frame have no line; what was staged of them tells which they are."""
-        one = self.job.type(type_id)
-        pinned = self.job.place.open().open(type_id, self.versions[type_id])
-        names = {prop.id: prop.name for prop in one.properties} | {"src": "from", "dst": "to"}
-        for at in sorted(found):
-            row = pinned.row_at(fragment, at)
+        origin = self.origins[type_id][fragment]
+        split = self.job.splits[origin.split]
+        if split.path.startswith(FRAME_PREFIX):
+            yield from self._rejects_of_frame(type_id, fragment, problems, split.path)
+            return
+        portion = next(islice(parse_split(self.job, origin.split), origin.portion, None))
+        rows = portion.tables[type_id]
+        rejected_rows = {offset: rows.slice(origin.first_row + offset, 1) for offset in problems}
+        lines = {offset: row.column(LINE_COLUMN)[0].as_py() for offset, row in rejected_rows.items()}
+        texts = read_record_texts(read_split(split, self.job.open_file, self.job.limits), set(lines.values()))
+        table_key = self.job.type_def(type_id).table_key
+        for offset in sorted(problems, key=lambda offset: lines[offset]):
+            row_id = rejected_rows[offset].column("id")[0].as_py()
+            row_problems = tuple(sorted(problems[offset], key=RecordProblem.sort_key))
+            line = lines[offset]
+            yield Reject.of(split.path, line, texts[line], row_problems, type=table_key, id=row_id)
+
+    def _rejects_of_frame(
+        self, type_id: str, fragment: int, problems: Mapping[int, Sequence[RecordProblem]], path: str
+    ) -> Iterator[Reject]:
+        """Rows of a frame have no line: the reject shows the row as it was staged."""
+        type_def = self.job.type_def(type_id)
+        pinned = self.job.location.open().open(type_id, self.versions[type_id])
+        names = {prop.id: prop.name for prop in type_def.properties} | {"src": "from", "dst": "to"}
+        for offset in sorted(problems):
+            row = pinned.row_at(fragment, offset)
             row_id = row.column("id")[0].as_py()
-            shown = row.rename_columns([names.get(name, name) for name in row.column_names])
-            yield Reject.of(path, 0, format_row(shown, 0), tuple(found[at]), type=one.table_key, id=row_id)
+            text = format_row(row.rename_columns([names.get(name, name) for name in row.column_names]), 0)
+            yield Reject.of(path, 0, text, tuple(problems[offset]), type=type_def.table_key, id=row_id)
 
 
-#: How the path of a split begins that is a frame and no file.
-FRAME = "frame:"
+def describe_problems(catalog: Catalog, query: ConstraintQuery, rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """The violations as rows of `PROBLEMS`. The fragment is -1 where no row of the input can be rejected for it."""
+    problems: list[list[Any]] = []
+    for row in rows:
+        violation = read_violation(catalog, query.constraint, row)
+        address = row.get(ROW_ADDRESS, NO_ADDRESS)
+        fragment, offset = (NO_ADDRESS, NO_ADDRESS) if address == NO_ADDRESS else split_address(address)
+        prop = "id" if violation.rule == "key_conflict" else violation.property
+        problem = {"code": violation.rule, "reason": violation.message, "property": prop}
+        problems.append([query.table, fragment, offset, violation.id, json.dumps(problem)])
+    return problems
 
 
-def problems_of(question: Question, rows: DataFrame, catalog: Catalog) -> DataFrame:
-    """The violations of one rule as rows of `PROBLEMS`; `fragment` is -1 where no row of the input is to blame."""
-    rule, table = question.rule, question.table
+def problem_frame(catalog: Catalog, query: ConstraintQuery, rows: DataFrame) -> DataFrame:
+    """The violations of one constraint as a frame of `PROBLEMS`."""
 
-    def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def describe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = problem_rows(catalog, rule, table, batch.to_pylist())
-            if found:
-                columns = (pa.array(column) for column in zip(*found, strict=True))
+            problems = describe_problems(catalog, query, batch.to_pylist())
+            if problems:
+                columns = (pa.array(column) for column in zip(*problems, strict=True))
                 yield pa.RecordBatch.from_arrays(list(columns), names=_PROBLEM_COLUMNS)
 
-    return rows.mapInArrow(tell, PROBLEMS)
+    return rows.mapInArrow(describe, PROBLEMS)
 
 
-def take_back(problems: DataFrame, taking: Taking) -> DataFrame:
-    """One task per fragment; the results are texts of what `Taking.take` says."""
+def reject_in_tasks(problems: DataFrame, remover: RejectRemover) -> DataFrame:
+    """Reject the rows of a frame of `PROBLEMS`, one task per fragment; results as `RejectRemover.reject` returns."""
 
-    def take(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
+    def reject(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
         type_id, fragment = key[0].as_py(), key[1].as_py()
         pairs = list(zip(rows.column("at").to_pylist(), rows.column("problem").to_pylist(), strict=True))
-        return pa.Table.from_batches(told(lambda: [taking.take(type_id, fragment, pairs)]))
+        return pa.Table.from_batches(encode_results(lambda: [remover.reject(type_id, fragment, pairs)]))
 
-    return problems.groupBy("type_id", "fragment").applyInArrow(take, _RESULT)
+    return problems.groupBy("type_id", "fragment").applyInArrow(reject, RESULT)
 
 
-def remove_at(addresses: DataFrame, taking: Taking, type_id: str) -> DataFrame:
-    """Remove rows of one staged version by `_rowaddr`, without a word about them: one task per fragment."""
+def remove_in_tasks(addresses: DataFrame, remover: RejectRemover, type_id: str) -> DataFrame:
+    """Remove rows of one staged version by their address, without rejects: one task per fragment."""
     from pyspark.sql.functions import col, shiftright
 
-    def removed(fragment: int, offsets: np.ndarray) -> list[dict[str, Any]]:
-        left = taking.left(type_id, fragment, np.unique(offsets))
-        return [{"type": type_id, "removal": left, "rows": len(offsets)}]
+    def remove_offsets(fragment: int, offsets: np.ndarray) -> list[dict[str, Any]]:
+        removal = remover.remove(type_id, fragment, np.unique(offsets))
+        return [{"type": type_id, "removal": removal, "rows": len(offsets)}]
 
     def remove(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
         offsets = offsets_of(rows.column(ROW_ADDRESS).to_numpy())
-        return pa.Table.from_batches(told(lambda: removed(key[0].as_py(), offsets)))
+        return pa.Table.from_batches(encode_results(lambda: remove_offsets(key[0].as_py(), offsets)))
 
-    placed = addresses.withColumn("fragment", shiftright(col(ROW_ADDRESS), FRAGMENT_SHIFT))
-    return placed.groupBy("fragment").applyInArrow(remove, _RESULT)
+    by_fragment = addresses.withColumn("fragment", shiftright(col(ROW_ADDRESS), FRAGMENT_SHIFT))
+    return by_fragment.groupBy("fragment").applyInArrow(remove, RESULT)

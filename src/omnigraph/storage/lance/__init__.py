@@ -20,18 +20,18 @@ from omnigraph.storage.lance.compaction import (
     run_rewrite,
     run_rewrite_task,
 )
-from omnigraph.storage.lance.difference import (
-    FragmentDifference,
-    candidate_ids,
-    differing_rows,
-    fragment_differences,
-    shared_fragments,
-)
 from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, plan_index, split_index_plan
 from omnigraph.storage.lance.open_versions import IoStats
 from omnigraph.storage.lance.pinned_table import IndexInfo, PinnedTable
 from omnigraph.storage.lance.staged_table import StagedTable, StagedVersion, TableDelta
 from omnigraph.storage.lance.table_store import RewriteExecutor, TableStore
+from omnigraph.storage.lance.version_difference import (
+    FragmentDifference,
+    candidate_ids,
+    differing_rows,
+    fragment_differences,
+    map_shared_fragments,
+)
 
 __all__ = [
     "BulkTables",
@@ -54,12 +54,12 @@ __all__ = [
     "delete_offsets",
     "differing_rows",
     "fragment_differences",
+    "map_shared_fragments",
     "plan_index",
     "plan_rewrite",
     "rewrite_groups",
     "rewrite_tasks",
     "run_rewrite",
     "run_rewrite_task",
-    "shared_fragments",
     "split_index_plan",
 ]

@@ -15,36 +15,36 @@ from omnigraph.storage.lance.errors import lance_call
 from omnigraph.storage.lance.field_ids import extend_schema, fresh_schema, renumber
 from omnigraph.storage.lance.pinned_table import PinnedTable
 from omnigraph.storage.lance.row_address import ROW_ADDRESS, split_address
-from omnigraph.storage.lance.staged_table import StagedTable, dump_fragment, load_fragment
+from omnigraph.storage.lance.staged_table import StagedTable, deletion_path, dump_fragment, load_fragment
 
 if TYPE_CHECKING:
     from lance import LanceOperation
     from lance.fragment import FragmentMetadata
 
-#: Runs a function over arguments, perhaps at once.
+#: Calls a function for each argument, possibly in parallel, and yields the results in order.
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """How fragments of one base change when ids are removed from it."""
+    """How fragments of one base change when rows are removed from it."""
 
-    touched: tuple[str, ...] = ()
-    emptied: tuple[int, ...] = ()
+    touched: tuple[str, ...] = ()  # fragments with a grown deletion file, as JSON
+    emptied: tuple[int, ...] = ()  # ids of fragments that lose their last row
 
-    def of_fragments(self, kept: Collection[int]) -> Deletions:
-        """The part that concerns these fragments."""
-        touched = tuple(one for one in self.touched if json.loads(one)["id"] in kept)
-        return Deletions(touched, tuple(one for one in self.emptied if one in kept))
+    def of_fragments(self, fragment_ids: Collection[int]) -> Deletions:
+        """The deletions in these fragments only."""
+        touched = tuple(text for text in self.touched if json.loads(text)["id"] in fragment_ids)
+        return Deletions(touched, tuple(fragment_id for fragment_id in self.emptied if fragment_id in fragment_ids))
 
-    def __add__(self, other: Deletions) -> Deletions:
-        return Deletions(self.touched + other.touched, self.emptied + other.emptied)
+    def __add__(self, more: Deletions) -> Deletions:
+        return Deletions(self.touched + more.touched, self.emptied + more.emptied)
 
     def rows(self, base: PinnedTable) -> int:
-        """How many rows of `base` they remove."""
-        before: dict[int, int] = {one.id: one.num_rows for one in base.metadata}
-        after: dict[int, int] = {one.id: one.num_rows for one in map(load_fragment, self.touched)}
-        return sum(before[one] for one in (*after, *self.emptied)) - sum(after.values())
+        """How many rows of `base` these deletions remove."""
+        before: dict[int, int] = {fragment.id: fragment.num_rows for fragment in base.metadata}
+        after: dict[int, int] = {fragment.id: fragment.num_rows for fragment in map(load_fragment, self.touched)}
+        return sum(before[fragment_id] for fragment_id in (*after, *self.emptied)) - sum(after.values())
 
 
 def fit_row_images(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -59,19 +59,19 @@ def fit_row_images(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return table
 
 
-def added_fields(base: PinnedTable, schema: pa.Schema) -> list[pa.Field]:
-    """Columns of the wanted schema that the base lacks; a column of another type is refused."""
-    added = []
-    for wanted in schema:
-        if wanted.name not in base.schema.names:
-            added.append(wanted)
-        elif not base.schema.field(wanted.name).type.equals(wanted.type):
+def find_new_fields(base: PinnedTable, schema: pa.Schema) -> list[pa.Field]:
+    """Fields of `schema` that the base lacks. Raises Unsupported if the base has a column in another type."""
+    new_fields = []
+    for field in schema:
+        if field.name not in base.schema.names:
+            new_fields.append(field)
+        elif not base.schema.field(field.name).type.equals(field.type):
             raise Unsupported(
-                f"column {wanted.name!r} of table {base.table} is {base.schema.field(wanted.name).type}, "
-                f"not {wanted.type}",
+                f"column {field.name!r} of table {base.table} is {base.schema.field(field.name).type}, "
+                f"not {field.type}",
                 advice="Overwrite the table to change the type of a column",
             )
-    return added
+    return new_fields
 
 
 def delete_from(
@@ -81,70 +81,68 @@ def delete_from(
     if not ids or not base.rows or (fragment_ids is not None and not fragment_ids):
         return Deletions()
     offsets: dict[int, list[int]] = {}
-    for address in base.addresses(ids, fragment_ids)[ROW_ADDRESS].to_pylist():
-        fragment_id, offset = split_address(address)
+    for fragment_id, offset in map(split_address, base.addresses(ids, fragment_ids)[ROW_ADDRESS].to_pylist()):
         offsets.setdefault(fragment_id, []).append(offset)
 
-    def shrink(number: int) -> tuple[int, str | None]:
+    def shrink(shrunk_id: int) -> tuple[int, str | None]:
         with lance_call(f"stage deletes in table {base.table}"):
-            found = base.lance().get_fragment(number)
-            left = found.delete_rows(offsets[number]) if found is not None else None
-        return number, None if left is None else dump_fragment(left)
+            fragment = base.lance().get_fragment(shrunk_id)
+            shrunk_fragment = fragment.delete_rows(offsets[shrunk_id]) if fragment is not None else None
+        return shrunk_id, None if shrunk_fragment is None else dump_fragment(shrunk_fragment)
 
-    done = list(mapper(shrink, sorted(offsets)))
+    results = list(mapper(shrink, sorted(offsets)))
     return Deletions(
-        tuple(text for _, text in done if text is not None),
-        tuple(number for number, text in done if text is None),
+        tuple(text for _, text in results if text is not None),
+        tuple(emptied_id for emptied_id, text in results if text is None),
     )
 
 
-def unchanged_fragments(old: PinnedTable, new: PinnedTable) -> set[int]:
-    """Fragments with the same files and the same removed rows in both versions."""
-    before = {one.id: _signature(one) for one in old.metadata}
-    return {one.id for one in new.metadata if before.get(one.id) == _signature(one)}
+def find_unchanged_fragments(old: PinnedTable, new: PinnedTable) -> set[int]:
+    """Ids of the fragments with the same files and the same removed rows in both versions."""
+    before = {fragment.id: _signature(fragment) for fragment in old.metadata}
+    return {fragment.id for fragment in new.metadata if before.get(fragment.id) == _signature(fragment)}
 
 
 def _signature(fragment: FragmentMetadata) -> tuple[Any, ...]:
-    removed = fragment.deletion_file.path(fragment.id) if fragment.deletion_file is not None else None
-    return (tuple((str(file.path), tuple(file.fields)) for file in fragment.files), removed)
+    return (tuple((str(file.path), tuple(file.fields)) for file in fragment.files), deletion_path(fragment))
 
 
-def empty_table(schema: pa.Schema) -> LanceOperation.BaseOperation:
-    """The birth of a table."""
+def birth_operation(schema: pa.Schema) -> LanceOperation.BaseOperation:
+    """The operation that creates an empty table."""
     from lance import LanceOperation as Op
 
     return Op.Overwrite(fresh_schema(schema), [])
 
 
-def operations_of(base: PinnedTable, staged: StagedTable) -> list[LanceOperation.BaseOperation]:
+def build_operations(base: PinnedTable, staged: StagedTable) -> list[LanceOperation.BaseOperation]:
     """One operation for appends, deletes and added columns together, so that one commit makes one version.
 
-    Two only where Lance refuses one: it does not let a fragment vanish while columns are added.
+    Two operations only where Lance refuses one: it does not let a fragment vanish while columns are added.
     """
     from lance import LanceOperation as Op
 
-    new = [load_fragment(one) for one in staged.fragments]
+    new = [load_fragment(text) for text in staged.fragments]
     if staged.overwrite or not base.metadata:
         return [Op.Overwrite(fresh_schema(staged.schema), new)]
-    touched = [load_fragment(one) for one in staged.touched]
-    added = added_fields(base, staged.schema)
-    held = base.lance().lance_schema
-    target = extend_schema(held, base.lance().max_field_id, added) if added else held
+    touched = [load_fragment(text) for text in staged.touched]
+    new_fields = find_new_fields(base, staged.schema)
+    base_schema = base.lance().lance_schema
+    target = extend_schema(base_schema, base.lance().max_field_id, new_fields) if new_fields else base_schema
     renumber(new, staged.schema, target)
-    if added and not staged.emptied:
-        return [Op.Merge(_all_fragments(base, touched, new), target, preserves_nullability=True)]
-    first = [Op.Merge(list(base.metadata), target, preserves_nullability=True)] if added else []
+    if new_fields and not staged.emptied:
+        return [Op.Merge(_list_fragments_after(base, touched, new), target, preserves_nullability=True)]
+    first = [Op.Merge(list(base.metadata), target, preserves_nullability=True)] if new_fields else []
     if touched or staged.emptied:
         changed = Op.Update(removed_fragment_ids=list(staged.emptied), updated_fragments=touched, new_fragments=new)
         return [*first, changed]
     return [*first, Op.Append(new)]
 
 
-def _all_fragments(
+def _list_fragments_after(
     base: PinnedTable, touched: list[FragmentMetadata], new: list[FragmentMetadata]
 ) -> list[FragmentMetadata]:
-    """What the table holds afterwards. Fresh ids are above every id ever used: an index may still name a gone one."""
-    replaced = {one.id for one in touched}
-    for number, one in enumerate(new, base.max_fragment_id + 1):
-        one.id = number
-    return [one for one in base.metadata if one.id not in replaced] + touched + new
+    """All fragments of the new version. New ids are above every id ever used: an index may still name old ones."""
+    replaced = {fragment.id for fragment in touched}
+    for fragment_id, fragment in enumerate(new, base.max_fragment_id + 1):
+        fragment.id = fragment_id
+    return [fragment for fragment in base.metadata if fragment.id not in replaced] + touched + new

@@ -51,9 +51,9 @@ class FragmentSize:
     size_bytes: int
 
     @classmethod
-    def of(cls, one: FragmentMetadata) -> FragmentSize:
-        size_bytes = sum(file.file_size_bytes or 0 for file in one.files)
-        return cls(one.id, one.num_rows, one.physical_rows - one.num_rows, size_bytes)
+    def of(cls, fragment: FragmentMetadata) -> FragmentSize:
+        size_bytes = sum(file.file_size_bytes or 0 for file in fragment.files)
+        return cls(fragment.id, fragment.num_rows, fragment.physical_rows - fragment.num_rows, size_bytes)
 
     @property
     def live_bytes(self) -> int:
@@ -66,30 +66,34 @@ def group_fragments(fragments: Sequence[FragmentSize], options: RewriteOptions) 
     Lance's own planner never mixes indexed with unindexed fragments, so it would need a second run after the
     indexes have caught up.
     """
-    wasteful = {one.id for one in fragments if one.removed > options.removed_ratio * (one.rows + one.removed)}
-    small = [one for one in fragments if one.rows < options.target_rows or one.id in wasteful]
+    wasteful = {
+        fragment.id
+        for fragment in fragments
+        if fragment.removed > options.removed_ratio * (fragment.rows + fragment.removed)
+    }
+    small = [fragment for fragment in fragments if fragment.rows < options.target_rows or fragment.id in wasteful]
     groups: list[list[FragmentSize]] = []
-    for one in sorted(small, key=lambda one: (one.rows, one.id)):
-        if groups and _can_join(one, groups[-1], options):
-            groups[-1].append(one)
+    for fragment in sorted(small, key=lambda fragment: (fragment.rows, fragment.id)):
+        if groups and _can_join(fragment, groups[-1], options):
+            groups[-1].append(fragment)
         else:
-            groups.append([one])
+            groups.append([fragment])
     worth = [group for group in groups if len(group) > 1 or group[0].id in wasteful]
-    return [sorted(one.id for one in group) for group in worth]
+    return [sorted(fragment.id for fragment in group) for group in worth]
 
 
-def _can_join(one: FragmentSize, group: Sequence[FragmentSize], options: RewriteOptions) -> bool:
-    rows = sum(other.rows for other in group)
+def _can_join(fragment: FragmentSize, group: Sequence[FragmentSize], options: RewriteOptions) -> bool:
+    rows = sum(member.rows for member in group)
     return (
-        one.rows <= max(options.small_rows, options.size_ratio * rows)
-        and rows + one.rows <= options.target_rows
-        and sum(other.live_bytes for other in group) + one.live_bytes <= options.max_source_bytes
+        fragment.rows <= max(options.small_rows, options.size_ratio * rows)
+        and rows + fragment.rows <= options.target_rows
+        and sum(member.live_bytes for member in group) + fragment.live_bytes <= options.max_source_bytes
     )
 
 
 def rewrite_groups(base: PinnedTable, options: RewriteOptions) -> list[list[int]]:
     """What `plan_rewrite` would do, without a request."""
-    return group_fragments([FragmentSize.of(one) for one in base.metadata], options)
+    return group_fragments([FragmentSize.of(fragment) for fragment in base.metadata], options)
 
 
 def plan_rewrite(base: PinnedTable, options: RewriteOptions) -> list[CompactionTask]:
@@ -102,11 +106,11 @@ def plan_rewrite(base: PinnedTable, options: RewriteOptions) -> list[CompactionT
     by_id = {one.id: one for one in base.metadata}
     with lance_call(f"plan compaction of table {base.table}"):
         # Lance's planner is asked about nothing: only it can spell out all the options that a task needs.
-        settled = {**options.for_lance(), "excluded_fragment_ids": list(by_id)}
-        spelled = json.loads(Compaction.plan(base.lance(), settled).json())
+        lance_options = {**options.for_lance(), "excluded_fragment_ids": list(by_id)}
+        empty_plan = json.loads(Compaction.plan(base.lance(), lance_options).json())
         shared = {
-            "read_version": spelled["read_version"],
-            "options": {**spelled["options"], "excluded_fragment_ids": []},
+            "read_version": empty_plan["read_version"],
+            "options": {**empty_plan["options"], "excluded_fragment_ids": []},
         }
         return [
             CompactionTask.from_json(
@@ -118,7 +122,7 @@ def plan_rewrite(base: PinnedTable, options: RewriteOptions) -> list[CompactionT
 
 def rewrite_tasks(base: PinnedTable, options: RewriteOptions) -> list[str]:
     """The tasks of `plan_rewrite` as texts, for other processes."""
-    return [one.json() for one in plan_rewrite(base, options)]
+    return [task.json() for task in plan_rewrite(base, options)]
 
 
 def run_rewrite_task(base: PinnedTable, task: str) -> str:
@@ -144,12 +148,12 @@ def rewrite_operation(base: PinnedTable, results: Sequence[RewriteResult]) -> La
     """Fresh ids are set by hand: left at zero, an index would claim to cover a fragment that it never saw."""
     from lance import LanceOperation as Op
 
-    number = base.max_fragment_id
+    fragment_id = base.max_fragment_id
     groups = []
     for result in results:
         new = list(result.new_fragments)
-        for one in new:
-            number += 1
-            one.id = number
+        for fragment in new:
+            fragment_id += 1
+            fragment.id = fragment_id
         groups.append(Op.RewriteGroup(result.original_fragments, new))
     return Op.Rewrite(groups, [])

@@ -42,31 +42,31 @@ _FULL = re.compile(r"os error (?:28|122)\b|No space left on device|Disk quota ex
 _READ_ONLY = re.compile(r"os error 30\b|Read-only file system")
 
 
-def classify_error(error: BaseException, what: str) -> OmnigraphError:
+def classify_error(error: BaseException, action: str) -> OmnigraphError:
     """The typed error for one raised by Lance. The order matters: a 404 also carries the words of an I/O error."""
     text = str(error)
-    said = _PLACE.sub(" ", text)  # a folder may be called "Forbidden", and a line of source be numbered 403
-    if _FULL.search(said):
+    words = _PLACE.sub(" ", text)  # a folder may be called "Forbidden", and a line of source be numbered 403
+    if _FULL.search(words):
         advice = "Free some space on that file system and try again"
-        return Unavailable(f"{what}: the disk is full ({text})", code="disk_full", advice=advice)
-    if _READ_ONLY.search(said):
+        return Unavailable(f"{action}: the disk is full ({text})", code="disk_full", advice=advice)
+    if _READ_ONLY.search(words):
         advice = "Mount the file system writable, or open the graph read-only"
-        return Unavailable(f"{what}: nothing can be written ({text})", code="read_only_file_system", advice=advice)
-    if _REFUSED.search(said):
-        return Forbidden(f"{what}: the store refused access ({text})", advice="Check the credentials and permissions")
-    if _BEYOND.search(said):
-        return Unsupported(f"{what}: Lance cannot evaluate this filter ({text})")
-    if _WRONG.search(said):
-        return InvalidInput(f"{what}: {text}")
-    if _MISSING.search(said):
-        return ObjectMissing(f"{what}: a file is missing ({text})")
-    if _BROKEN.search(said) or not (isinstance(error, OSError) or _IO.search(said)):
-        return Corruption(f"{what}: unreadable ({text})", advice="Run `omnigraph verify` to see what is damaged")
-    return Unavailable(f"{what}: the store did not answer ({text})", advice="Try again later")
+        return Unavailable(f"{action}: nothing can be written ({text})", code="read_only_file_system", advice=advice)
+    if _REFUSED.search(words):
+        return Forbidden(f"{action}: the store refused access ({text})", advice="Check the credentials and permissions")
+    if _BEYOND.search(words):
+        return Unsupported(f"{action}: Lance cannot evaluate this filter ({text})")
+    if _WRONG.search(words):
+        return InvalidInput(f"{action}: {text}")
+    if _MISSING.search(words):
+        return ObjectMissing(f"{action}: a file is missing ({text})")
+    if _BROKEN.search(words) or not (isinstance(error, OSError) or _IO.search(words)):
+        return Corruption(f"{action}: unreadable ({text})", advice="Run `omnigraph verify` to see what is damaged")
+    return Unavailable(f"{action}: the store did not answer ({text})", advice="Try again later")
 
 
 @contextmanager
-def lance_call(what: str) -> Iterator[None]:
+def lance_call(action: str) -> Iterator[None]:
     """Wraps every call into Lance; `what` says which table and what was being done."""
     try:
         yield
@@ -75,11 +75,11 @@ def lance_call(what: str) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         if _BORN.search(str(error)):
             raise AlreadyBorn from error
-        raise classify_error(error, what) from error
+        raise classify_error(error, action) from error
     except BaseException as error:
         # A panic inside Lance arrives as a BaseException of its binding layer.
         if type(error).__name__ == "PanicException":
-            raise classify_error(error, what) from error
+            raise classify_error(error, action) from error
         raise
 
 

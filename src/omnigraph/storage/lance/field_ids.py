@@ -27,17 +27,17 @@ _WRAP = 1 << 64
 
 def field_ids(schema: LanceSchema) -> dict[FieldPath, int]:
     """Every field, nested ones too, by the names on its path."""
-    found: dict[FieldPath, int] = {}
+    ids_by_path: dict[FieldPath, int] = {}
 
-    def walk(one: LanceField, above: FieldPath) -> None:
-        path = (*above, one.name())
-        found[path] = one.id()
-        for child in one.children():
+    def walk(field: LanceField, parent_path: FieldPath) -> None:
+        path = (*parent_path, field.name())
+        ids_by_path[path] = field.id()
+        for child in field.children():
             walk(child, path)
 
     for top in schema.fields():
         walk(top, ())
-    return found
+    return ids_by_path
 
 
 def fresh_schema(schema: pa.Schema) -> LanceSchema:
@@ -56,11 +56,11 @@ def extend_schema(schema: LanceSchema, max_field_id: int, added: Sequence[pa.Fie
 
 def renumber(fragments: Iterable[FragmentMetadata], written: pa.Schema, target: LanceSchema) -> None:
     """Give data files that were written with `fresh_schema(written)` the ids of `target`, in place."""
-    wanted = field_ids(target)
-    moved = {old: wanted[path] for path, old in field_ids(fresh_schema(written)).items()}
+    target_ids = field_ids(target)
+    new_id_by_old = {old: target_ids[path] for path, old in field_ids(fresh_schema(written)).items()}
     for fragment in fragments:
         for file in fragment.files:
-            file.fields = [moved[one] for one in file.fields]
+            file.fields = [new_id_by_old[field_id] for field_id in file.fields]
 
 
 def _shift_field_ids(proto: bytes, by: int) -> bytes:
@@ -68,9 +68,9 @@ def _shift_field_ids(proto: bytes, by: int) -> bytes:
     values = {tag: value for tag, _, value in parts}
     parent = values.get(_PROTO_PARENT, 0)
     parent = parent - _WRAP if parent >= _SIGN else parent
-    kept = b"".join(_part(*part) for part in parts if part[0] not in (_PROTO_ID, _PROTO_PARENT))
+    unshifted_parts = b"".join(_part(*part) for part in parts if part[0] not in (_PROTO_ID, _PROTO_PARENT))
     number = _part(_PROTO_ID, 0, values.get(_PROTO_ID, 0) + by)
-    return kept + number + _part(_PROTO_PARENT, 0, parent if parent < 0 else parent + by)
+    return unshifted_parts + number + _part(_PROTO_PARENT, 0, parent if parent < 0 else parent + by)
 
 
 def read_proto(data: bytes) -> Iterator[tuple[int, int, Any]]:

@@ -30,15 +30,15 @@ def to_substrait(where: pc.Expression, schema: pa.Schema) -> bytes:
     from pyarrow.substrait import serialize_expressions
 
     stand_ins = [
-        one if _fits_substrait(one.type) else pa.field(f"__not_carried_{at}", pa.int8())
-        for at, one in enumerate(schema)
+        field if _fits_substrait(field.type) else pa.field(f"__not_carried_{position}", pa.int8())
+        for position, field in enumerate(schema)
     ]
     return bytes(serialize_expressions([where], ["filter"], pa.schema(stand_ins)))
 
 
 def refers_to(where: pc.Expression, schema: pa.Schema, name: str) -> bool:
     """Whether the filter names the column: it then cannot be bound without it."""
-    without = pa.schema([one for one in schema if one.name != name])
+    without = pa.schema([field for field in schema if field.name != name])
     try:
         without.empty_table().filter(where)
     except pa.ArrowInvalid as error:
@@ -48,23 +48,25 @@ def refers_to(where: pc.Expression, schema: pa.Schema, name: str) -> bool:
     return False
 
 
-def referred_columns(where: pc.Expression, schema: pa.Schema) -> list[str]:
-    return [one.name for one in schema if refers_to(where, schema, one.name)]
+def columns_in_filter(where: pc.Expression, schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if refers_to(where, schema, field.name)]
 
 
-def can_lance_evaluate(where: pc.Expression, known: pa.Schema, held: pa.Schema) -> bool:
+def can_lance_evaluate(where: pc.Expression, schema: pa.Schema, stored: pa.Schema) -> bool:
     """False if the filter names a column that the version does not hold or that cannot be carried to Lance."""
     doubtful = [
-        one.name for one in known if one.name not in held.names or not _fits_substrait(held.field(one.name).type)
+        field.name
+        for field in schema
+        if field.name not in stored.names or not _fits_substrait(stored.field(field.name).type)
     ]
-    return not any(refers_to(where, known, name) for name in doubtful)
+    return not any(refers_to(where, schema, name) for name in doubtful)
 
 
 def equals_any(column: pa.Field, values: Sequence[Any]) -> pc.Expression | str | None:
     """A filter for `column` being one of the values that an index can answer; None if Lance has no way to say it."""
     if pa.types.is_unsigned_integer(column.type):
         # As text, since Substrait cannot carry them; nothing but digits goes in.
-        return f"`{column.name}` IN ({', '.join(str(int(one)) for one in values)})"
+        return f"`{column.name}` IN ({', '.join(str(int(value)) for value in values)})"
     if not _fits_substrait(column.type) or pa.types.is_nested(column.type):
         return None
     return pc.field(column.name).isin(pa.array(values, column.type))
@@ -72,11 +74,11 @@ def equals_any(column: pa.Field, values: Sequence[Any]) -> pc.Expression | str |
 
 def both(*conditions: pc.Expression | None) -> pc.Expression | None:
     """All of them; None stands for no condition."""
-    return _all(one for one in conditions if one is not None)
+    return _all(condition for condition in conditions if condition is not None)
 
 
 def _all(conditions: Iterable[pc.Expression]) -> pc.Expression | None:
-    found: pc.Expression | None = None
-    for one in conditions:
-        found = one if found is None else found & one
-    return found
+    conjunction: pc.Expression | None = None
+    for condition in conditions:
+        conjunction = condition if conjunction is None else conjunction & condition
+    return conjunction

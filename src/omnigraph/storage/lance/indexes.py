@@ -46,15 +46,15 @@ class IndexPlan:
 
 def plan_index(spec: IndexSpec, segments: Collection[Segment], rows: dict[int, int]) -> IndexPlan | None:
     """What is missing for `spec`, given the rows of each fragment; None if nothing is."""
-    own = [one for one in segments if one.name == spec.name]
-    alive = [one for one in own if one.fragments & rows.keys() and one.kind == plain_kind(spec.kind)]
+    named_segments = [one for one in segments if one.name == spec.name]
+    alive = [one for one in named_segments if one.fragments & rows.keys() and one.kind == plain_kind(spec.kind)]
     covered = {fragment for one in alive for fragment in one.fragments}
     missing = [fragment for fragment in rows if fragment not in covered]
     if spec.is_vector and sum(rows[one] for one in missing) < MIN_VECTOR_ROWS:
         missing = []
-    dead = [one for one in own if one not in alive]
+    dead = [one for one in named_segments if one not in alive]
     if missing and len(alive) >= MAX_SEGMENTS:
-        missing, dead = list(rows), own
+        missing, dead = list(rows), named_segments
     return IndexPlan(spec, tuple(missing), tuple(dead)) if missing or dead else None
 
 
@@ -64,15 +64,17 @@ def split_index_plan(plan: IndexPlan, rows: Mapping[int, int], *, most_rows: int
     Only a sorted index is cut: it answers the same however it is divided, at the price of one look per part. An
     index of words ranks by the statistics of its segment, and one of vectors learns its partitions from all rows.
     """
-    wanted = min(most_parts, -(-sum(rows[one] for one in plan.fragments) // most_rows), len(plan.fragments))
-    if plan.spec.kind != "BTREE" or wanted < 2:
+    part_count = min(
+        most_parts, -(-sum(rows[fragment] for fragment in plan.fragments) // most_rows), len(plan.fragments)
+    )
+    if plan.spec.kind != "BTREE" or part_count < 2:
         return [plan]
-    shares: list[list[int]] = [[] for _ in range(wanted)]
-    filled = [0] * wanted
-    for one in sorted(plan.fragments, key=lambda one: (-rows[one], one)):
+    shares: list[list[int]] = [[] for _ in range(part_count)]
+    filled = [0] * part_count
+    for fragment in sorted(plan.fragments, key=lambda fragment: (-rows[fragment], fragment)):
         least = filled.index(min(filled))
-        shares[least].append(one)
-        filled[least] += rows[one]
+        shares[least].append(fragment)
+        filled[least] += rows[fragment]
     return [IndexPlan(plan.spec, tuple(sorted(share)), ()) for share in shares]
 
 
@@ -81,7 +83,7 @@ def build_index(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) ->
     with lance_call(f"index {spec.column} of table {base.table}"):
         try:
             # `replace` only silences the check that the name is new; it removes nothing.
-            made = base.lance().create_index_uncommitted(
+            index = base.lance().create_index_uncommitted(
                 spec.column, spec.kind, name=spec.name, replace=True, fragment_ids=list(fragments), **dict(spec.params)
             )
         except (RuntimeError, OSError, ValueError) as error:
@@ -90,8 +92,8 @@ def build_index(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) ->
             raise
         if spec.kind == "INVERTED":
             # Committed as built it would be accepted, and then every search would fail.
-            made = base.lance().merge_existing_index_segments([made])
-    return made
+            index = base.lance().merge_existing_index_segments([index])
+    return index
 
 
 def index_to_json(index: Index) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def index_to_json(index: Index) -> dict[str, Any]:
         "index_version": index.index_version,
         "created_at": index.created_at.isoformat() if index.created_at is not None else None,
         "base_id": index.base_id,
-        "files": [[one.path, one.size_bytes] for one in index.files] if index.files is not None else None,
+        "files": [[file.path, file.size_bytes] for file in index.files] if index.files is not None else None,
         "details": [index.index_details[0], index.index_details[1].hex()] if index.index_details is not None else None,
         "covering_fields": list(index.covering_fields),
     }

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from omnigraph.storage.lance.staged_table import deletion_path
+
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
@@ -32,39 +34,42 @@ class KnownIds:
     def remember_written(self, fragments: Sequence[FragmentMetadata], ids: Collection[str]) -> None:
         """Each of these new fragments holds some of the ids and no others."""
         if fragments and len(ids) <= _MOST_IDS // 4:
-            known = frozenset(ids)
-            self._remember({(str(file.path), None): known for one in fragments for file in one.files})
+            id_set = frozenset(ids)
+            self._remember({(str(file.path), None): id_set for fragment in fragments for file in fragment.files})
 
     def remember_read(self, fragments: Sequence[FragmentMetadata], ids: Mapping[int, Collection[str]]) -> None:
         """These fragments, as they are in one version, hold exactly these ids (by the fragment's number)."""
-        self._remember({_key(one): frozenset(ids[one.id]) for one in fragments})
+        self._remember({_key(fragment): frozenset(ids[fragment.id]) for fragment in fragments})
 
     def unknown_small(self, fragments: Sequence[FragmentMetadata]) -> list[FragmentMetadata]:
         with self._lock:
-            return [one for one in fragments if one.num_rows <= SMALL_ROWS and self._of(one) is None]
+            return [
+                fragment for fragment in fragments if fragment.num_rows <= SMALL_ROWS and self._of(fragment) is None
+            ]
 
     def may_hold(self, fragments: Sequence[FragmentMetadata], ids: Collection[str]) -> set[int] | None:
         """The fragments in which one of the ids could be; None if that is all of them."""
         with self._lock:
-            sure = [self._of(one) for one in fragments]
-        found = {
-            one.id for one, known in zip(fragments, sure, strict=True) if known is None or not known.isdisjoint(ids)
+            ids_by_fragment = [self._of(fragment) for fragment in fragments]
+        possible = {
+            fragment.id
+            for fragment, fragment_ids in zip(fragments, ids_by_fragment, strict=True)
+            if fragment_ids is None or not fragment_ids.isdisjoint(ids)
         }
-        return None if len(found) == len(fragments) else found
+        return None if len(possible) == len(fragments) else possible
 
     def _of(self, fragment: FragmentMetadata) -> frozenset[str] | None:
-        now = _key(fragment)
-        return self._ids.get((now[0], None)) or self._ids.get(now)
+        key = _key(fragment)
+        return self._ids.get((key[0], None)) or self._ids.get(key)
 
     def _remember(self, ids: Mapping[_Key, frozenset[str]]) -> None:
         with self._lock:
-            for key, known in ids.items():
-                self._count += len(known) - len(self._ids.pop(key, ()))
-                self._ids[key] = known
+            for key, id_set in ids.items():
+                self._count += len(id_set) - len(self._ids.pop(key, ()))
+                self._ids[key] = id_set
             while self._count > _MOST_IDS:
                 self._count -= len(self._ids.popitem(last=False)[1])
 
 
 def _key(fragment: FragmentMetadata) -> _Key:
-    removed = fragment.deletion_file.path(fragment.id) if fragment.deletion_file is not None else None
-    return str(fragment.files[0].path) if fragment.files else "", removed
+    return str(fragment.files[0].path) if fragment.files else "", deletion_path(fragment)

@@ -36,8 +36,8 @@ class IoStats:
     write_bytes: int
 
     @classmethod
-    def of(cls, seen: Any) -> IoStats:
-        return cls(seen.read_iops, seen.write_iops, seen.read_bytes, seen.written_bytes)
+    def of(cls, lance_stats: Any) -> IoStats:
+        return cls(lance_stats.read_iops, lance_stats.write_iops, lance_stats.read_bytes, lance_stats.written_bytes)
 
     def __add__(self, other: IoStats) -> IoStats:
         return IoStats(
@@ -82,15 +82,15 @@ class OpenVersions:
     def open(self, table: str, version: str) -> PinnedTable:
         """The version, from memory if it was opened or committed here. Raises ObjectMissing if it is not there."""
         with self._lock:
-            found = self._kept.get((table, version))
-            if found is not None:
+            cached = self._kept.get((table, version))
+            if cached is not None:
                 self._kept.move_to_end((table, version))
-                return found
+                return cached
         import lance
 
         with lance_call(f"open version {version} of table {table}"):
             dataset = lance.LanceDataset(
-                self.uri(table), int(version), storage_options=self._options, session=self._shared_session()
+                self.uri(table), int(version), storage_options=self._options, session=self._get_session()
             )
         return self.keep(PinnedTable(table, dataset, self.ids))
 
@@ -113,11 +113,11 @@ class OpenVersions:
                 self._fragments -= self._kept.popitem(last=False)[1].fragments
             return self._kept[key]
 
-    def adopt(self, table: str, made: lance.LanceDataset) -> lance.LanceDataset:
+    def adopt(self, table: str, dataset: lance.LanceDataset) -> lance.LanceDataset:
         """A handle of the shared session for one that was made outside of it, without a request."""
         with self._lock:
-            self._outside = self._outside + IoStats.of(made.io_stats_snapshot())
-        return self._handle(table, made)
+            self._outside = self._outside + IoStats.of(dataset.io_stats_snapshot())
+        return self._handle(table, dataset)
 
     def reopen(self, base: PinnedTable) -> PinnedTable:
         """The same version under a handle of its own: building an index locks the handle against all other use."""
@@ -133,18 +133,18 @@ class OpenVersions:
             self._kept.clear()
             self._fragments = 0
 
-    def _handle(self, table: str, like: lance.LanceDataset) -> lance.LanceDataset:
+    def _handle(self, table: str, dataset: lance.LanceDataset) -> lance.LanceDataset:
         import lance
 
         return lance.LanceDataset(
             self.uri(table),
-            like.version,
+            dataset.version,
             storage_options=self._options,
-            session=self._shared_session(),
-            serialized_manifest=bytes(like._ds.serialized_manifest()),
+            session=self._get_session(),
+            serialized_manifest=bytes(dataset._ds.serialized_manifest()),
         )
 
-    def _shared_session(self) -> lance.Session:
+    def _get_session(self) -> lance.Session:
         with self._lock:
             if self._session is None:
                 import lance

@@ -16,7 +16,7 @@ from omnigraph.errors import Unsupported
 from omnigraph.storage.lance.arrow_fit import ReadShape, with_columns
 from omnigraph.storage.lance.errors import lance_call, lance_read
 from omnigraph.storage.lance.field_ids import read_proto
-from omnigraph.storage.lance.filters import both, can_lance_evaluate, equals_any, referred_columns, to_substrait
+from omnigraph.storage.lance.filters import both, can_lance_evaluate, columns_in_filter, equals_any, to_substrait
 from omnigraph.storage.lance.known_ids import KnownIds
 from omnigraph.storage.lance.row_address import (
     ROW_ADDRESS,
@@ -85,11 +85,11 @@ class PinnedTable:
     come as nulls, columns that it lacks are not read: a schema may be older or newer than the version.
     """
 
-    def __init__(self, table: str, dataset: lance.LanceDataset, known: KnownIds | None = None) -> None:
+    def __init__(self, table: str, dataset: lance.LanceDataset, known_ids: KnownIds | None = None) -> None:
         self.table = table
         self.version = str(dataset.version)
         self._dataset = dataset
-        self._known = known or KnownIds()
+        self._known_ids = known_ids or KnownIds()
 
     def __repr__(self) -> str:
         return f"PinnedTable({self.table!r}, {self.version!r})"
@@ -105,16 +105,16 @@ class PinnedTable:
     @cached_property
     def metadata(self) -> tuple[FragmentMetadata, ...]:
         """Fragments as the manifest has them; no request."""
-        return tuple(one.metadata for one in self._dataset.get_fragments())
+        return tuple(fragment.metadata for fragment in self._dataset.get_fragments())
 
     @cached_property
     def rows(self) -> int:
-        return sum(one.num_rows for one in self.metadata)
+        return sum(fragment.num_rows for fragment in self.metadata)
 
     @cached_property
     def size_bytes(self) -> int:
         """Bytes of the data files, live rows and removed ones alike."""
-        return sum(file.file_size_bytes or 0 for one in self.metadata for file in one.files)
+        return sum(file.file_size_bytes or 0 for fragment in self.metadata for file in fragment.files)
 
     @cached_property
     def fragments(self) -> int:
@@ -159,30 +159,33 @@ class PinnedTable:
         fragment_ids: Collection[int] | None,
     ) -> pa.Table:
         shape = self._shape(columns, schema)
-        wanted = list(dict.fromkeys(one for one in values if one is not None))
-        if not wanted or column not in self.schema.names:
+        distinct = list(dict.fromkeys(value for value in values if value is not None))
+        if not distinct or column not in self.schema.names:
             return shape.out.empty_table()
-        if not self._reads_whole_column(len(wanted)) and equals_any(self.schema.field(column), wanted[:1]) is not None:
-            return shape.fit(self._matches(column, wanted, shape.physical, fragment_ids))
-        found = self._hash_matches(column, wanted, fragment_ids)
-        return shape.fit(self._take(found[ROW_ADDRESS], shape.physical))
+        if (
+            not self._reads_whole_column(len(distinct))
+            and equals_any(self.schema.field(column), distinct[:1]) is not None
+        ):
+            return shape.fit(self._matches(column, distinct, shape.physical, fragment_ids))
+        matches = self._hash_matches(column, distinct, fragment_ids)
+        return shape.fit(self._take(matches[ROW_ADDRESS], shape.physical))
 
     def _may_hold(self, ids: Sequence[str]) -> set[int] | None:
         """The fragments to look into, None for all. The ids of small ones are read whole, once per process.
 
         Without that every lookup would read every fragment that folds have left since the last compaction.
         """
-        unknown = self._known.unknown_small(self.metadata)
-        if unknown:
-            self._known.remember_read(unknown, self._ids_by_fragment([one.id for one in unknown]))
-        return self._known.may_hold(self.metadata, ids)
+        unread = self._known_ids.unknown_small(self.metadata)
+        if unread:
+            self._known_ids.remember_read(unread, self._ids_by_fragment([fragment.id for fragment in unread]))
+        return self._known_ids.may_hold(self.metadata, ids)
 
     def _ids_by_fragment(self, fragment_ids: Sequence[int]) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = {one: [] for one in fragment_ids}
-        for batch in self._batches_of(self._scanner(["id"], None, found.keys(), address=True)):
+        ids_by_fragment: dict[int, list[str]] = {fragment_id: [] for fragment_id in fragment_ids}
+        for batch in self._batches_of(self._scanner(["id"], None, ids_by_fragment.keys(), address=True)):
             for row_id, address in zip(batch["id"].to_pylist(), batch[ROW_ADDRESS].to_pylist(), strict=True):
-                found[split_address(address)[0]].append(row_id)
-        return found
+                ids_by_fragment[split_address(address)[0]].append(row_id)
+        return ids_by_fragment
 
     def addresses(self, ids: Sequence[str], fragment_ids: Collection[int] | None = None) -> pa.Table:
         """`id` and `_rowaddr` of the ids that are here, optionally only in some fragments."""
@@ -204,11 +207,11 @@ class PinnedTable:
         self, fragment_ids: Collection[int], column: str, values: Sequence[Any], columns: Sequence[str] = ("id",)
     ) -> pa.Table:
         """Rows of these fragments whose `column` equals one of `values`, with these columns and `_rowaddr`."""
-        wanted = list(dict.fromkeys(one for one in values if one is not None))
+        distinct = list(dict.fromkeys(value for value in values if value is not None))
         names = [name for name in columns if name in self.schema.names]
-        if not wanted or not fragment_ids or column not in self.schema.names:
-            wanted = []
-        return self._matches(column, wanted, names, fragment_ids, address=True)
+        if not distinct or not fragment_ids or column not in self.schema.names:
+            distinct = []
+        return self._matches(column, distinct, names, fragment_ids, address=True)
 
     def id_batches(self, fragment_ids: Collection[int], columns: Sequence[str] = ("id",)) -> Iterator[pa.RecordBatch]:
         """These columns and `_rowaddr` of every row in these fragments."""
@@ -220,11 +223,11 @@ class PinnedTable:
 
     def offsets_of(self, fragment_id: int) -> npt.NDArray[np.uint64]:
         """The places of a fragment that hold a row; costs its deletion file and no data."""
-        found = [
+        parts = [
             offsets_of(batch.column(ROW_ADDRESS).to_numpy())
             for batch in self._batches_of(self._scanner([], None, [fragment_id], address=True))
         ]
-        return np.concatenate(found) if found else np.empty(0, np.uint64)
+        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def ids_at(self, fragment_id: int, offsets: npt.NDArray[np.uint64]) -> list[str]:
         """The ids at these places of a fragment."""
@@ -235,11 +238,13 @@ class PinnedTable:
         self, fragment_id: int, offsets: npt.NDArray[np.uint64], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """These columns and `_rowaddr` of the rows at these places of a fragment."""
-        for at in range(0, len(offsets), _ROWS_PER_TAKE):
-            places = pa.array(pack_addresses(fragment_id, offsets[at : at + _ROWS_PER_TAKE]))
-            rows = self._take(pa.chunked_array([places]), list(columns))
-            assert rows.num_rows == len(places), "a place without a row was asked for"
-            yield from rows.append_column(ROW_ADDRESS_FIELD, pa.chunked_array([places])).combine_chunks().to_batches()
+        for start in range(0, len(offsets), _ROWS_PER_TAKE):
+            addresses = pa.array(pack_addresses(fragment_id, offsets[start : start + _ROWS_PER_TAKE]))
+            rows = self._take(pa.chunked_array([addresses]), list(columns))
+            assert rows.num_rows == len(addresses), "a place without a row was asked for"
+            yield from (
+                rows.append_column(ROW_ADDRESS_FIELD, pa.chunked_array([addresses])).combine_chunks().to_batches()
+            )
 
     def read_fragment(self, fragment_id: int) -> int:
         """Read all of one fragment and forget it: whether it can be read, and how many rows it has."""
@@ -257,16 +262,16 @@ class PinnedTable:
     ) -> pa.Table:
         """Rows that satisfy `where` and are not hidden, then the limit (H10)."""
         shape = self._shape(columns, schema)
-        taken: list[pa.RecordBatch] = []
-        left = limit
+        batches: list[pa.RecordBatch] = []
+        remaining = limit
         for batch in self._stream(shape, where, hidden_ids, limit):
-            part = batch if left is None else batch.slice(0, left)
-            taken.append(part)
-            if left is not None:
-                left -= part.num_rows
-                if left <= 0:
+            part = batch if remaining is None else batch.slice(0, remaining)
+            batches.append(part)
+            if remaining is not None:
+                remaining -= part.num_rows
+                if remaining <= 0:
                     break
-        return pa.Table.from_batches(taken, shape.out)
+        return pa.Table.from_batches(batches, shape.out)
 
     def batches(
         self,
@@ -283,7 +288,7 @@ class PinnedTable:
     def count(self, where: pc.Expression | None = None, *, schema: pa.Schema | None = None) -> int:
         if where is None:
             return self.rows
-        scanner = self._pushed(self._shape(["id"], schema), where, None)
+        scanner = self._try_push_down(self._shape(["id"], schema), where, None)
         if scanner is None:
             return sum(batch.num_rows for batch in self.batches(["id"], where, schema=schema))
         with lance_call(f"count rows of table {self.table}"):
@@ -291,19 +296,19 @@ class PinnedTable:
 
     def indices(self) -> list[IndexInfo]:
         """Indexes by name, with the fragments of this version that each covers."""
-        here = {one.id for one in self.metadata}
-        found: dict[str, list[Segment]] = {}
+        fragment_ids = {one.id for one in self.metadata}
+        segments_by_name: dict[str, list[Segment]] = {}
         for one in self.segments():
-            found.setdefault(one.name, []).append(one)
+            segments_by_name.setdefault(one.name, []).append(one)
         return [
             IndexInfo(
                 name=name,
                 kind=parts[0].kind,
                 columns=parts[0].columns,
-                covered_fragments=frozenset(fragment for one in parts for fragment in one.fragments & here),
+                covered_fragments=frozenset(fragment for one in parts for fragment in one.fragments & fragment_ids),
                 segments=tuple(one.uuid for one in parts),
             )
-            for name, parts in found.items()
+            for name, parts in segments_by_name.items()
         ]
 
     def segments(self) -> list[Segment]:
@@ -322,11 +327,11 @@ class PinnedTable:
                 for part in index.segments
             ]
 
-    def built_on(self) -> str | None:
+    def base_version(self) -> str | None:
         """The version this one was committed on, as its transaction says (one request); None for a birth."""
         with lance_call(f"read the transaction of version {self.version} of table {self.table}"):
-            found = self._dataset.read_transaction(int(self.version))
-        base = (found.transaction_properties or {}).get(BASE_PROPERTY)
+            transaction = self._dataset.read_transaction(int(self.version))
+        base = (transaction.transaction_properties or {}).get(BASE_PROPERTY)
         return None if base == "0" else base
 
     def files(self) -> set[str]:
@@ -364,20 +369,20 @@ class PinnedTable:
     ) -> Iterator[pa.RecordBatch]:
         if not self.rows:
             return
-        shown = ~pc.field("id").isin(pa.array(hidden_ids, pa.utf8())) if hidden_ids else None
-        scanner = self._pushed(shape, both(where, shown), limit, fragment_ids)
+        is_visible = ~pc.field("id").isin(pa.array(hidden_ids, pa.utf8())) if hidden_ids else None
+        scanner = self._try_push_down(shape, both(where, is_visible), limit, fragment_ids)
         if scanner is not None:
             for batch in self._batches_of(scanner):
                 yield shape.fit_batch(batch)
             return
         # Only Arrow can be told that a column is null in all these rows, or evaluate what Lance cannot.
-        wider = self._shape(with_columns(shape.out.names, "id", *referred_columns(where, shape.known)), shape.known)
-        for batch in self._batches_of(self._scanner(wider.physical, shown, fragment_ids)):
+        wider = self._shape(with_columns(shape.out.names, "id", *columns_in_filter(where, shape.known)), shape.known)
+        for batch in self._batches_of(self._scanner(wider.physical, is_visible, fragment_ids)):
             with lance_call(f"filter table {self.table}"):
-                kept = pa.Table.from_batches([wider.fit_batch(batch)]).filter(where)
-            yield from shape.fit(kept).to_batches()
+                matching = pa.Table.from_batches([wider.fit_batch(batch)]).filter(where)
+            yield from shape.fit(matching).to_batches()
 
-    def _pushed(
+    def _try_push_down(
         self,
         shape: ReadShape,
         where: pc.Expression | None,
@@ -413,7 +418,7 @@ class PinnedTable:
                 builder.limit(limit)
             if fragment_ids is not None:
                 builder.with_fragments(
-                    [one for one in self._dataset.get_fragments() if one.fragment_id in fragment_ids]
+                    [fragment for fragment in self._dataset.get_fragments() if fragment.fragment_id in fragment_ids]
                 )
             return builder.to_scanner()
 
@@ -434,26 +439,26 @@ class PinnedTable:
         fields = [self.schema.field(name) for name in columns]
         schema = pa.schema([*fields, ROW_ADDRESS_FIELD] if address else fields)
         batches: list[pa.RecordBatch] = []
-        for at in range(0, len(values) if self.rows else 0, _VALUES_PER_FILTER):
-            where = equals_any(self.schema.field(column), values[at : at + _VALUES_PER_FILTER])
+        for start in range(0, len(values) if self.rows else 0, _VALUES_PER_FILTER):
+            where = equals_any(self.schema.field(column), values[start : start + _VALUES_PER_FILTER])
             batches += self._batches_of(self._scanner(columns, where, fragment_ids, address=address))
         return pa.Table.from_batches(batches, schema)
 
     def _hash_matches(self, column: str, values: Sequence[Any], fragment_ids: Collection[int] | None) -> pa.Table:
         """Reads the whole column once: cheaper than asking for a large share of its values."""
-        wanted = pa.array(values, self.schema.field(column).type)
+        value_set = pa.array(values, self.schema.field(column).type)
         schema = pa.schema([self.schema.field(column), ROW_ADDRESS_FIELD])
-        kept = (
-            batch.filter(pc.is_in(batch.column(column), wanted))
+        matching = (
+            batch.filter(pc.is_in(batch.column(column), value_set))
             for batch in self._batches_of(self._scanner([column], None, fragment_ids, address=True))
         )
-        return pa.Table.from_batches(kept, schema)
+        return pa.Table.from_batches(matching, schema)
 
     def _take(self, addresses: pa.ChunkedArray, columns: list[str]) -> pa.Table:
-        numbers = addresses.to_pylist()
+        address_list = addresses.to_pylist()
         with lance_read(self.table):
             parts = [
-                self._dataset._take_rows(numbers[at : at + _ROWS_PER_TAKE], columns=columns)
-                for at in range(0, len(numbers), _ROWS_PER_TAKE)
+                self._dataset._take_rows(address_list[start : start + _ROWS_PER_TAKE], columns=columns)
+                for start in range(0, len(address_list), _ROWS_PER_TAKE)
             ]
         return pa.concat_tables(parts) if parts else pa.schema(map(self.schema.field, columns)).empty_table()

@@ -1,4 +1,4 @@
-"""What is wanted of a table, and what was staged for it: plain values, safe to pickle or to keep as JSON."""
+"""A change of one table before and after its files are staged: plain values, safe to pickle or to keep as JSON."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class TableDelta:
     """A change of one table's content.
 
-    `schema` is the full physical schema wanted; columns that the base lacks are added, null in older rows.
-    `rows` are after-images: whatever the base holds under their ids is removed, then they are appended.
-    `present_ids` tells which of the ids (of the rows and of the deletes) the base physically holds; None means
-    look them up, an empty collection saves the reads. A wrong hint that leaves one out makes an id appear twice.
+    `schema` is the full physical schema of the new version; columns that the base lacks are added, null in older rows.
+    `rows` are row images: rows of the base with the same ids are removed, then the images are appended.
+    `present_ids` says which ids of the rows and of the deletes the base physically holds; None means that staging looks
+    them up, an empty collection saves the reads. If the hint misses an id, that id appears twice in the table.
     """
 
     schema: pa.Schema
@@ -33,12 +33,12 @@ class TableDelta:
 
 @dataclass(frozen=True, slots=True)
 class StagedTable:
-    """Files written for one table on one base, named by nobody yet.
+    """Files written for one table on one base; no commit record names them yet.
 
-    `fragments` carry field ids counted from zero over `schema`; the commit gives them those of its base.
+    `fragments` carry field ids counted from zero over `schema`; the commit replaces them by the ids of its base.
     `touched` are fragments of the base with a grown deletion file, `emptied` those that lose their last row.
-    `version` is set if the change is a detached version already (`bulk.py`), which then says what is removed;
-    `indexes` are those that it was given, as arguments of `IndexSpec`.
+    `version` is set if the change is a detached version already (`BulkTables`), which then says what is removed;
+    `indexes` are the indexes built for that version, each as arguments of `IndexSpec`.
     """
 
     table: str
@@ -61,12 +61,12 @@ class StagedTable:
     def is_empty(self) -> bool:
         """Committing this would change nothing."""
         if self.version is not None and self.version != self.base_version:
-            return False  # made elsewhere; it may only remove rows, and then no file of its own is named here
+            return False  # a version of BulkTables that only removes rows names no file here
         return not (self.fragments or self.touched or self.emptied or self.overwrite or self.adds_columns)
 
     def files(self) -> set[str]:
-        """Data and deletion files this change named, relative to its table."""
-        return {name for one in (*self.fragments, *self.touched) for name in fragment_files(load_fragment(one))}
+        """Data and deletion files of this change, relative to its table."""
+        return {name for text in (*self.fragments, *self.touched) for name in fragment_files(load_fragment(text))}
 
     def to_json(self) -> dict[str, Any]:
         """Without the written ids, which the data files hold."""
@@ -75,8 +75,8 @@ class StagedTable:
             "base_version": self.base_version,
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "overwrite": self.overwrite,
-            "fragments": [json.loads(one) for one in self.fragments],
-            "touched": [json.loads(one) for one in self.touched],
+            "fragments": [json.loads(text) for text in self.fragments],
+            "touched": [json.loads(text) for text in self.touched],
             "emptied": list(self.emptied),
             "delete_ids": list(self.delete_ids),
             "rows_written": self.rows_written,
@@ -94,8 +94,8 @@ class StagedTable:
             base_version=raw["base_version"],
             schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw["schema"]))),
             overwrite=raw["overwrite"],
-            fragments=tuple(json.dumps(one) for one in raw["fragments"]),
-            touched=tuple(json.dumps(one) for one in raw["touched"]),
+            fragments=tuple(json.dumps(fragment) for fragment in raw["fragments"]),
+            touched=tuple(json.dumps(fragment) for fragment in raw["touched"]),
             emptied=tuple(raw["emptied"]),
             delete_ids=tuple(raw["delete_ids"]),
             rows_written=raw["rows_written"],
@@ -103,7 +103,7 @@ class StagedTable:
             rows_removed=raw["rows_removed"],
             adds_columns=raw["adds_columns"],
             version=raw.get("version"),
-            indexes=tuple(_tuples(one) for one in raw.get("indexes", ())),
+            indexes=tuple(_to_tuples(index) for index in raw.get("indexes", ())),
         )
 
 
@@ -111,7 +111,8 @@ class StagedTable:
 class StagedVersion:
     """A physical change (index, compaction) that is already a detached version, built on `base_version`.
 
-    It holds the same rows. It cannot be moved to another base: whoever lost the race drops it.
+    The version holds the same rows as its base. It cannot be moved to another base: a writer that loses the race for
+    the commit drops it.
     """
 
     table: str
@@ -130,8 +131,8 @@ class StagedVersion:
         return cls(raw["table"], raw["base_version"], raw["version"])
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+def _to_tuples(value: Any) -> Any:
+    return tuple(map(_to_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def dump_fragment(fragment: FragmentMetadata) -> str:
@@ -144,8 +145,16 @@ def load_fragment(text: str) -> FragmentMetadata:
     return FragmentMetadata.from_json(text)
 
 
+def deletion_path(fragment: FragmentMetadata) -> str | None:
+    """The deletion file of a fragment, relative to the table; None if no row of it was removed."""
+    return fragment.deletion_file.path(fragment.id) if fragment.deletion_file is not None else None
+
+
 def fragment_files(fragment: FragmentMetadata) -> Iterator[str]:
-    """Relative to the table. A data file owns the folder of its name, where Lance keeps large blobs."""
+    """Files that a fragment names, relative to the table; a name ending in '/' is a folder.
+
+    A data file owns the folder of its name, where Lance keeps large blobs.
+    """
     for file in fragment.files:
         yield f"data/{file.path}"
         yield f"data/{str(file.path).removesuffix('.lance')}/"

@@ -17,12 +17,12 @@ from omnigraph.schema.catalog import EntityKind
 from omnigraph.storage.lance.arrow_fit import align_decimals, fit_batch
 from omnigraph.storage.lance.build_operation import (
     Deletions,
-    added_fields,
+    birth_operation,
+    build_operations,
     delete_from,
-    empty_table,
+    find_new_fields,
+    find_unchanged_fragments,
     fit_row_images,
-    operations_of,
-    unchanged_fragments,
 )
 from omnigraph.storage.lance.bulk_tables import BulkTables, TableLocation
 from omnigraph.storage.lance.compaction import (
@@ -115,14 +115,14 @@ class TableStore:
         Racing births, and one after a crash half-way, all end with the same version.
         """
         schema = pa.schema(system_fields(kind))
-        born = self._versions.get_cached(table, _BIRTH_VERSION) or self._born(table, schema)
+        born = self._versions.get_cached(table, _BIRTH_VERSION) or self._commit_birth(table, schema)
         if born.version != _BIRTH_VERSION or born.fragments or not born.schema.equals(schema):
             raise Corruption(f"version 1 of table {table} is not the empty table of a {kind} type", table=table)
         return born
 
-    def _born(self, table: str, schema: pa.Schema) -> PinnedTable:
+    def _commit_birth(self, table: str, schema: pa.Schema) -> PinnedTable:
         try:
-            return self._versions.keep(self._commit(table, None, empty_table(schema), ()))
+            return self._versions.keep(self._commit(table, None, birth_operation(schema), ()))
         except AlreadyBorn:
             born = self.open(table, _BIRTH_VERSION)
         if self._directory_sync is not None:
@@ -147,10 +147,12 @@ class TableStore:
 
     def write_rows(self, table: str, rows: pa.Table, *, max_rows_per_file: int = _ROWS_PER_FILE) -> list[str]:
         """Data files of a table that was born, durable and named by nobody; their descriptions."""
-        written = self._fragments(table, self._versions.uri(table), align_decimals(rows), max_rows_per_file)
+        fragments = self._write_fragments(table, self._versions.uri(table), align_decimals(rows), max_rows_per_file)
         if self._directory_sync is not None:
-            self._directory_sync.sync(f"tables/{table}/{name}" for one in written for name in fragment_files(one))
-        return [dump_fragment(one) for one in written]
+            self._directory_sync.sync(
+                f"tables/{table}/{name}" for fragment in fragments for name in fragment_files(fragment)
+            )
+        return [dump_fragment(fragment) for fragment in fragments]
 
     def without_cache(self) -> TableStore:
         """The same tables with nothing in memory, for reading: what it answers, the store has just said."""
@@ -159,11 +161,11 @@ class TableStore:
     def stage(self, base: PinnedTable, change: TableDelta) -> StagedTable:
         """Write data files and deletion files for `change` on `base`. Nobody can see them."""
         rows = fit_row_images(change.rows, change.schema) if change.rows is not None and change.rows.num_rows else None
-        added = () if change.overwrite else added_fields(base, change.schema)
+        added = () if change.overwrite else find_new_fields(base, change.schema)
         written_ids = rows["id"].combine_chunks() if rows is not None else pa.array([], pa.utf8())
         removed_ids: Sequence[str] = ()
         if not change.overwrite:
-            removed_ids = _present([*written_ids.to_pylist(), *change.delete_ids], change.present_ids)
+            removed_ids = _distinct_present([*written_ids.to_pylist(), *change.delete_ids], change.present_ids)
         # The data file, the deletion files and the index list that the commit needs are one hop together.
         writing = self._pool().submit(self._write, base, rows) if rows is not None and base.metadata else None
         warming = self._pool().submit(base.segments) if base.metadata else None
@@ -177,12 +179,12 @@ class TableStore:
             base_version=base.version,
             schema=change.schema,
             overwrite=change.overwrite,
-            fragments=tuple(dump_fragment(one) for one in fragments),
+            fragments=tuple(dump_fragment(fragment) for fragment in fragments),
             touched=deletions.touched,
             emptied=deletions.emptied,
             delete_ids=tuple(change.delete_ids),
             rows_written=len(written_ids),
-            bytes_written=sum(file.file_size_bytes or 0 for one in fragments for file in one.files),
+            bytes_written=sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files),
             rows_removed=base.rows if change.overwrite else deletions.rows(base),
             adds_columns=bool(added),
             written_ids=written_ids,
@@ -200,19 +202,19 @@ class TableStore:
             return BulkTables(self).restage(staged, base)
         if staged.overwrite:
             return replace(staged, base_version=base.version, rows_removed=base.rows)
-        old = self._versions.get_cached(staged.table, staged.base_version)
-        same = unchanged_fragments(old, base) if old is not None else set()
-        changed = {one.id for one in base.metadata} - same
-        ids = _present([*self._written_ids(staged), *staged.delete_ids], present_ids)
-        kept = Deletions(staged.touched, staged.emptied).of_fragments(same)
-        deletions = kept + delete_from(base, ids, self._pool().map, changed)
+        old_base = self._versions.get_cached(staged.table, staged.base_version)
+        unchanged = find_unchanged_fragments(old_base, base) if old_base is not None else set()
+        changed = {fragment.id for fragment in base.metadata} - unchanged
+        ids = _distinct_present([*self._read_written_ids(staged), *staged.delete_ids], present_ids)
+        valid_deletions = Deletions(staged.touched, staged.emptied).of_fragments(unchanged)
+        deletions = valid_deletions + delete_from(base, ids, self._pool().map, changed)
         return replace(
             staged,
             base_version=base.version,
             touched=deletions.touched,
             emptied=deletions.emptied,
             rows_removed=deletions.rows(base),
-            adds_columns=bool(added_fields(base, staged.schema)),
+            adds_columns=bool(find_new_fields(base, staged.schema)),
         )
 
     def stage_columns(self, base: PinnedTable, schema: pa.Schema, fills: Mapping[str, Any]) -> StagedTable:
@@ -223,23 +225,23 @@ class TableStore:
             base_version=base.version,
             schema=schema,
             overwrite=True,
-            fragments=tuple(dump_fragment(one) for one in fragments),
+            fragments=tuple(dump_fragment(fragment) for fragment in fragments),
             touched=(),
             emptied=(),
             delete_ids=(),
             rows_written=base.rows,
-            bytes_written=sum(file.file_size_bytes or 0 for one in fragments for file in one.files),
+            bytes_written=sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files),
             rows_removed=base.rows,
             adds_columns=False,
         )
 
-    def stage_index(self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str] = ()) -> StagedVersion:
+    def stage_index(self, base: PinnedTable, specs: Sequence[IndexSpec], drop: Sequence[str] = ()) -> StagedVersion:
         """Build what is missing of the wanted indexes, as further segments; forget dropped names and dead segments.
 
         A name that is both wanted and dropped is built anew.
         """
-        made = self._indexed(base, wanted, drop, base.version)
-        return StagedVersion(base.table, base.version, made.version)
+        version = self._build_indexes(base, specs, drop, base.version)
+        return StagedVersion(base.table, base.version, version.version)
 
     def stage_rewrite(
         self,
@@ -249,20 +251,20 @@ class TableStore:
         *,
         drop: Sequence[str] = (),
         delete_ids: Sequence[str] = (),
-        elsewhere: RewriteExecutor | None = None,
+        executor: RewriteExecutor | None = None,
     ) -> StagedVersion:
         """Remove `delete_ids`, compact the table, and bring its indexes up to date, as in `stage_index`.
 
         Compaction and the building of indexes run here, or `elsewhere`.
         """
-        begun = self._without(base, delete_ids) if delete_ids else base
-        wanted = options or RewriteOptions()
-        own = self._versions.reopen(begun)
-        if elsewhere is not None:
-            results = rewrite_results(elsewhere.rewrite(begun, rewrite_tasks(own, wanted)))
+        shrunk = self._delete_ids(base, delete_ids) if delete_ids else base
+        rewrite_options = options or RewriteOptions()
+        separate_handle = self._versions.reopen(shrunk)
+        if executor is not None:
+            results = rewrite_results(executor.rewrite(shrunk, rewrite_tasks(separate_handle, rewrite_options)))
         else:
-            results = [run_rewrite(own, task) for task in plan_rewrite(own, wanted)]
-        return self.finish_rewrite(begun, results, indexes, drop=drop, built_on=base.version, elsewhere=elsewhere)
+            results = [run_rewrite(separate_handle, task) for task in plan_rewrite(separate_handle, rewrite_options)]
+        return self.finish_rewrite(shrunk, results, indexes, drop=drop, built_on=base.version, executor=executor)
 
     def finish_rewrite(
         self,
@@ -272,7 +274,7 @@ class TableStore:
         *,
         drop: Sequence[str] = (),
         built_on: str | None = None,
-        elsewhere: RewriteExecutor | None = None,
+        executor: RewriteExecutor | None = None,
     ) -> StagedVersion:
         """The version that holds what the tasks of `plan_rewrite(base)` wrote, wherever they ran.
 
@@ -281,20 +283,22 @@ class TableStore:
         if `base` is itself a step on the way.
         """
         pin = built_on or base.version
-        done = [one for one in results if one.new_fragments or one.original_fragments]
-        made = base
-        if done:
-            files = [name for one in done for new in one.new_fragments for name in fragment_files(new)]
-            made = self._commit(base.table, base, rewrite_operation(base, done), files, built_on=pin)
-        made = self._versions.keep(self._indexed(made, indexes, drop, pin, elsewhere))
-        return StagedVersion(base.table, pin, made.version)
+        effective = [result for result in results if result.new_fragments or result.original_fragments]
+        version = base
+        if effective:
+            files = [
+                name for result in effective for fragment in result.new_fragments for name in fragment_files(fragment)
+            ]
+            version = self._commit(base.table, base, rewrite_operation(base, effective), files, built_on=pin)
+        version = self._versions.keep(self._build_indexes(version, indexes, drop, pin, executor))
+        return StagedVersion(base.table, pin, version.version)
 
-    def _without(self, base: PinnedTable, ids: Sequence[str]) -> PinnedTable:
+    def _delete_ids(self, base: PinnedTable, ids: Sequence[str]) -> PinnedTable:
         staged = self.stage(base, TableDelta(base.schema, delete_ids=tuple(ids)))
-        made = base
-        for operation in operations_of(base, staged) if not staged.is_empty else ():
-            made = self._commit(base.table, made, operation, staged.files(), built_on=base.version)
-        return made
+        version = base
+        for operation in build_operations(base, staged) if not staged.is_empty else ():
+            version = self._commit(base.table, version, operation, staged.files(), built_on=base.version)
+        return version
 
     def commit(self, base: PinnedTable, staged: StagedTable | StagedVersion) -> PinnedTable:
         """The version that `staged` makes of `base`: durable, warm in memory, and named by nobody yet."""
@@ -305,10 +309,10 @@ class TableStore:
         if staged.version is not None:
             return self.open(staged.table, staged.version)
         assert isinstance(staged, StagedTable)
-        made = base
-        for operation in operations_of(base, staged):
-            made = self._commit(base.table, made, operation, staged.files(), built_on=base.version)
-        return self._versions.keep(made)
+        version = base
+        for operation in build_operations(base, staged):
+            version = self._commit(base.table, version, operation, staged.files(), built_on=base.version)
+        return self._versions.keep(version)
 
     def io_stats(self) -> IoStats:
         """What Lance asked of the store so far, over all tables."""
@@ -322,40 +326,42 @@ class TableStore:
         if threads is not None:
             threads.shutdown()
 
-    def _indexed(
+    def _build_indexes(
         self,
         base: PinnedTable,
-        wanted: Sequence[IndexSpec],
+        specs: Sequence[IndexSpec],
         drop: Sequence[str],
         built_on: str,
-        elsewhere: RewriteExecutor | None = None,
+        executor: RewriteExecutor | None = None,
     ) -> PinnedTable:
-        plans = self._index_plans(base, wanted, drop)
-        building = [plan for plan in plans if plan.fragments]
+        plans = self._plan_indexes(base, specs, drop)
+        plans_to_build = [plan for plan in plans if plan.fragments]
         built: Iterable[Index | None]
-        if elsewhere is not None:
-            built = map(index_from_json, elsewhere.index(base, building))
+        if executor is not None:
+            built = map(index_from_json, executor.index(base, plans_to_build))
         else:
             built = self._pool().map(
-                lambda plan: build_index(self._versions.reopen(base), plan.spec, plan.fragments), building
+                lambda plan: build_index(self._versions.reopen(base), plan.spec, plan.fragments), plans_to_build
             )
-        gone = [one for plan in plans for one in plan.dead] + [one for one in base.segments() if one.name in drop]
-        return self._put_indexes(base, [one for one in built if one is not None], gone, built_on)
+        dead_segments = [one for plan in plans for one in plan.dead] + [
+            one for one in base.segments() if one.name in drop
+        ]
+        return self._commit_indexes(base, [one for one in built if one is not None], dead_segments, built_on)
 
-    def _index_plans(self, base: PinnedTable, wanted: Sequence[IndexSpec], drop: Sequence[str] = ()) -> list[IndexPlan]:
-        kept = [one for one in base.segments() if one.name not in drop]
+    def _plan_indexes(self, base: PinnedTable, specs: Sequence[IndexSpec], drop: Sequence[str] = ()) -> list[IndexPlan]:
+        remaining_segments = [one for one in base.segments() if one.name not in drop]
         rows = {one.id: one.num_rows for one in base.metadata}
-        return [plan for plan in (plan_index(spec, kept, rows) for spec in wanted) if plan is not None]
+        return [plan for plan in (plan_index(spec, remaining_segments, rows) for spec in specs) if plan is not None]
 
-    def _put_indexes(
-        self, base: PinnedTable, new: Sequence[Index], gone: Sequence[Segment], built_on: str
+    def _commit_indexes(
+        self, base: PinnedTable, new: Sequence[Index], dead_segments: Sequence[Segment], built_on: str
     ) -> PinnedTable:
         """Segments that were built on `base`, here or elsewhere, become part of a version on top of it."""
-        if not new and not gone:
+        if not new and not dead_segments:
             return base
         from lance import LanceOperation as Op
 
-        operation = Op.CreateIndex(list(new), [index_to_remove(one) for one in gone])
+        operation = Op.CreateIndex(list(new), [index_to_remove(one) for one in dead_segments])
         files = [f"_indices/{one.uuid}/" for one in new]
         return self._versions.keep(self._commit(base.table, base, operation, files, built_on=built_on))
 
@@ -383,7 +389,7 @@ class TableStore:
         if base is not None and not base.lance().version == transaction.read_version == int(base.version):
             raise AssertionError(f"handle at {base.lance().version}, transaction on {read_version}, pin {base}")
         with lance_call(f"commit table {table}"):
-            made = LanceDataset.commit(
+            dataset = LanceDataset.commit(
                 target,
                 transaction,
                 detached=base is not None,
@@ -391,17 +397,17 @@ class TableStore:
                 storage_options=self._options,
             )
         if base is None:
-            made = self._versions.adopt(table, made)
-        pinned = PinnedTable(table, made, self._versions.ids)
+            dataset = self._versions.adopt(table, dataset)
+        pinned = PinnedTable(table, dataset, self._versions.ids)
         if self._directory_sync is not None:
-            own = {f"_transactions/{read_version}-{transaction.uuid}.txn", pinned.manifest_file}
-            self._directory_sync.sync(f"tables/{table}/{name}" for name in own.union(files))
+            commit_files = {f"_transactions/{read_version}-{transaction.uuid}.txn", pinned.manifest_file}
+            self._directory_sync.sync(f"tables/{table}/{name}" for name in commit_files.union(files))
         return pinned
 
     def _write(self, base: PinnedTable, rows: pa.Table | pa.RecordBatchReader | None) -> list[FragmentMetadata]:
-        return self._fragments(base.table, base.lance(), rows) if rows is not None else []
+        return self._write_fragments(base.table, base.lance(), rows) if rows is not None else []
 
-    def _fragments(
+    def _write_fragments(
         self,
         table: str,
         target: lance.LanceDataset | str,
@@ -412,7 +418,7 @@ class TableStore:
         from lance.fragment import write_fragments
 
         with lance_call(f"stage rows of table {table}"):
-            written: list[FragmentMetadata] = write_fragments(
+            fragments: list[FragmentMetadata] = write_fragments(
                 rows,
                 target,
                 mode="overwrite",
@@ -421,20 +427,20 @@ class TableStore:
                 data_storage_version=_FILE_FORMAT,
                 storage_options=self._options,
             )
-        return written
+        return fragments
 
-    def _written_ids(self, staged: StagedTable) -> list[str]:
+    def _read_written_ids(self, staged: StagedTable) -> list[str]:
         if staged.written_ids is not None:
             return list(staged.written_ids.to_pylist())
         from lance.file import LanceFileReader
 
-        found: list[str] = []
+        ids: list[str] = []
         with lance_call(f"read staged rows of table {staged.table}"):
-            for file in (file for one in staged.fragments for file in load_fragment(one).files):
-                place = f"{self._versions.uri(staged.table)}/data/{file.path}"
-                reader = LanceFileReader(place, storage_options=self._options, columns=["id"])
-                found += reader.read_all().to_table()["id"].to_pylist()
-        return found
+            for file in (file for text in staged.fragments for file in load_fragment(text).files):
+                file_uri = f"{self._versions.uri(staged.table)}/data/{file.path}"
+                reader = LanceFileReader(file_uri, storage_options=self._options, columns=["id"])
+                ids += reader.read_all().to_table()["id"].to_pylist()
+        return ids
 
     def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -443,12 +449,12 @@ class TableStore:
             return self._threads
 
 
-def _present(ids: Sequence[str], hint: Collection[str] | None) -> list[str]:
+def _distinct_present(ids: Sequence[str], hint: Collection[str] | None) -> list[str]:
     distinct = dict.fromkeys(ids)
     if hint is None:
         return list(distinct)
-    known = hint if isinstance(hint, (set, frozenset, dict)) else set(hint)
-    return [one for one in distinct if one in known]
+    present = hint if isinstance(hint, (set, frozenset, dict)) else set(hint)
+    return [row_id for row_id in distinct if row_id in present]
 
 
 def _reshape(base: PinnedTable, schema: pa.Schema, fills: Mapping[str, Any]) -> pa.RecordBatchReader:
