@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.schema.catalog import Annotation, Cardinality
-from omnigraph.schema.drafts import CheckDraft, RenameHint, IndexDraft, KeyDraft, RangeDraft, ConstraintDraft, UniqueDraft
+from omnigraph.schema.drafts import (
+    CheckDraft,
+    ConstraintDraft,
+    IndexDraft,
+    KeyDraft,
+    RangeDraft,
+    RenameHint,
+    UniqueDraft,
+)
 from omnigraph.schema.problems import Problems
 from omnigraph.schema.syntax import AnnotationNode, LiteralNode, RangeNode, WrittenName
 
@@ -89,7 +97,9 @@ def drop_repetitions(nodes: Iterable[AnnotationNode], problems: Problems) -> lis
 # --- annotations of anything ---------------------------------------------------------------------------------------
 
 
-def read_hint(node: AnnotationNode, args: AnnotationArgs, new_name: WrittenName, problems: Problems) -> RenameHint | None:
+def read_hint(
+    node: AnnotationNode, args: AnnotationArgs, new_name: WrittenName, problems: Problems
+) -> RenameHint | None:
     """`@rename_from("Old")`; a bare name is as good."""
     value = args.positional[0] if len(args.positional) == 1 and not args.named else None
     old = value.text if isinstance(value, WrittenName) else args.single_text()

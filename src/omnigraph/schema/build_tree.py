@@ -44,7 +44,9 @@ class SchemaTreeBuilder(Transformer[Token, Declaration]):
 
     def node(self, name: Token, *parts: Any) -> Declaration:
         *annotations, implements, body = parts
-        return Declaration("node", _word(name), tuple(annotations), implements or (), constraints=body[0], properties=body[1])
+        return Declaration(
+            "node", _word(name), tuple(annotations), implements or (), constraints=body[0], properties=body[1]
+        )
 
     def edge(self, name: Token, source: Token, target: Token, *parts: Any) -> Declaration:
         *annotations, body = parts
@@ -138,7 +140,9 @@ def _text(token: Token) -> str:
         text = str(json.loads(str(token), strict=False))
         text.encode()
     except UnicodeEncodeError:
-        raise UnreadableLiteral("the text holds half of a surrogate pair", _spot(token), "Write the whole pair") from None
+        raise UnreadableLiteral(
+            "the text holds half of a surrogate pair", _spot(token), "Write the whole pair"
+        ) from None
     except ValueError:
         advice = r"Escapes are \" \\ \/ \b \f \n \r \t and \uXXXX; write a backslash as \\"
         raise UnreadableLiteral("the text holds an unknown escape", _spot(token), advice) from None

@@ -183,7 +183,11 @@ class Catalog:
 
     def edges_at(self, node_id: str) -> Iterator[TypeDef]:
         """Edge types with this node type at either end."""
-        return (type_def for type_def in self.types if type_def.kind == "edge" and node_id in (type_def.source, type_def.target))
+        return (
+            type_def
+            for type_def in self.types
+            if type_def.kind == "edge" and node_id in (type_def.source, type_def.target)
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -242,7 +246,9 @@ def _tuples(value: Any) -> Any:
 
 
 def _annotations_of(raw: list[dict[str, Any]]) -> tuple[Annotation, ...]:
-    return tuple(Annotation(annotation["name"], _tuples(annotation["args"]), _tuples(annotation["named"])) for annotation in raw)
+    return tuple(
+        Annotation(annotation["name"], _tuples(annotation["args"]), _tuples(annotation["named"])) for annotation in raw
+    )
 
 
 def _property_of(raw: dict[str, Any]) -> Property:

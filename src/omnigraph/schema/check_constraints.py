@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from omnigraph.schema.catalog import PropType, Scalar
 from omnigraph.schema.drafts import (
     CheckDraft,
+    ConstraintDraft,
     IndexDraft,
     KeyDraft,
     PropertyDraft,
     RangeDraft,
-    ConstraintDraft,
     TypeDraft,
     UniqueDraft,
 )

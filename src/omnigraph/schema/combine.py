@@ -22,7 +22,9 @@ _INDENT = "    "
 
 def is_addition(step: SchemaStep) -> bool:
     """Whether the step only adds something, and leaves all that was there before as it is."""
-    return isinstance(step, (AddType, AddProperty, AddIndex, ChangeSource)) or (isinstance(step, Tighten) and step.vacuous)
+    return isinstance(step, (AddType, AddProperty, AddIndex, ChangeSource)) or (
+        isinstance(step, Tighten) and step.vacuous
+    )
 
 
 def combine_schemas(base: Catalog, host: Catalog, guest: Catalog) -> Catalog | None:
@@ -52,8 +54,17 @@ def _key(step: SchemaStep) -> object:
 
 def _union(host: Catalog, guest: Catalog) -> Catalog:
     """Every identity of both, for the compiler to find by name."""
-    host_types = [replace(type_def, properties=(*type_def.properties, *_properties_only_in(type_def, guest.by_id.get(type_def.id)))) for type_def in host.types]
-    return Catalog((*host_types, *(type_def for type_def in guest.types if type_def.id not in host.by_id)), host.source, host.interfaces)
+    host_types = [
+        replace(
+            type_def, properties=(*type_def.properties, *_properties_only_in(type_def, guest.by_id.get(type_def.id)))
+        )
+        for type_def in host.types
+    ]
+    return Catalog(
+        (*host_types, *(type_def for type_def in guest.types if type_def.id not in host.by_id)),
+        host.source,
+        host.interfaces,
+    )
 
 
 def _properties_only_in(host_type: TypeDef, guest_type: TypeDef | None) -> list[Property]:
@@ -64,14 +75,21 @@ def _properties_only_in(host_type: TypeDef, guest_type: TypeDef | None) -> list[
 
 
 def _host_text(host: Catalog, guest: Catalog) -> str:
-    guest_declarations = {(declaration.kind, declaration.name.text): (declaration, part) for declaration, part in _declarations(guest.source)}
+    guest_declarations = {
+        (declaration.kind, declaration.name.text): (declaration, part)
+        for declaration, part in _declarations(guest.source)
+    }
     insertions: list[tuple[int, str]] = []
     for declaration, part in _declarations(host.source):
         host_type = host.node(declaration.name.text) if declaration.kind == "node" else host.edge(declaration.name.text)
-        guest_type = guest.by_id.get(host_type.id) if host_type is not None and declaration.kind != "interface" else None
+        guest_type = (
+            guest.by_id.get(host_type.id) if host_type is not None and declaration.kind != "interface" else None
+        )
         if host_type is not None and guest_type is not None:
             written = guest_declarations[guest_type.kind, guest_type.name]
-            new = [_property_text(guest.source, *written, prop.name) for prop in _properties_only_in(host_type, guest_type)]
+            new = [
+                _property_text(guest.source, *written, prop.name) for prop in _properties_only_in(host_type, guest_type)
+            ]
             insertions += _insert_properties(host.source, part, [text for text in new if text is not None])
     text = host.source
     for offset, addition in sorted(insertions, reverse=True):

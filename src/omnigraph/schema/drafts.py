@@ -103,7 +103,9 @@ class TypeDraft:
     cardinality: Cardinality = ANY_NUMBER
     annotations: tuple[Annotation, ...] = ()
     rename_hint: RenameHint | None = None
-    has_all_interfaces: bool = True  # False: an interface of it is missing, so it may well have properties that nobody sees
+    has_all_interfaces: bool = (
+        True  # False: an interface of it is missing, so it may well have properties that nobody sees
+    )
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.problems import Problems
-from omnigraph.schema.syntax import Declaration, DeclarationKind, SchemaTree, SchemaSpan
+from omnigraph.schema.syntax import Declaration, DeclarationKind, SchemaSpan, SchemaTree
 
 if TYPE_CHECKING:
     from lark import Lark

@@ -189,7 +189,9 @@ def _range_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
         elif old_limits != limits:
             looser = _contains((limits.low, limits.high), (old_limits.low, old_limits.high))
             step = Widen if looser else Tighten
-            yield step(new.id, new.table_key, "range", (column,), _range_text(old, old_limits), _range_text(new, limits))
+            yield step(
+                new.id, new.table_key, "range", (column,), _range_text(old, old_limits), _range_text(new, limits)
+            )
 
 
 def _check_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
@@ -243,7 +245,9 @@ def _index_changes(old: TypeDef, new: TypeDef) -> Iterator[SchemaStep]:
             yield AddIndex(new.id, new.table_key, rule.column, new.by_id[rule.column].name, rule.metric)
 
 
-def _metadata_changes(old: TypeDef, new: TypeDef, kept_properties: Iterable[tuple[Property, Property]]) -> Iterator[SchemaStep]:
+def _metadata_changes(
+    old: TypeDef, new: TypeDef, kept_properties: Iterable[tuple[Property, Property]]
+) -> Iterator[SchemaStep]:
     if _notes(old.annotations) != _notes(new.annotations):
         yield ChangeMetadata(new.id, new.table_key, "annotations")
     if set(old.implements) != set(new.implements):

@@ -67,7 +67,9 @@ def find_row_violations(type_def: TypeDef, rows: pa.Table, *, limit: int | None 
         column = _column(rows, check.prop)
         broken = pc.indices_nonzero(check.mask(column)).to_pylist()
         count += len(broken)
-        violations.extend((at, order, _violation(type_def, check, ids[at].as_py(), column[at])) for at in broken[:limit])
+        violations.extend(
+            (at, order, _violation(type_def, check, ids[at].as_py(), column[at])) for at in broken[:limit]
+        )
     violations.sort(key=lambda entry: entry[:2])
     return [violation for _, _, violation in violations[:limit]], count
 

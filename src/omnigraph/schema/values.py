@@ -54,7 +54,12 @@ class ValueRefused(InvalidInput):
 
     def __init__(self, prop: str, reason: str, *, code: str, advice: str | None = None, value: object = None) -> None:
         super().__init__(
-            f"property '{prop}': {reason}", code=code, advice=advice, property=prop, reason=reason, value=quote_value(value)
+            f"property '{prop}': {reason}",
+            code=code,
+            advice=advice,
+            property=prop,
+            reason=reason,
+            value=quote_value(value),
         )
         self.property = prop
         self.reason = reason

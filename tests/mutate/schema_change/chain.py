@@ -218,10 +218,10 @@ class Chain:
     # --- chance --------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _values(one: Type, chance: int) -> list[tuple[Prop, Any]]:
+    def _values(entity_type: Type, chance: int) -> list[tuple[Prop, Any]]:
         """Values for some of the properties; what is required is mostly given."""
         given = []
-        for place, prop in enumerate(one.props if one.is_edge else one.props[1:]):
+        for place, prop in enumerate(entity_type.props if entity_type.is_edge else entity_type.props[1:]):
             choice = (chance >> place) + place
             if choice % 3 or (not prop.nullable and chance % 7):
                 given.append((prop, prop.values[choice % len(prop.values)]))
@@ -234,9 +234,9 @@ class Chain:
         return one, props[j % len(props)] if props else None
 
     @staticmethod
-    def _condition(one: Type, prop: Prop | None, k: int) -> tuple[Condition, Callable[[str, Any], bool]]:
+    def _condition(entity_type: Type, prop: Prop | None, k: int) -> tuple[Condition, Callable[[str, Any], bool]]:
         if prop is None or k % 3 == 0:
-            wanted = f"e{k % 5}" if one.is_edge else KEYS[k % len(KEYS)]
+            wanted = f"e{k % 5}" if entity_type.is_edge else KEYS[k % len(KEYS)]
             return Compare("id", "=", wanted), lambda row_id, _: row_id == wanted
         number = prop.number
         if k % 3 == 1 or prop.type == "[I32]":
@@ -246,12 +246,12 @@ class Chain:
 
 
 def _upsert(
-    state: State, one: Type, row_id: str, values: list[tuple[Prop, Any]], ends: dict[str, str] | None = None
+    state: State, entity_type: Type, row_id: str, values: list[tuple[Prop, Any]], ends: dict[str, str] | None = None
 ) -> None:
-    rows = state.rows[one.number]
-    fresh = {prop.number: prop.default for prop in one.props}
-    if not one.is_edge:
-        fresh[one.props[0].number] = row_id
+    rows = state.rows[entity_type.number]
+    fresh = {prop.number: prop.default for prop in entity_type.props}
+    if not entity_type.is_edge:
+        fresh[entity_type.props[0].number] = row_id
     rows[row_id] = {**rows.get(row_id, fresh), **{prop.number: value for prop, value in values}, **(ends or {})}
 
 

@@ -113,14 +113,14 @@ class State:
     def edges(self) -> list[Type]:
         return [type_def for type_def in self.types.values() if type_def.is_edge]
 
-    def add(self, one: Type) -> None:
-        self.types[one.number] = one
-        self.rows[one.number] = {}
+    def add(self, entity_type: Type) -> None:
+        self.types[entity_type.number] = entity_type
+        self.rows[entity_type.number] = {}
 
-    def drop(self, one: Type) -> None:
+    def drop(self, entity_type: Type) -> None:
         """With every edge type at it."""
-        joined = [edge for edge in self.edges if one.number in (edge.source, edge.target)]
-        for gone in [one, *joined]:
+        joined = [edge for edge in self.edges if entity_type.number in (edge.source, edge.target)]
+        for gone in [entity_type, *joined]:
             del self.types[gone.number]
             del self.rows[gone.number]
 
@@ -164,17 +164,17 @@ class State:
         """Rows under the names of now, as a reader sees them."""
         return {type_def.name: self.seen(type_def, type_def) for type_def in self.types.values()}
 
-    def seen(self, one: Type, names: Type) -> dict[str, Row]:
+    def seen(self, entity_type: Type, names: Type) -> dict[str, Row]:
         """Rows of a type under the names that `names`, the same type at another time, has for its properties."""
         known = {prop.number: prop.name for prop in names.props}
-        ends = ("from", "to") if one.is_edge else ()
+        ends = ("from", "to") if entity_type.is_edge else ()
         return {
             key: {
                 "id": key,
                 **{end: row[end] for end in ends},
-                **{known[prop.number]: row.get(prop.number) for prop in one.props if prop.number in known},
+                **{known[prop.number]: row.get(prop.number) for prop in entity_type.props if prop.number in known},
             }
-            for key, row in self.rows[one.number].items()
+            for key, row in self.rows[entity_type.number].items()
         }
 
     def text(self, before: State | None = None) -> str:
@@ -190,19 +190,19 @@ class State:
             parts.append(self._type_text(type_def))
         return "\n".join(parts) + "\n"
 
-    def _type_text(self, one: Type) -> str:
-        hint = f' @rename_from("{one.hint}")' if one.hint else ""
+    def _type_text(self, entity_type: Type) -> str:
+        hint = f' @rename_from("{entity_type.hint}")' if entity_type.hint else ""
         props = [
-            prop.text(prop.hint) + ("" if one.is_edge or place else " @key") for place, prop in enumerate(one.props)
+            prop.text(prop.hint) + ("" if entity_type.is_edge or place else " @key") for place, prop in enumerate(entity_type.props)
         ]
         body = "{ " + "  ".join(props) + " }"
-        if not one.is_edge:
-            return f"node {one.name}{hint} {body}"
-        assert one.source is not None
-        assert one.target is not None
-        low, high = one.card
-        ends = f"{self.types[one.source].name} -> {self.types[one.target].name}"
-        return f"edge {one.name}: {ends} @card({low}..{'' if high is None else high}){hint} {body}"
+        if not entity_type.is_edge:
+            return f"node {entity_type.name}{hint} {body}"
+        assert entity_type.source is not None
+        assert entity_type.target is not None
+        low, high = entity_type.card
+        ends = f"{self.types[entity_type.source].name} -> {self.types[entity_type.target].name}"
+        return f"edge {entity_type.name}: {ends} @card({low}..{'' if high is None else high}){hint} {body}"
 
 
 def _ends_in(row: Row, sources: dict[str, Row], targets: dict[str, Row]) -> bool:

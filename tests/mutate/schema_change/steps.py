@@ -172,8 +172,8 @@ class Change:
     def _is_old(self, prop: Prop) -> bool:
         return any(prop.number == was.number for type_def in self.before.types.values() for was in type_def.props)
 
-    def _was_renamed_type(self, one: Type) -> bool:
-        return self.before.types[one.number].name != one.name
+    def _was_renamed_type(self, entity_type: Type) -> bool:
+        return self.before.types[entity_type.number].name != entity_type.name
 
     def _free_names(
         self, pool: Sequence[str], before: Sequence[str], now: Sequence[Type] | Sequence[Prop]

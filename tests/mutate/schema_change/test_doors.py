@@ -22,7 +22,7 @@ CHANGES = {
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def graph_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "off")
     monkeypatch.delenv("OMNIGRAPH_GRAPH", raising=False)
     file = tmp_path / "first.pg"
@@ -37,44 +37,44 @@ def _file(place: Path, text: str) -> str:
     return str(path)
 
 
-def test_schema_show_prints_the_source_exactly(place: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    g = og.open(place)
+def test_schema_show_prints_the_source_exactly(graph_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    g = og.open(graph_path)
     assert g.schema.source == SOURCE
     later = SOURCE.replace("age", "years")
     first = g.refresh()
     g.schema.apply(later)
     for words, wanted in (([], later), (["--at", first], SOURCE)):
-        assert run(["schema", "show", str(place), *words]) == 0
+        assert run(["schema", "show", str(graph_path), *words]) == 0
         assert capfdbinary.readouterr().out == wanted.encode() + b"\n"
-        assert run(["schema", "show", str(place), *words, "--json"]) == 0
+        assert run(["schema", "show", str(graph_path), *words, "--json"]) == 0
         assert json.loads(capfdbinary.readouterr().out)["source"] == wanted
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_refused_change_by_the_command_line(place: Path, change: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_change_by_the_command_line(graph_path: Path, change: str, capsys: pytest.CaptureFixture[str]) -> None:
     old, new, exit_code, code = CHANGES[change]
-    head = og.open(place).refresh()
-    file = _file(place, SOURCE.replace(old, new))
-    assert run(["schema", "apply", str(place), "--schema", file, "--json"]) == exit_code
+    head = og.open(graph_path).refresh()
+    file = _file(graph_path, SOURCE.replace(old, new))
+    assert run(["schema", "apply", str(graph_path), "--schema", file, "--json"]) == exit_code
     out, err = capsys.readouterr()
     assert out == ""
     document = json.loads(err)
     assert document["code"] == code
     if code == "OG-MF-107":
         assert [violation["id"] for violation in document["violations"]] == ["Ada"]
-    assert og.open(place).refresh() == head
-    planned = run(["schema", "plan", str(place), "--schema", file, "--json"])
+    assert og.open(graph_path).refresh() == head
+    planned = run(["schema", "plan", str(graph_path), "--schema", file, "--json"])
     assert planned == (0 if code == "OG-MF-107" else exit_code)  # a plan looks at no rows
 
 
-def test_a_change_on_a_branch_by_the_command_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    g = og.open(place)
+def test_a_change_on_a_branch_by_the_command_line(graph_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    g = og.open(graph_path)
     g.branch.create("dev")
-    file = _file(place, SOURCE.replace("age: I32?", "age: I64?  nick: String?"))
-    assert run(["schema", "apply", str(place), "--branch", "dev", "--schema", file, "--json"]) == 0
+    file = _file(graph_path, SOURCE.replace("age: I32?", "age: I64?  nick: String?"))
+    assert run(["schema", "apply", str(graph_path), "--branch", "dev", "--schema", file, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [step["step"] for step in document["steps"]] == ["add_property", "widen"]
     assert document["commit_id"] == g.on_branch("dev").refresh()
     assert g.schema.source == SOURCE
-    assert run(["schema", "apply", str(place), "--branch", "dev", "--schema", file, "--json"]) == 0
+    assert run(["schema", "apply", str(graph_path), "--branch", "dev", "--schema", file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["commit_id"] is None

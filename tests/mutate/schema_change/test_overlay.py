@@ -75,7 +75,7 @@ def test_s170_a_change_over_an_overlay(world: World, schema: str) -> None:
 @pytest.mark.parametrize("order", ["write-fold", "fold-write"])
 def test_s170_inline_against_fold_after_a_change(world: World, schema: str, order: str) -> None:
     """Rows that were reshaped in the overlay are updated and deleted while a fold of them is on its way."""
-    actor, other = world.actor(), world.actor()
+    actor, second_actor = world.actor(), world.actor()
     crowd(actor)
     actor.graph.schema.apply(schema)
     age = "years" if schema == STEPS["rename"] else "age"
@@ -86,11 +86,11 @@ def test_s170_inline_against_fold_after_a_change(world: World, schema: str, orde
 
     if order == "write-fold":
         with actor.held("fold.before-record", actor.graph.fold) as late:
-            write(other)
+            write(second_actor)
         late.result(WAIT_S)
     else:
         with actor.held("write.before-record", lambda: write(actor)) as late_write:
-            other.graph.fold()
+            second_actor.graph.fold()
         late_write.result(WAIT_S)
     wanted = expected(schema, table=1, overlay=9, again=5)
     assert rows(world.reader().graph, "Person") == wanted

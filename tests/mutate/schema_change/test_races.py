@@ -60,16 +60,16 @@ def test_h12_a_change_that_rewrites_rows_misses_none(world: World, schema: str, 
     if where == "table":
         first.graph.fold()
         first.apply(person("Ada", age=1))
-    changer, other = world.actor(), world.actor(inline_share=0 if meanwhile == "staged" else 4)
+    changer, second_actor = world.actor(), world.actor(inline_share=0 if meanwhile == "staged" else 4)
     with changer.held("write.before-record", lambda: changer.graph.schema.apply(schema)) as late:
         if meanwhile == "fold":
-            assert other.graph.fold() is not None
+            assert second_actor.graph.fold() is not None
         elif meanwhile == "update":
-            other.apply(Update("Person", {"age": 9}, Compare("name", "=", "Cy")))
+            second_actor.apply(Update("Person", {"age": 9}, Compare("name", "=", "Cy")))
         elif meanwhile == "delete":
-            other.apply(Delete("Person", Compare("name", "=", "Cy")))
+            second_actor.apply(Delete("Person", Compare("name", "=", "Cy")))
         else:
-            other.apply(person("Bob", age=2))
+            second_actor.apply(person("Bob", age=2))
     assert late.result(WAIT_S).attempts == 2
     ages = {"Ada": 1, "Cy": 3}
     ages |= {"update": {"Cy": 9}, "inline": {"Bob": 2}, "staged": {"Bob": 2}}.get(meanwhile, {})
@@ -180,10 +180,10 @@ def test_s108_a_caller_who_wants_to_decide_is_told(world: World) -> None:
 
 def test_s108_two_changes_end_in_one_order(world: World) -> None:
     """The loser is compiled anew against the winner's schema: its text is what the schema becomes."""
-    one, two = world.actor(), world.actor()
+    first_actor, second_actor = world.actor(), world.actor()
     texts = with_person("nick: String?"), with_person("mail: String?")
-    with one.held("write.before-record", lambda: one.graph.schema.apply(texts[0])) as late:
-        two.graph.schema.apply(texts[1])
+    with first_actor.held("write.before-record", lambda: first_actor.graph.schema.apply(texts[0])) as late:
+        second_actor.graph.schema.apply(texts[1])
     result = late.result(WAIT_S)
     assert result.attempts == 2
     assert [step["step"] for step in result.result["steps"]] == ["drop_property", "add_property"]
@@ -193,12 +193,12 @@ def test_s108_two_changes_end_in_one_order(world: World) -> None:
 
 def test_s108_a_change_bound_to_a_commit_does_not_follow(world: World) -> None:
     """`if_commit` is how a plan that a person looked at is kept from dropping what came after it."""
-    one, two = world.actor(), world.actor()
-    seen = one.graph.refresh()
-    with one.held(
-        "write.before-record", lambda: one.graph.schema.apply(with_person("nick: String?"), if_commit=seen)
+    first_actor, second_actor = world.actor(), world.actor()
+    seen = first_actor.graph.refresh()
+    with first_actor.held(
+        "write.before-record", lambda: first_actor.graph.schema.apply(with_person("nick: String?"), if_commit=seen)
     ) as late:
-        two.graph.schema.apply(with_person("mail: String?"))
+        second_actor.graph.schema.apply(with_person("mail: String?"))
     with pytest.raises(PreconditionFailed):
         late.result(WAIT_S)
     assert "mail" in world.reader().graph.schema.source
@@ -206,9 +206,9 @@ def test_s108_a_change_bound_to_a_commit_does_not_follow(world: World) -> None:
 
 def test_s108_the_same_change_twice_is_one_commit(world: World) -> None:
     """The loser finds that nothing is left to do."""
-    one, two = world.actor(), world.actor()
-    with one.held("write.before-record", lambda: one.graph.schema.apply(DEFAULT)) as late:
-        two.graph.schema.apply(DEFAULT)
+    first_actor, second_actor = world.actor(), world.actor()
+    with first_actor.held("write.before-record", lambda: first_actor.graph.schema.apply(DEFAULT)) as late:
+        second_actor.graph.schema.apply(DEFAULT)
     assert late.result(WAIT_S).commit_id is None
 
 
