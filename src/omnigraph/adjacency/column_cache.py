@@ -46,7 +46,7 @@ class CachedTableKey:
 
     @classmethod
     def of(cls, table: str, view: TableView) -> CachedTableKey:
-        overlay = xxhash.xxh3_128_hexdigest(view.overlay.encoded) if view.overlay is not None else None
+        overlay = xxhash.xxh3_128_hexdigest(view.overlay.as_bytes) if view.overlay is not None else None
         return cls(table, view.pinned.version if view.pinned is not None else None, overlay)
 
     @property

@@ -13,7 +13,7 @@ import pyarrow as pa
 from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import InvalidInput, NotFound, Unsupported
 from omnigraph.log.commit_record import Header
-from omnigraph.log.indexes import table_coverage
+from omnigraph.log.indexes import measure_table_coverage
 from omnigraph.log.lineage import first_parents
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.stamp import INTERNAL_SCHEMA
@@ -249,7 +249,7 @@ class GraphView:
         described = self._snapshot.describe()
         if indexes:
             for table in described["tables"]:
-                found = table_coverage(self._snapshot, self.catalog.by_id[table["table_id"]])
+                found = measure_table_coverage(self._snapshot, self.catalog.by_id[table["table_id"]])
                 table["indexes"] = [asdict(one) for one in found]
         return {"graph_id": self._site.stamp.graph_id, "internal_schema": INTERNAL_SCHEMA, **described}
 

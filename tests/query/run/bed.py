@@ -90,7 +90,7 @@ class Bed:
         read, expected = self.expected(source, params, embedder)
         bound = bind_params(self.checked(source), params or {})
         actual = [list(row.values()) for row in result.rows]
-        assert [one.name for one in result.columns] == result.table.column_names == [one.name for one in read.columns]
+        assert [column.name for column in result.columns] == result.table.column_names == [column.name for column in read.columns]
         limit = _number(read.limit, bound)
         offset = _number(read.offset, bound) or 0
         wanted = len(expected[offset:]) if limit is None else len(expected[offset : offset + limit])
@@ -138,13 +138,13 @@ def make_bed(root: Path, schema: str, content: Content) -> Bed:
     pins: dict[str, Pin] = {}
     overlay: dict[str, OverlayTable] = {}
     graph: dict[str, list[Row]] = {}
-    for one in catalog.types:
-        placed = _Placed(one, content.get(one.table_key) or _of_kind(one, content.get(one.name, ())))
-        graph[one.id] = placed.alive
+    for type_def in catalog.types:
+        placed = _Placed(type_def, content.get(type_def.table_key) or _of_kind(type_def, content.get(type_def.name, ())))
+        graph[type_def.id] = placed.alive
         pinned = placed.pin(backend)
         entries = placed.overlay()
         if pinned is not None or entries is not None:
-            pins[one.id] = Pin(
+            pins[type_def.id] = Pin(
                 pinned.version if pinned else None,
                 len(placed.alive),
                 pinned.size_bytes if pinned else 0,
@@ -152,28 +152,28 @@ def make_bed(root: Path, schema: str, content: Content) -> Bed:
                 1,
             )
         if entries is not None:
-            overlay[one.id] = entries
+            overlay[type_def.id] = entries
     header = Header("0" * 26, 1, "r", "mutate", (), 1, catalog.hash, NOW, None, None, (), "main")
     record = CommitRecord(header, Epoch(), 1, pins, {}, WriteSet(), overlay)
     return Bed(backend, catalog, Snapshot(backend, record, catalog), graph)
 
 
-def _of_kind(one: TypeDef, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def _of_kind(type_def: TypeDef, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """A node type and an edge type may have one name."""
-    return [row for row in rows if ("from" in row) == (one.kind == "edge")]
+    return [row for row in rows if ("from" in row) == (type_def.kind == "edge")]
 
 
 def with_overlay_folded(bed: Bed) -> Bed:
     """The same content with every overlay entry in its table version."""
     pins = dict(bed.snapshot.record.pins)
-    for one in bed.catalog.types:
-        entries = bed.snapshot.record.overlay.get(one.id)
+    for type_def in bed.catalog.types:
+        entries = bed.snapshot.record.overlay.get(type_def.id)
         if entries is None:
             continue
-        base = bed.snapshot.view(one).pinned or bed.backend.tables.birth(one.id, one.kind)
-        delta = TableDelta(arrow_schema(one), entries.rows, tuple(entries.tombstones))
+        base = bed.snapshot.view(type_def).pinned or bed.backend.tables.birth(type_def.id, type_def.kind)
+        delta = TableDelta(arrow_schema(type_def), entries.rows, tuple(entries.tombstones))
         made = bed.backend.tables.commit(base, bed.backend.tables.stage(base, delta))
-        pins[one.id] = replace(pins[one.id], version=made.version)
+        pins[type_def.id] = replace(pins[type_def.id], version=made.version)
     record = replace(bed.snapshot.record, pins=pins, overlay={})
     return Bed(bed.backend, bed.catalog, Snapshot(bed.backend, record, bed.catalog), bed.graph)
 
@@ -218,13 +218,13 @@ class _Placed:
         if not self.by_place["indexed"] and not self.by_place["plain"]:
             return None
         schema = arrow_schema(self.type)
-        made = backend.tables.birth(self.type.id, self.type.kind)
+        staged = backend.tables.birth(self.type.id, self.type.kind)
         if self.by_place["indexed"]:
-            made = _staged(backend, made, schema, self.by_place["indexed"])
-            made = backend.tables.commit(made, backend.tables.stage_index(made, index_specs(self.type)))
+            staged = _staged(backend, staged, schema, self.by_place["indexed"])
+            staged = backend.tables.commit(staged, backend.tables.stage_index(staged, index_specs(self.type)))
         if self.by_place["plain"]:
-            made = _staged(backend, made, schema, self.by_place["plain"])
-        return made
+            staged = _staged(backend, staged, schema, self.by_place["plain"])
+        return staged
 
     def overlay(self) -> OverlayTable | None:
         rows = self.by_place["overlay"]
@@ -249,12 +249,12 @@ def _staged(backend: Backend, base: PinnedTable, schema: pa.Schema, rows: Sequen
     return backend.tables.commit(base, backend.tables.stage(base, delta))
 
 
-def index_specs(one: TypeDef) -> list[IndexSpec]:
+def index_specs(type_def: TypeDef) -> list[IndexSpec]:
     """Every index that a table of this type could have."""
     specs = [
-        IndexSpec(f"by_{name}", name, "BTREE") for name in ("id", "src", "dst") if name == "id" or one.kind == "edge"
+        IndexSpec(f"by_{name}", name, "BTREE") for name in ("id", "src", "dst") if name == "id" or type_def.kind == "edge"
     ]
-    for prop in one.properties:
+    for prop in type_def.properties:
         kind = prop.type
         if kind.vector_size is not None or kind.scalar is Scalar.BLOB:
             continue

@@ -68,8 +68,8 @@ class Type:
 
     def text(self) -> str:
         lines = [
-            f"  {one.name}: {one.type}{'?' if one.nullable else ''}{' @key' if one.name == self.key else ''}"
-            for one in self.properties
+            f"  {prop.name}: {prop.type}{'?' if prop.nullable else ''}{' @key' if prop.name == self.key else ''}"
+            for prop in self.properties
         ]
         head = f"edge {self.name}: {self.source} -> {self.target}" if self.source else f"node {self.name}"
         return "\n".join([head + " {", *lines, "}"])
@@ -84,43 +84,43 @@ class World:
 
     @property
     def schema(self) -> str:
-        return "\n".join(one.text() for one in self.types)
+        return "\n".join(type_def.text() for type_def in self.types)
 
     @property
     def nodes(self) -> list[Type]:
-        return [one for one in self.types if one.source is None]
+        return [type_def for type_def in self.types if type_def.source is None]
 
     @property
     def edges(self) -> list[Type]:
-        return [one for one in self.types if one.source is not None]
+        return [type_def for type_def in self.types if type_def.source is not None]
 
 
 @st.composite
 def worlds(draw: Draw) -> World:
     nodes = [_node(draw, name) for name in ("Ant", "Bee")[: draw(st.integers(1, 2))]]
-    names = [one.name for one in nodes]
+    names = [node.name for node in nodes]
     edges = [
         Type(name, _properties(draw, 2), None, draw(st.sampled_from(names)), draw(st.sampled_from(names)))
         for name in ("Likes", "Has", "Near")[: draw(st.integers(1, 3))]
     ]
     content: dict[str, list[dict[str, Any]]] = {}
-    for one in nodes:
-        content[one.name] = [_row(draw, one, number) for number in range(draw(st.integers(0, 4)))]
-    for one in edges:
-        sources, targets = content[one.source or ""], content[one.target or ""]
+    for node in nodes:
+        content[node.name] = [_row(draw, node, number) for number in range(draw(st.integers(0, 4)))]
+    for node in edges:
+        sources, targets = content[node.source or ""], content[node.target or ""]
         alive = [[row for row in rows if not row["_ghost"]] for rows in (sources, targets)]
         count = draw(st.integers(0, 6)) if all(alive) else 0
-        content[one.name] = []
+        content[node.name] = []
         for number in range(count):
-            row = _row(draw, one, number, prefix=one.word)
+            row = _row(draw, node, number, prefix=node.word)
             row["from"], row["to"] = draw(st.sampled_from(alive[0]))["id"], draw(st.sampled_from(alive[1]))["id"]
-            content[one.name].append(row)
+            content[node.name].append(row)
     return World((*nodes, *edges), content)
 
 
 def _node(draw: Draw, name: str) -> Type:
-    own = _properties(draw, 4)
-    return Type(name, (Kind("name", "String", False), *own), "name" if draw(st.booleans()) else None)
+    properties = _properties(draw, 4)
+    return Type(name, (Kind("name", "String", False), *properties), "name" if draw(st.booleans()) else None)
 
 
 def _properties(draw: Draw, most: int) -> tuple[Kind, ...]:
@@ -128,14 +128,14 @@ def _properties(draw: Draw, most: int) -> tuple[Kind, ...]:
     return tuple(Kind(f"p{at}", kind, draw(st.booleans())) for at, kind in enumerate(kinds))
 
 
-def _row(draw: Draw, one: Type, number: int, prefix: str = "n") -> dict[str, Any]:
+def _row(draw: Draw, entity_type: Type, number: int, prefix: str = "n") -> dict[str, Any]:
     row: dict[str, Any] = {"id": f"{prefix}{number}"}
-    for prop in one.properties:
+    for prop in entity_type.properties:
         missing = prop.nullable and draw(st.integers(0, 2)) == 0
         row[prop.name] = None if missing else draw(st.sampled_from(VALUES[prop.type]))
-    if one.source is None:
+    if entity_type.source is None:
         # The text repeats between rows unless it is the key.
-        row["name"] = f"n{number}" if one.key else draw(st.sampled_from(TEXTS))
+        row["name"] = f"n{number}" if entity_type.key else draw(st.sampled_from(TEXTS))
     row["_at"] = draw(st.sampled_from(("indexed", "plain", "overlay")))
     row["_was"] = draw(st.booleans())
     row["_ghost"] = draw(st.integers(0, 9)) == 0
@@ -279,11 +279,11 @@ class QueryMaker:
                 return crossed
         return self.simple(var, one)
 
-    def condition(self, var: str, one: Type) -> str:
-        return self.simple(var, one)
+    def condition(self, var: str, entity_type: Type) -> str:
+        return self.simple(var, entity_type)
 
-    def simple(self, var: str, one: Type) -> str:
-        prop = self.one_of(one.readable)
+    def simple(self, var: str, entity_type: Type) -> str:
+        prop = self.one_of(entity_type.readable)
         place = f"${var}.{prop.name}"
         if prop.type == "Vector(2)" or self.chance(4):
             return f"{place} is {self.one_of(['', 'not '])}null"
@@ -301,12 +301,12 @@ class QueryMaker:
         kind = self.one_of(NUMBERS) if prop.type in NUMBERS and self.chance(2) else prop.type
         return f"{place} {self.one_of(ops)} {self.value(kind)}"
 
-    def crossed(self, var: str, one: Type, visible: dict[str, Type]) -> str | None:
+    def crossed(self, var: str, entity_type: Type, visible: dict[str, Type]) -> str | None:
         """A comparison between columns, of different types if they are numbers."""
         family = dict.fromkeys(NUMBERS, "number") | {kind: kind for kind in ("String", "Date", "DateTime")}
         pairs = [
             (prop, other, two)
-            for prop in one.properties
+            for prop in entity_type.properties
             for other, kind in visible.items()
             for two in kind.properties
             if prop.type in family and family[prop.type] == family.get(two.type)
@@ -316,8 +316,8 @@ class QueryMaker:
         prop, other, two = self.one_of(pairs)
         return f"${var}.{prop.name} {self.one_of(['=', '!=', '<', '<=', '>', '>='])} ${other}.{two.name}"
 
-    def text_call(self, var: str, one: Type) -> str | None:
-        texts = [prop for prop in one.properties if prop.type == "String"]
+    def text_call(self, var: str, entity_type: Type) -> str | None:
+        texts = [prop for prop in entity_type.properties if prop.type == "String"]
         if not texts:
             return None
         prop = self.one_of(texts)
@@ -345,7 +345,7 @@ class QueryMaker:
     def literal(self, kind: str) -> str:
         if kind.startswith("["):
             items = self.one_of(VALUES[kind])
-            return f"[{', '.join(_shown(one) for one in items)}]"
+            return f"[{', '.join(_shown(item) for item in items)}]"
         if kind == "F64":
             return _shown(self.finite())
         if kind in ("Date", "DateTime") and self.chance(2):

@@ -45,7 +45,7 @@ class TreeMaker(QueryMaker):
             return []
         var, edge, at_source = self.one_of(starts)
         new = self.fresh("v")
-        own[new] = next(one for one in self.world.nodes if one.name == (edge.target if at_source else edge.source))
+        own[new] = next(node for node in self.world.nodes if node.name == (edge.target if at_source else edge.source))
         word = f"<{edge.word}>" if edge.source == edge.target and self.chance(4) else edge.word
         return [f"${var} {word} ${new}" if at_source else f"${new} {word} ${var}"]
 

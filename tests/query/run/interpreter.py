@@ -41,7 +41,7 @@ class Interpreter:
         fused = self._fused(read, bindings)
         self_ = _Rows(self, fused)
         if read.grouping is None and not read.distinct:
-            keyed = [([self_.value(one.value, row) for one in read.columns], [row]) for row in bindings]
+            keyed = [([self_.value(column.value, row) for column in read.columns], [row]) for row in bindings]
             names = _binds(read.pattern)
 
             def ties(rows: list[Binding]) -> list[Any]:
@@ -52,9 +52,9 @@ class Interpreter:
             keyed = self._groups(read, places, bindings, self_)
 
             def ties(rows: list[Binding]) -> list[Any]:
-                values = [read.columns[place].value for place in places]
-                whole = [self_.identity(one, rows[0]) for one in values if isinstance(one, c.Entity)]
-                return whole + [self_.value(one, rows[0]) for one in values if not isinstance(one, c.Entity)]
+                values = [read.columns[location].value for location in places]
+                whole = [self_.identity(value, rows[0]) for value in values if isinstance(value, c.Entity)]
+                return whole + [self_.value(value, rows[0]) for value in values if not isinstance(value, c.Entity)]
 
         if read.order:
             tagged = [([self_.of_rows(key.value, rows) for key in read.order], ties(rows), out) for out, rows in keyed]
@@ -67,17 +67,17 @@ class Interpreter:
     ) -> list[tuple[list[Any], list[Binding]]]:
         groups: dict[Any, list[Binding]] = {}
         for row in bindings:
-            key = tuple(_hashable(rows_.identity(read.columns[place].value, row)) for place in places)
+            key = tuple(_hashable(rows_.identity(read.columns[location].value, row)) for location in places)
             groups.setdefault(key, []).append(row)
         if read.grouping == () and not groups:
             groups[()] = []
-        return [([rows_.of_rows(one.value, rows) for one in read.columns], rows) for rows in groups.values()]
+        return [([rows_.of_rows(column.value, rows) for column in read.columns], rows) for rows in groups.values()]
 
     # ---- patterns ----------------------------------------------------------------------------------------------------
 
     def match(self, pattern: c.Pattern, outer: Binding) -> Iterator[Binding]:
-        nodes = [one for one in pattern.variables if one.type.kind == "node"]
-        for choice in itertools.product(*(self.graph.get(one.type.type_id, []) for one in nodes)):
+        nodes = [variable for variable in pattern.variables if variable.type.kind == "node"]
+        for choice in itertools.product(*(self.graph.get(node.type.type_id, []) for node in nodes)):
             row: Binding = {**outer, **{one.name: found for one, found in zip(nodes, choice, strict=True)}}
             for extended in self._hops(pattern.hops, row):
                 yield from self._rest(pattern, extended)
@@ -135,9 +135,9 @@ class Interpreter:
     def _holds(self, predicate: c.Predicate, row: Binding) -> bool:
         match predicate:
             case c.AnyOf(parts):
-                return any(self._holds(one, row) for one in parts)
+                return any(self._holds(part, row) for part in parts)
             case c.AllOf(parts):
-                return all(self._holds(one, row) for one in parts)
+                return all(self._holds(part, row) for part in parts)
             case c.CheckedNullTest(operand, negated):
                 return (self.plain(operand, row) is None) != negated
             case c.CheckedCompare(left, op, right):
@@ -155,7 +155,7 @@ class Interpreter:
         if text.function == "match_text":
             return any(words[at : at + len(wanted)] == wanted for at in range(len(words)))
         edits = self.plain(text.edits, row) if text.edits is not None else 0
-        return any(_edit_distance(one, two) <= edits for one in wanted for two in words)
+        return any(_edit_distance(one, word) <= edits for one in wanted for word in words)
 
     def plain(self, value: c.Expr, row: Binding) -> Any:
         """An expression of one row without ranks; an entity is its id."""
@@ -173,7 +173,7 @@ class Interpreter:
             case c.Now():
                 return self.now
             case c.ListOf():
-                return [self.plain(one, row) for one in value.items]
+                return [self.plain(item, row) for item in value.items]
         raise AssertionError(value)
 
     # ---- ranks -------------------------------------------------------------------------------------------------------
@@ -215,9 +215,9 @@ class Interpreter:
         return float(1 - max(-1.0, min(1.0, inner / length))) if length else None
 
     def _fused(self, read: c.CheckedRead, bindings: list[Binding]) -> dict[c.Rrf, list[tuple[Binding, float]]]:
-        values = [*(one.value for one in read.columns), *(one.value for one in read.order)]
+        values = [*(column.value for column in read.columns), *(column.value for column in read.order)]
         found = {}
-        for fused in {one for one in values if isinstance(one, c.Rrf)}:
+        for fused in {value for value in values if isinstance(value, c.Rrf)}:
             k = self.plain(fused.k, {})
             shares = [self._shares(part, bindings, k) for part in (fused.first, fused.second)]
             found[fused] = [(row, one + two) for row, one, two in zip(bindings, *shares, strict=True)]
@@ -226,9 +226,9 @@ class Interpreter:
     def _shares(self, part: c.Bm25 | c.Nearest, bindings: list[Binding], k: int) -> list[float]:
         scores = [self.rank(part, row) for row in bindings]
         if isinstance(part, c.Bm25):
-            scores = [one if one else None for one in scores]
-        places = sorted({one for one in scores if one is not None}, reverse=isinstance(part, c.Bm25))
-        return [1 / (k + places.index(one) + 1) if one is not None else 0.0 for one in scores]
+            scores = [score if score else None for score in scores]
+        places = sorted({score for score in scores if score is not None}, reverse=isinstance(part, c.Bm25))
+        return [1 / (k + places.index(score) + 1) if score is not None else 0.0 for score in scores]
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ def _ends(edge: Row, direction: str) -> set[tuple[str, str]]:
 
 
 def _binds(block: c.Pattern) -> list[str]:
-    own = [one.name for one in block.variables]
+    own = [variable.name for variable in block.variables]
     return own + [name for inner in block.optionals for name in _binds(inner)]
 
 

@@ -23,10 +23,10 @@ SLOW = """query slow() {
 
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
-    made = og.init(tmp_path / "g", "node Person { name: String @key }\n", config=Config(fsync=False))
+    graph = og.init(tmp_path / "g", "node Person { name: String @key }\n", config=Config(fsync=False))
     add = "query add($n: String) { insert Person { name: $n } }"
-    made.mutate_many(add, [{"n": f"p{number}"} for number in range(1500)])
-    return made
+    graph.mutate_many(add, [{"n": f"p{number}"} for number in range(1500)])
+    return graph
 
 
 def test_inside_the_engine(graph: og.Graph) -> None:

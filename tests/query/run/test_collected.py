@@ -24,9 +24,9 @@ AT_ONCE = Policy(keep=1, margin_s=0, horizon_s=0, newest_records=1)
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
+    world = World(tmp_path)
+    yield world
+    world.close()
 
 
 def test_a_held_view_of_a_collected_commit(world: World) -> None:
@@ -45,9 +45,9 @@ def test_a_held_view_of_a_collected_commit(world: World) -> None:
         pass
     column_cache_of(reader.graph._site.backend.tables).byte_cache.clear()
     for name, text in QUERIES.items():
-        with pytest.raises(SnapshotExpired) as told:
+        with pytest.raises(SnapshotExpired) as raised:
             view.query(text)
-        assert told.value.details["commit_id"] == view.commit_id, name
+        assert raised.value.details["commit_id"] == view.commit_id, name
     with pytest.raises(SnapshotExpired):
         view.table("Person").to_arrow()
     with pytest.raises(SnapshotExpired):

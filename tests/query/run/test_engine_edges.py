@@ -63,7 +63,7 @@ def test_ties_go_by_the_line_then_the_edge_then_its_ends(tmp_path: Path) -> None
     codings: tuple[Coding, ...] = ("ids", "codes", "arrays")
     for bed.coding in codings:
         rows = bed.agree(source)
-        assert [(one["z"], one["e"]) for one in rows] == [("a", "e1"), ("a", "e2"), ("b", "e1"), ("b", "e2")]
+        assert [(row["z"], row["e"]) for row in rows] == [("a", "e1"), ("a", "e2"), ("b", "e1"), ("b", "e2")]
 
 
 def test_a_sum_beyond_its_type_is_refused(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_no_provider_and_another_model_are_refused(tmp_path: Path) -> None:
     assert none.value.code == "no_embedding_provider"
     from omnigraph.embed.providers import get_embedder
 
-    with pytest.raises(InvalidInput) as other:
+    with pytest.raises(InvalidInput) as raised:
         bed.run(source, embedder=get_embedder("hash"))
-    assert other.value.code == "embedding_model_mismatch"
+    assert raised.value.code == "embedding_model_mismatch"
 
 
 @pytest.mark.parametrize("fold", ["never", "always"])

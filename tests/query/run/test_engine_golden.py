@@ -104,8 +104,8 @@ def _rows(bed: Bed, case: Case) -> str:
     result = bed.run(case.source, case.values, embedder=Embedder())
     lines = [json.dumps(_rounded(row), ensure_ascii=False) for row in result.json_rows]
     ordered = "order {" in case.source
-    columns = ", ".join(f"{one.name}: {one.type}" for one in result.columns)
-    notes = [f"warning: {one}" for one in result.warnings]
+    columns = ", ".join(f"{column.name}: {column.type}" for column in result.columns)
+    notes = [f"warning: {warning}" for warning in result.warnings]
     return "\n".join([columns, *(lines if ordered else sorted(lines)), *notes]) + "\n"
 
 

@@ -52,22 +52,22 @@ STEPS: dict[str, list[Statement]] = {
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     """All rows in table versions; later writes stay in the overlay."""
-    made = omnigraph.init(tmp_path / "g", SCHEMA, config=Config(fsync=False, fold="never"))
+    graph = omnigraph.init(tmp_path / "g", SCHEMA, config=Config(fsync=False, fold="never"))
     nodes: list[Statement] = [
         InsertNode("N", {"name": f"n{at}", "kind": "ab"[at % 2], "bio": "the sea" if at % 3 else None})
         for at in range(NODES)
     ]
-    made.apply([*nodes, *(InsertEdge("E", f"n{at}", f"n{(at * 5 + 1) % NODES}") for at in range(NODES))])
-    made.fold()
-    return made
+    graph.apply([*nodes, *(InsertEdge("E", f"n{at}", f"n{(at * 5 + 1) % NODES}") for at in range(NODES))])
+    graph.fold()
+    return graph
 
 
 def _rows(graph: Graph, source: str, coding: Coding) -> Counter[tuple[Any, ...]]:
     snapshot = graph.view().state
     checked = check_query(pick_query(source, None), snapshot.catalog)
     now = snapshot.backend.clock.now()
-    found = prepare_run(snapshot, checked, bind_params(checked, {}), now=now).result(coding)
-    return Counter(tuple(row.values()) for row in found.rows)
+    result = prepare_run(snapshot, checked, bind_params(checked, {}), now=now).result(coding)
+    return Counter(tuple(row.values()) for row in result.rows)
 
 
 def _plainly(graph: Graph) -> dict[str, Counter[tuple[Any, ...]]]:

@@ -39,7 +39,7 @@ def _explained(bed: Bed, source: str, coding: Coding = "auto") -> Explanation:
 
 
 def _accesses(explanation: Explanation) -> list[str]:
-    return [one.access for one in explanation.steps]
+    return [step.access for step in explanation.steps]
 
 
 def test_direct_answers_are_told(loops: Bed) -> None:
@@ -102,7 +102,7 @@ def test_sums_beyond_exact_floats_are_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "both"),
+    ("factor", "two", "both"),
     [
         (Factor(), Factor(), {0: 1, 1: 1, 2: 1, 3: 1}),
         (Factor(np.array([1, 3])), Factor(), {1: 1, 3: 1}),
@@ -111,8 +111,8 @@ def test_sums_beyond_exact_floats_are_noticed() -> None:
         (Factor(np.array([0])), Factor(np.array([], np.int64)), {}),
     ],
 )
-def test_factors_multiply(one: Factor, two: Factor, both: dict[int, int]) -> None:
-    for first, second in ((one, two), (two, one)):
+def test_factors_multiply(factor: Factor, two: Factor, both: dict[int, int]) -> None:
+    for first, second in ((factor, two), (two, factor)):
         weights = first.times(second).spread(4)
         assert {at: int(weight) for at, weight in enumerate(weights) if weight} == both
 

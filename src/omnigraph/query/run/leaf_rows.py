@@ -1,8 +1,8 @@
-"""Filling the tables of a statement: which rows of which table version, and by which way.
+"""Fills the tables of a statement: reads the rows of every leaf, in the cheapest order.
 
-Every leaf gets at least the rows that can matter. Leaves are filled smallest first; what is known then about a
-variable, a set of keys, lets the next leaf be read by its index instead of whole. What is known flows into `optional`
-and `not` blocks, never out of them.
+Every leaf gets at least the rows that can contribute to the result. The cheapest leaf is read first; the keys found for
+a variable let the next leaf be read by index instead of as a whole. Known keys are passed into `optional` and `not`
+blocks, never out of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from omnigraph.query.limits import Budget, Deadline
 from omnigraph.query.plan.facts import Facts
+from omnigraph.query.plan.leaf_columns import ENTITY, LEFT_END, RIGHT_END, property_column, search_column
 from omnigraph.query.plan.nodes import (
     AntiJoin,
     Degrees,
@@ -31,17 +32,18 @@ from omnigraph.query.plan.nodes import (
     is_leaf,
 )
 
-#: Sets of keys larger than this are not used to look up rows one by one.
+#: Larger sets of keys are not used to look up rows key by key.
 PROBE_KEYS = 4_096
+#: Keys are not collected from tables with more rows.
 _LEARN_ROWS = PROBE_KEYS * 8
 
 KnownKeys = dict[str, pa.Array]
-"""Keys that a variable can have; a variable that is not named can have any."""
+"""The keys that a variable can have; a variable without an entry can have any."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafRows:
-    """The rows of one leaf and how they were found. `whole`: all there are, so that nothing is learnt from them."""
+    """The rows of one leaf and how they were found. A whole table says nothing about the keys of its variables."""
 
     table: pa.Table
     access: str
@@ -50,7 +52,7 @@ class LeafRows:
 
 @dataclass(frozen=True, slots=True)
 class ReadStep:
-    """How one leaf was filled, for explain."""
+    """How the rows of one leaf were read, for `explain`."""
 
     leaf: Leaf
     access: str
@@ -58,20 +60,20 @@ class ReadStep:
 
 
 class LeafAccess(Protocol):
-    """One coding of keys, and the ways to rows under it."""
+    """Reads leaves with one coding of keys."""
 
-    def scan(self, leaf: Scan, known: KnownKeys) -> LeafRows: ...
+    def scan(self, leaf: Scan, known_keys: KnownKeys) -> LeafRows: ...
 
-    def edges(self, leaf: Pairs | Edges, known: KnownKeys) -> LeafRows: ...
+    def edges(self, leaf: Pairs | Edges, known_keys: KnownKeys) -> LeafRows: ...
 
-    def reach(self, leaf: Reach, known: KnownKeys) -> LeafRows: ...
+    def reach(self, leaf: Reach, known_keys: KnownKeys) -> LeafRows: ...
 
-    def degrees(self, leaf: Degrees, known: KnownKeys) -> LeafRows: ...
+    def degrees(self, leaf: Degrees, known_keys: KnownKeys) -> LeafRows: ...
 
 
 @dataclass
 class LeafLoader:
-    """Fills the leaves of one plan for one run."""
+    """Reads the leaves of one plan for one run."""
 
     access: LeafAccess
     facts: Facts
@@ -80,112 +82,118 @@ class LeafLoader:
     rows_by_leaf: dict[Leaf, LeafRows] = field(default_factory=dict)
     steps: list[ReadStep] = field(default_factory=list)
 
-    def load(self, plan: Plan, known: KnownKeys | None = None) -> None:
-        """Fill every leaf of `plan`; `known` learns what the rows of this part can be."""
-        known = {} if known is None else known
+    def load(self, plan: Plan, known_keys: KnownKeys | None = None) -> None:
+        """Reads every leaf of `plan`; adds to `known_keys` the keys that its rows allow."""
+        known_keys = {} if known_keys is None else known_keys
         match plan:
             case Scan() | Pairs() | Edges() | Reach() | Degrees():
-                self._fill([plan], known)
+                self._load_leaves([plan], known_keys)
             case NaturalJoin():
-                leaves: list[Leaf] = [one for one in plan.inputs if is_leaf(one)]
-                for one in plan.inputs:
-                    if one not in leaves:
-                        self.load(one, known)
-                self._fill(leaves, known)
+                leaves: list[Leaf] = [child for child in plan.inputs if is_leaf(child)]
+                for child in plan.inputs:
+                    if child not in leaves:
+                        self.load(child, known_keys)
+                self._load_leaves(leaves, known_keys)
             case LeftJoin() | AntiJoin():
-                self.load(plan.left, known)
-                self.load(plan.right, dict(known))
+                self.load(plan.left, known_keys)
+                self.load(plan.right, dict(known_keys))
             case _:
-                self.load(children(plan)[0], known)
+                self.load(children(plan)[0], known_keys)
 
-    def _fill(self, todo: list[Leaf], known: KnownKeys) -> None:
-        while todo:
-            best = min(todo, key=lambda leaf: (estimate_cost(leaf, count_keys(known), self.facts), todo.index(leaf)))
-            todo.remove(best)
+    def _load_leaves(self, pending: list[Leaf], known_keys: KnownKeys) -> None:
+        while pending:
+            key_counts = {var: float(len(keys)) for var, keys in known_keys.items()}
+            leaf = _cheapest_leaf(pending, key_counts, self.facts)
+            pending.remove(leaf)
             self.deadline.check()
-            if best not in self.rows_by_leaf:
-                self.rows_by_leaf[best] = found = self._read(best, known)
-                self.steps.append(ReadStep(best, found.access, found.table.num_rows))
-            if not self.rows_by_leaf[best].is_whole_table:
-                _learn_keys(best, self.rows_by_leaf[best].table, known)
+            if leaf not in self.rows_by_leaf:
+                self.rows_by_leaf[leaf] = rows = self._read(leaf, known_keys)
+                self.steps.append(ReadStep(leaf, rows.access, rows.table.num_rows))
+            if not self.rows_by_leaf[leaf].is_whole_table:
+                _learn_keys(leaf, self.rows_by_leaf[leaf].table, known_keys)
 
-    def _read(self, leaf: Leaf, known: KnownKeys) -> LeafRows:
+    def _read(self, leaf: Leaf, known_keys: KnownKeys) -> LeafRows:
         match leaf:
             case Scan():
-                return self.access.scan(leaf, known)
+                return self.access.scan(leaf, known_keys)
             case Pairs() | Edges():
-                return self.access.edges(leaf, known)
+                return self.access.edges(leaf, known_keys)
             case Reach():
-                return self.access.reach(leaf, known)
+                return self.access.reach(leaf, known_keys)
             case Degrees():
-                return self.access.degrees(leaf, known)
+                return self.access.degrees(leaf, known_keys)
 
 
-def count_keys(known: KnownKeys) -> dict[str, float]:
-    return {var: float(len(keys)) for var, keys in known.items()}
+def _cheapest_leaf(pending: list[Leaf], key_counts: dict[str, float], facts: Facts) -> Leaf:
+    return min(pending, key=lambda leaf: (_estimate_cost(leaf, key_counts, facts), pending.index(leaf)))
 
 
-def estimate_cost(leaf: Leaf, known: dict[str, float], facts: Facts) -> float:
-    """Rows that reading the leaf is thought to touch, given how many keys its variables can have."""
+def _estimate_cost(leaf: Leaf, key_counts: dict[str, float], facts: Facts) -> float:
+    """Estimates how many rows reading the leaf touches, if its variables have this many known keys."""
     if isinstance(leaf, (Scan, Degrees)):
-        return min(facts.estimate(leaf), known.get(leaf.var, float("inf")))
-    probes = [known[end] * max(1.0, facts.fan_out(leaf, end)) for end in (leaf.left, leaf.right) if end in known]
-    # Without a known end a hop waits for the scans that may tell one.
-    return min(probes) if probes else 10.0 * facts.estimate(leaf)
+        return min(facts.estimate(leaf), key_counts.get(leaf.var, float("inf")))
+    known_ends = [end for end in (leaf.left, leaf.right) if end in key_counts]
+    # A hop without a known end waits for the scans that may provide its keys.
+    return min(
+        (key_counts[end] * max(1.0, facts.fan_out(leaf, end)) for end in known_ends),
+        default=10.0 * facts.estimate(leaf),
+    )
 
 
-def estimate_heaviest_leaf(plan: Plan, facts: Facts, known: dict[str, float] | None = None) -> float:
-    """The most rows that one leaf is thought to touch, if leaves are filled in their order."""
-    known = {} if known is None else known
+def estimate_heaviest_leaf(plan: Plan, facts: Facts, key_counts: dict[str, float] | None = None) -> float:
+    """Estimates the largest number of rows that one leaf touches when `LeafLoader` reads the plan."""
+    key_counts = {} if key_counts is None else key_counts
     match plan:
         case LeftJoin() | AntiJoin():
-            return max(
-                estimate_heaviest_leaf(plan.left, facts, known), estimate_heaviest_leaf(plan.right, facts, dict(known))
-            )
+            left = estimate_heaviest_leaf(plan.left, facts, key_counts)
+            return max(left, estimate_heaviest_leaf(plan.right, facts, dict(key_counts)))
         case Scan() | Pairs() | Edges() | Reach() | Degrees():
-            return _simulate_reads([plan], facts, known)
+            return _simulate_reads([plan], facts, key_counts)
         case NaturalJoin():
-            leaves: list[Leaf] = [one for one in plan.inputs if is_leaf(one)]
-            others = [estimate_heaviest_leaf(one, facts, known) for one in plan.inputs if one not in leaves]
-            return max(*others, _simulate_reads(leaves, facts, known), 0.0)
-    return estimate_heaviest_leaf(children(plan)[0], facts, known)
+            leaves: list[Leaf] = [child for child in plan.inputs if is_leaf(child)]
+            inner = [estimate_heaviest_leaf(child, facts, key_counts) for child in plan.inputs if child not in leaves]
+            return max(*inner, _simulate_reads(leaves, facts, key_counts), 0.0)
+    return estimate_heaviest_leaf(children(plan)[0], facts, key_counts)
 
 
-def _simulate_reads(todo: list[Leaf], facts: Facts, known: dict[str, float]) -> float:
-    most = 0.0
-    while todo:
-        best = min(todo, key=lambda leaf: (estimate_cost(leaf, known, facts), todo.index(leaf)))
-        todo.remove(best)
-        rows = estimate_cost(best, known, facts)
-        ends = (best.var,) if isinstance(best, (Scan, Degrees)) else (best.left, best.right)
-        probed = any(end in known for end in ends)
-        most = max(most, rows if probed else facts.rows_touched(best))
+def _simulate_reads(pending: list[Leaf], facts: Facts, key_counts: dict[str, float]) -> float:
+    heaviest = 0.0
+    while pending:
+        leaf = _cheapest_leaf(pending, key_counts, facts)
+        pending.remove(leaf)
+        rows = _estimate_cost(leaf, key_counts, facts)
+        ends = (leaf.var,) if isinstance(leaf, (Scan, Degrees)) else (leaf.left, leaf.right)
+        is_probed = any(end in key_counts for end in ends)
+        heaviest = max(heaviest, rows if is_probed else facts.rows_touched(leaf))
         for var in ends:
             if rows <= PROBE_KEYS:
-                known[var] = min(rows, known.get(var, rows))
-    return most
+                key_counts[var] = min(rows, key_counts.get(var, rows))
+    return heaviest
 
 
-def _learn_keys(leaf: Leaf, table: pa.Table, known: KnownKeys) -> None:
+def _learn_keys(leaf: Leaf, table: pa.Table, known_keys: KnownKeys) -> None:
     if table.num_rows > _LEARN_ROWS:
         return
-    ends = {leaf.var: "k"} if isinstance(leaf, (Scan, Degrees)) else {leaf.left: "l", leaf.right: "r"}
-    for var, column in ends.items():
+    if isinstance(leaf, (Scan, Degrees)):
+        key_columns = {leaf.var: ENTITY.key}
+    else:
+        key_columns = {leaf.left: LEFT_END.key, leaf.right: RIGHT_END.key}
+    for var, column in key_columns.items():
         keys = table[column].unique()
-        if len(keys) <= PROBE_KEYS and (var not in known or len(keys) < len(known[var])):
-            known[var] = keys
+        if len(keys) <= PROBE_KEYS and (var not in known_keys or len(keys) < len(known_keys[var])):
+            known_keys[var] = keys
 
 
 def to_positional_columns(
-    rows: pa.Table, columns: Sequence[str], computed: Sequence[pa.Array], keys: Sequence[str]
+    rows: pa.Table, columns: Sequence[str], searches: Sequence[pa.Array], keys: Sequence[str]
 ) -> pa.Table:
-    """The table of a leaf: its keys as they are, columns and searches under their positional names."""
+    """Returns the table of a leaf: the key columns as they are, properties and searches under positional names."""
     data = {name: rows[name] for name in keys}
-    data |= {f"c{at}": rows[name] for at, name in enumerate(columns)}
-    return pa.table({**data, **{f"x{at}": one for at, one in enumerate(computed)}})
+    data |= {property_column(position): rows[name] for position, name in enumerate(columns)}
+    return pa.table({**data, **{search_column(position): search for position, search in enumerate(searches)}})
 
 
-def cheapest_end(leaf: HopLeaf, known: KnownKeys, facts: Facts) -> str | None:
-    """The end of a hop from which the fewest edges are thought to be met; None if nothing is known of either."""
-    ends = [end for end in (leaf.left, leaf.right) if end in known]
-    return min(ends, key=lambda end: len(known[end]) * facts.fan_out(leaf, end)) if ends else None
+def cheapest_end(leaf: HopLeaf, known_keys: KnownKeys, facts: Facts) -> str | None:
+    """Returns the end with known keys from which the hop has the fewest estimated edges; None if neither has any."""
+    ends = [end for end in (leaf.left, leaf.right) if end in known_keys]
+    return min(ends, key=lambda end: len(known_keys[end]) * facts.fan_out(leaf, end)) if ends else None

@@ -16,7 +16,7 @@ from omnigraph.query.limits import Budget
 from omnigraph.query.plan.facts import entity_columns, point_column
 from omnigraph.query.plan.nodes import Aggregation, Edges, Limit, NaturalJoin, Pairs, Plan, Project, Scan, Sort, TopK
 from omnigraph.query.run.leaf_rows import ReadStep
-from omnigraph.query.run.push_filters import exact_ids, is_exact, to_filter
+from omnigraph.query.run.storage_filters import exact_ids, is_exact, to_filter
 from omnigraph.query.run.traverse import edge_columns_at
 
 Outputs = tuple[tuple[str, ...], ...]

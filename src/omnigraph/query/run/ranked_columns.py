@@ -22,7 +22,7 @@ from omnigraph.adjacency.coded_tables import CodedTables
 from omnigraph.query.language.bind import ValueResolver
 from omnigraph.query.language.checked import AllOf, AnyOf, CheckedCompare, CheckedNullTest, Prop
 from omnigraph.query.plan.nodes import Condition
-from omnigraph.query.run.push_filters import column_and_value, fits_type
+from omnigraph.query.run.storage_filters import column_and_value, fits_type
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import PropType
 

@@ -1,4 +1,4 @@
-"""Rows of hops: which end stands in which column, both ways of an undirected hop, sets of pairs, reachability."""
+"""Turns edges into rows of hops: orientation, distinct pairs, reachability."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import pyarrow.compute as pc
 
 from omnigraph.adjacency.reachability import Adjacency, ReachedPairs, reach, sorted_unique
 from omnigraph.query.limits import Budget, Deadline, QueryLimits, limit_error
+from omnigraph.query.plan.leaf_columns import LEFT_END, RIGHT_END
 from omnigraph.query.plan.nodes import HopLeaf, Reach
+
+Int32Array = np.ndarray[tuple[int], np.dtype[np.int32]]
+Int64Array = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def edge_columns_at(leaf: HopLeaf, end: str) -> Sequence[str]:
-    """The columns of the edge table where an end of the hop can stand."""
+    """Returns the columns of the edge table that can hold this end of the hop."""
     if leaf.direction == "either":
         return ("src", "dst")
     return ("src",) if (leaf.left == end) == (leaf.direction == "forward") else ("dst",)
@@ -24,7 +28,7 @@ def edge_columns_at(leaf: HopLeaf, end: str) -> Sequence[str]:
 def orient_edges(
     rows: pa.Table, columns: Sequence[str], leaf: HopLeaf, source: str = "src", target: str = "dst"
 ) -> pa.Table:
-    """Rows of edges as rows of the hop: `l`, `r` and the columns."""
+    """Turns rows of edges into rows of the hop: the keys of both ends, and `columns`."""
     parts = []
     if leaf.direction != "backward":
         parts.append(_as_pairs(rows, columns, source, target))
@@ -37,19 +41,20 @@ def orient_edges(
 
 
 def _as_pairs(rows: pa.Table, columns: Sequence[str], left: str, right: str) -> pa.Table:
-    return pa.table({"l": rows[left], "r": rows[right], **{name: rows[name] for name in columns}})
+    ends = {LEFT_END.key: rows[left], RIGHT_END.key: rows[right]}
+    return pa.table({**ends, **{name: rows[name] for name in columns}})
 
 
 def distinct_pairs(table: pa.Table) -> pa.Table:
-    """Each pair once."""
-    return table.select(["l", "r"]).group_by(["l", "r"]).aggregate([])
+    ends = [LEFT_END.key, RIGHT_END.key]
+    return table.select(ends).group_by(ends).aggregate([])
 
 
 def drop_repeated_ids(rows: pa.Table) -> pa.Table:
-    """One row per id, of rows that were found in two ways."""
-    places = pa.array(range(rows.num_rows), pa.int64())
-    kept = pa.table({"id": rows["id"], "at": places}).group_by("id").aggregate([("at", "min")])
-    return rows.take(kept["at_min"])
+    """Keeps the first row of each id; an edge between two known nodes is found from both ends."""
+    positions = pa.array(range(rows.num_rows), pa.int64())
+    first = pa.table({"id": rows["id"], "position": positions}).group_by("id").aggregate([("position", "min")])
+    return rows.take(first["position_min"])
 
 
 # ---- reachability ----------------------------------------------------------------------------------------------------
@@ -57,7 +62,7 @@ def drop_repeated_ids(rows: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class HopBounds:
-    """How far a hop goes in this run. `open_ended`: only the ceiling ends it."""
+    """How many hops a `Reach` goes in this run. An open-ended one ends only at the ceiling."""
 
     low: int
     high: int
@@ -65,14 +70,14 @@ class HopBounds:
 
     @classmethod
     def of(cls, leaf: Reach, limits: QueryLimits) -> HopBounds:
-        """Refuses bounds beyond the ceiling, before anything is read."""
-        asked = leaf.high if leaf.high is not None else leaf.low
-        if asked > limits.hop_ceiling:
+        """Raises `limit_exceeded` for bounds above the ceiling, before anything is read."""
+        steps = leaf.high if leaf.high is not None else leaf.low
+        if steps > limits.hop_ceiling:
             raise limit_error(
                 "hop_ceiling",
                 limits.hop_ceiling,
-                asked,
-                f"a hop of {asked} steps is beyond the ceiling of {limits.hop_ceiling}",
+                steps,
+                f"a hop of {steps} steps is beyond the ceiling of {limits.hop_ceiling}",
                 "Ask for fewer steps, or raise the limit",
             )
         return cls(leaf.low, leaf.high or limits.hop_ceiling, leaf.high is None)
@@ -84,52 +89,55 @@ def ceiling_warning(bounds: HopBounds) -> str:
 
 @dataclass(frozen=True)
 class BoundedReach:
-    """Reachability between ids, from edges that a function finds by their starting ends."""
+    """Finds the pairs of a `Reach` within its bounds, between ids or between codes."""
 
     bounds: HopBounds
     deadline: Deadline
     budget: Budget
 
-    def run(self, start: pa.Array | None, edges_from: Callable[[pa.Array | None], pa.Table]) -> tuple[pa.Table, bool]:
-        """Pairs `l`, `r` from the start, or from everywhere. `edges_from` gives `l`, `r`; from None it gives all."""
+    def reach_ids(
+        self, start: pa.Array | None, edges_from: Callable[[pa.Array | None], pa.Table]
+    ) -> tuple[pa.Table, bool]:
+        """Returns pairs of ids from the start ids (None: from everywhere), and whether the ceiling cut them.
+
+        `edges_from` returns the pairs that leave the given ids; for None it returns all pairs.
+        """
         edges = self._collect_edges(start, edges_from) if start is not None else edges_from(None)
-        nodes = pa.chunked_array([*edges["l"].chunks, *edges["r"].chunks], pa.utf8()).unique()
-        left = _codes(edges["l"], nodes)
-        right = _codes(edges["r"], nodes)
+        left_ids, right_ids = edges[LEFT_END.key], edges[RIGHT_END.key]
+        nodes = pa.chunked_array([*left_ids.chunks, *right_ids.chunks], pa.utf8()).unique()
+        left, right = _positions_in(left_ids, nodes), _positions_in(right_ids, nodes)
         sources = sorted_unique(left.astype(np.int64))
         if start is not None:
-            wanted = pc.index_in(start, value_set=nodes).drop_null()
-            sources = sorted_unique(np.asarray(wanted).astype(np.int64))
-        graph = Adjacency.of(left, right, len(nodes))
-        found = self.reach(graph, sources)
-        return pa.table(
-            {"l": nodes.take(pa.array(found.sources)), "r": nodes.take(pa.array(found.targets))}
-        ), found.is_cut
+            positions = pc.index_in(start, value_set=nodes).drop_null()
+            sources = sorted_unique(np.asarray(positions).astype(np.int64))
+        pairs = self.reach_codes(Adjacency.of(left, right, len(nodes)), sources)
+        source_ids, target_ids = nodes.take(pa.array(pairs.sources)), nodes.take(pa.array(pairs.targets))
+        return pa.table({LEFT_END.key: source_ids, RIGHT_END.key: target_ids}), pairs.is_cut
 
-    def reach(self, graph: Adjacency, sources: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ReachedPairs:
+    def reach_codes(self, graph: Adjacency, sources: Int64Array) -> ReachedPairs:
         bounds = self.bounds
         return reach(
             graph, sources, bounds.low, bounds.high, self.deadline, self.budget, look_beyond=bounds.is_open_ended
         )
 
     def _collect_edges(self, start: pa.Array, edges_from: Callable[[pa.Array | None], pa.Table]) -> pa.Table:
-        """The edges that a walk of so many steps from the start can meet, step by step."""
-        found = [pa.schema([("l", pa.utf8()), ("r", pa.utf8())]).empty_table()]
-        seen, frontier = start, start
+        """Returns the edges that a walk within the bounds can use, read breadth first from the start."""
+        parts = [pa.schema([(LEFT_END.key, pa.utf8()), (RIGHT_END.key, pa.utf8())]).empty_table()]
+        visited, frontier = start, start
         for _ in range(self.bounds.high + self.bounds.is_open_ended):
             self.deadline.check()
             if not len(frontier):
                 break
             edges = edges_from(frontier)
-            found.append(edges)
-            ends = edges["r"].unique()
-            frontier = ends.filter(pc.invert(pc.is_in(ends, value_set=seen)))
-            seen = pa.concat_arrays([seen, frontier])
-        return pa.concat_tables(found)
+            parts.append(edges)
+            ends = edges[RIGHT_END.key].unique()
+            frontier = ends.filter(pc.invert(pc.is_in(ends, value_set=visited)))
+            visited = pa.concat_arrays([visited, frontier])
+        return pa.concat_tables(parts)
 
 
-def _codes(column: pa.ChunkedArray, nodes: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    found: np.ndarray[tuple[int], np.dtype[np.int32]] = (
+def _positions_in(column: pa.ChunkedArray, nodes: pa.Array) -> Int32Array:
+    positions: Int32Array = (
         pc.index_in(column, value_set=nodes).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int32)
     )
-    return found
+    return positions

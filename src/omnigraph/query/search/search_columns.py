@@ -29,12 +29,12 @@ class Searcher:
     embedder: Embedder | None
 
     def columns(
-        self, leaf: Scan | Edges, rows: pa.Table, key: CachedTableKey, view: TableView, *, whole: bool
+        self, leaf: Scan | Edges, rows: pa.Table, key: CachedTableKey, view: TableView, *, is_whole: bool
     ) -> list[pa.Array]:
-        """One array per search of the leaf. `whole`: the rows are all rows of the table, in the order of the image."""
-        return [self._column(one, rows, key, view, whole=whole) for one in leaf.searches]
+        """One array per search of the leaf. `is_whole`: the rows are all rows of the table, in the order of the image."""
+        return [self._column(one, rows, key, view, is_whole=is_whole) for one in leaf.searches]
 
-    def _column(self, one: Search, rows: pa.Table, key: CachedTableKey, view: TableView, *, whole: bool) -> pa.Array:
+    def _column(self, one: Search, rows: pa.Table, key: CachedTableKey, view: TableView, *, is_whole: bool) -> pa.Array:
         column = one.prop.column
         match one:
             case Nearest():
@@ -42,11 +42,11 @@ class Searcher:
             case Bm25():
                 index = self._index(key, view, column)
                 query = self.resolve_value(one.query)
-                return index.scores(query) if whole else index.scores_of(rows[column], query)
+                return index.scores(query) if is_whole else index.scores_of(rows[column], query)
             case TextFilter():
                 edits = self.resolve_value(one.edits) if one.edits is not None else 0
                 asked = TextQuery.of(one.function, self.resolve_value(one.query), edits)
-                if whole:
+                if is_whole:
                     return pa.array(self._index(key, view, column).match_rows(asked, self.deadline.check))
                 return pa.array(match_texts(rows[column], asked, self.deadline.check))
 
