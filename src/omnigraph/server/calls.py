@@ -10,7 +10,7 @@ from fastapi import Depends, Header, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from omnigraph.api.remote.branches import REPLAYED
+from omnigraph.api.remote.decode import REPLAYED
 from omnigraph.errors import Forbidden, InvalidInput
 from omnigraph.query.limits import Cancellation
 from omnigraph.server.hosting import Host, HostedGraph

@@ -1,4 +1,4 @@
-"""A server's refusal becomes the error that the engine raised over there."""
+"""Turns the answer of a server that refused a request into the error that the engine raised there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from omnigraph.errors import (
 
 CLASS_HEADER = "Omnigraph-Error"
 #: Modules whose errors a server may answer with, beyond `omnigraph.errors`.
-_HOMES = ("omnigraph.history.feed", "omnigraph.log.branches", "omnigraph.schema.change_steps", "omnigraph.upkeep.tags")
+_ERROR_MODULES = (
+    "omnigraph.history.feed",
+    "omnigraph.log.branches",
+    "omnigraph.schema.change_steps",
+    "omnigraph.upkeep.tags",
+)
 _BY_STATUS: dict[int, type[OmnigraphError]] = {
     400: InvalidInput,
     401: Unauthenticated,
@@ -37,25 +42,28 @@ _BY_STATUS: dict[int, type[OmnigraphError]] = {
 }
 
 
-def error_of(status: int, class_name: str | None, document: Any) -> OmnigraphError:
-    """The same class, code, text and details. A class that is not known here becomes the kind of its status."""
-    found = document if isinstance(document, dict) else {}
-    details = {name: value for name, value in found.items() if name not in ("error", "code", "status", "class")}
-    kind = _classes().get(class_name or "") or _BY_STATUS.get(status, OmnigraphError)
-    text = str(found.get("error", f"the server answered {status}"))
-    made: OmnigraphError = kind.__new__(kind)
-    # Classes of their own may build the text from other arguments; here the text is known.
-    OmnigraphError.__init__(made, text, code=str(found.get("code", kind.default_code)), **details)
-    return made
+def decode_error(status: int, class_name: str | None, document: Any) -> OmnigraphError:
+    """The error with the class, code, text and details that the server answered.
+
+    A class that this version does not know becomes the class of the HTTP status.
+    """
+    answer = document if isinstance(document, dict) else {}
+    details = {name: value for name, value in answer.items() if name not in ("error", "code", "status", "class")}
+    error_class = _classes_by_name().get(class_name or "") or _BY_STATUS.get(status, OmnigraphError)
+    text = str(answer.get("error", f"the server answered {status}"))
+    error: OmnigraphError = error_class.__new__(error_class)
+    # The constructor of a subclass may build the text from other arguments; here the text is known.
+    OmnigraphError.__init__(error, text, code=str(answer.get("code", error_class.default_code)), **details)
+    return error
 
 
-def _classes() -> dict[str, type[OmnigraphError]]:
-    for home in _HOMES:
-        importlib.import_module(home)
-    return {one.__name__: one for one in _below(OmnigraphError)}
+def _classes_by_name() -> dict[str, type[OmnigraphError]]:
+    for module in _ERROR_MODULES:
+        importlib.import_module(module)
+    return {error_class.__name__: error_class for error_class in _subclasses(OmnigraphError)}
 
 
-def _below(kind: type[OmnigraphError]) -> Iterator[type[OmnigraphError]]:
-    yield kind
-    for one in kind.__subclasses__():
-        yield from _below(one)
+def _subclasses(error_class: type[OmnigraphError]) -> Iterator[type[OmnigraphError]]:
+    yield error_class
+    for subclass in error_class.__subclasses__():
+        yield from _subclasses(subclass)

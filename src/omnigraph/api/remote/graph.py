@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import quote, urlsplit
 
 from omnigraph.api import Graph
-from omnigraph.api.remote.branches import FeedCommit, FeedPage, RemoteBranches, RemoteSchema, Writing, receipt_of
-from omnigraph.api.remote.files import chunks_of, line_files
-from omnigraph.api.remote.params import plain_params
-from omnigraph.api.remote.refusals import missing, refuse_limits, refuse_options, refused
+from omnigraph.api.remote.branches import RemoteBranches, RemoteSchema
+from omnigraph.api.remote.decode import FeedPage, decode_diff_page, decode_feed_page, decode_receipt
+from omnigraph.api.remote.files import check_line_files, read_chunks
+from omnigraph.api.remote.over_http import (
+    RemoteWriteOptions,
+    missing_attribute,
+    not_over_http,
+    over_http,
+    refuse_options,
+)
+from omnigraph.api.remote.params import encode_params
 from omnigraph.api.remote.transport import Transport
-from omnigraph.api.remote.view import Reader, RemoteView
+from omnigraph.api.remote.view import GraphEndpoint, RemoteView
 from omnigraph.api.view import CommitInfo
 from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.history.diff import Change
-from omnigraph.history.diff_pages import PAGE_LIMIT, DiffPage
+from omnigraph.history.diff_pages import DiffPage
 from omnigraph.load.export.export import ExportReport
 from omnigraph.load.report import LoadReport
 from omnigraph.log.branches import MAIN
@@ -45,20 +52,21 @@ def connect(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(f"{url!r} is not the address of a server", advice="Use http://… or https://…")
-    prefix, found, named = parts.path.rstrip("/").rpartition("/graphs/")
-    base = f"{parts.scheme}://{parts.netloc}{prefix if found else parts.path.rstrip('/')}"
-    wire = Transport(base, token, ca)
+    prefix, separator, graph_in_url = parts.path.rstrip("/").rpartition("/graphs/")
+    base = f"{parts.scheme}://{parts.netloc}{prefix if separator else parts.path.rstrip('/')}"
+    transport = Transport(base, token, ca)
     try:
-        made = RemoteGraph(wire, graph or (named if found else None) or _only_graph(wire), branch)
-        made.refresh()
+        graph_name = graph or (graph_in_url if separator else None) or _name_of_only_graph(transport)
+        remote_graph = RemoteGraph(transport, graph_name, branch)
+        remote_graph.refresh()
     except BaseException:
-        wire.close()
+        transport.close()
         raise
-    return made
+    return remote_graph
 
 
-def _only_graph(wire: Transport) -> str:
-    names = [one["name"] for one in wire.get("/graphs").json()["graphs"]]
+def _name_of_only_graph(transport: Transport) -> str:
+    names = [graph["name"] for graph in transport.get("/graphs").json()["graphs"]]
     if len(names) != 1:
         raise NotFound(
             f"the server has {len(names)} graphs", code="which_graph", advice=f"Name one of them: {', '.join(names)}"
@@ -72,164 +80,98 @@ class RemoteGraph:
     The actor of a write is the token's; what needs the tables themselves is refused by name.
     """
 
-    def __init__(self, wire: Transport, name: str, branch: str = MAIN) -> None:
-        self._wire = wire
-        self._name = name
-        self._reader = Reader(wire, name, {"branch": branch})
+    def __init__(self, transport: Transport, name: str, branch: str = MAIN) -> None:
+        self._endpoint = GraphEndpoint(transport, name, {"branch": branch})
         self.branch_name = branch
         self.branch = RemoteBranches(self)
         self.schema = RemoteSchema(self)
 
     @property
     def uri(self) -> str:
-        return f"{self._wire.base}{self._reader.path('')}".rstrip("/")
+        return f"{self._endpoint.transport.base}{self._endpoint.path('')}".rstrip("/")
 
     @property
     def graph_id(self) -> str:
         return str(self.snapshot()["graph_id"])
 
+    @over_http(Graph.query)
     def query(
-        self,
-        source: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        limits: object = None,
-        engine: str = "local",
+        self, source: str, params: Mapping[str, Any] | None, name: str | None, limits: object, engine: str
     ) -> Result:
-        """Run a reading query on the branch as it is now; the result names the commit it was read from."""
-        refuse_limits(limits)
         if engine != "local":
-            raise refused(f"query(engine={engine!r})", "The server runs queries in its own process")
-        return self._reader.query(source, params, name)
+            raise not_over_http(f"query(engine={engine!r})", "The server runs queries in its own process")
+        return self._endpoint.query(source, params, name, limits)
 
-    def mutate(
-        self,
-        source: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        strict: bool = False,
-        actor: str | None = None,
-        message: str | None = None,
-        client_key: str | None = None,
-        if_commit: str | None = None,
-        on_conflict: Literal["retry", "fail"] = "retry",
-    ) -> Receipt:
-        """Run a mutation of the query language as one atomic commit. `name` picks one of several in the text."""
-        body = {"source": source, "params": plain_params(params or {}), "name": name, "strict": strict}
-        return self._mutate(body, on_conflict, Writing(actor, message, client_key, if_commit))
+    @over_http(Graph.mutate)
+    def mutate(self, params: Mapping[str, Any] | None, write: RemoteWriteOptions, **fields: Any) -> Receipt:
+        return self._mutate(write, params=encode_params(params or {}), **fields)
 
-    def mutate_many(
-        self,
-        source: str,
-        params: Sequence[Mapping[str, Any]],
-        *,
-        name: str | None = None,
-        strict: bool = False,
-        actor: str | None = None,
-        message: str | None = None,
-        client_key: str | None = None,
-        if_commit: str | None = None,
-        on_conflict: Literal["retry", "fail"] = "retry",
-    ) -> Receipt:
-        """Run one mutation for every set of parameters, all in one commit."""
-        batch = [plain_params(one) for one in params]
-        body = {"source": source, "batch": batch, "name": name, "strict": strict}
-        return self._mutate(body, on_conflict, Writing(actor, message, client_key, if_commit))
+    @over_http(Graph.mutate_many)
+    def mutate_many(self, params: Sequence[Mapping[str, Any]], write: RemoteWriteOptions, **fields: Any) -> Receipt:
+        return self._mutate(write, batch=[encode_params(values) for values in params], **fields)
 
     def transaction(self, **_: Any) -> Any:
         """Refused: a transaction is a conversation, and a server keeps no state between requests."""
-        raise refused("transaction", "Use mutate with several statements, mutate_many, or if_commit")
+        raise not_over_http("transaction", "Use mutate with several statements, mutate_many, or if_commit")
 
-    def view(self, *, fresh: bool | None = None) -> RemoteView:
+    @over_http(Graph.view)
+    def view(self, fresh: bool | None) -> RemoteView:
         """The branch as it is now, pinned. A server always looks; `fresh` is there for those that need not."""
         newest = self.refresh()
-        return RemoteView(Reader(self._wire, self._name, {"at": newest}), newest)
+        return RemoteView(self._endpoint.at(at=newest), newest)
 
+    @over_http(Graph.at)
     def at(self, commit_id: str) -> RemoteView:
-        """The graph at a commit of any branch."""
-        reader = Reader(self._wire, self._name, {"at": commit_id})
-        self._wire.get(self._reader.path(f"commits/{quote(commit_id, safe='')}"))
-        return RemoteView(reader, commit_id)
+        self._endpoint.get(f"commits/{quote(commit_id, safe='')}")
+        return RemoteView(self._endpoint.at(at=commit_id), commit_id)
 
-    def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
+    @over_http(Graph.snapshot)
+    def snapshot(self, indexes: bool) -> dict[str, Any]:
         """Branch, commit, storage format, and per type the pin, counts and overlay."""
-        found: dict[str, Any] = self._reader.get("snapshot", indexes=indexes)
-        return found
+        document: dict[str, Any] = self._endpoint.read("snapshot", indexes=indexes)
+        return document
 
-    def commits(
-        self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
-    ) -> list[CommitInfo]:
+    @over_http(Graph.commits)
+    def commits(self, limit: int | None, actor: str | None, kind: str | None, branch: str | None) -> list[CommitInfo]:
         """Commits of this branch, newest first; only those that match."""
-        return self._reader.commits(limit, actor, kind, branch)
+        return self._endpoint.commits(limit, actor, kind, branch)
 
-    def diff(
-        self,
-        old: str,
-        new: str | None = None,
-        *,
-        kinds: Collection[str] = (),
-        types: Collection[str] = (),
-        ops: Collection[str] = (),
-    ) -> Iterator[Change]:
-        """What changed from `old` to `new`: commits or branches; by default up to this branch as it is now."""
-        first = self.diff_page(old, new, kinds=kinds, types=types, ops=ops)
+    @over_http(Graph.diff)
+    def diff(self, old: str, new: str | None, **filters: Any) -> Iterator[Change]:
+        first_page = self.diff_page(old, new, **filters)
 
-        def rest(page: DiffPage) -> Iterator[Change]:
+        def changes_from(page: DiffPage) -> Iterator[Change]:
             yield from page.changes
             while page.cursor is not None:
-                page = self.diff_page(old, new, kinds=kinds, types=types, ops=ops, cursor=page.cursor)
+                page = self.diff_page(old, new, **filters, cursor=page.cursor)
                 yield from page.changes
 
-        return rest(first)
+        return changes_from(first_page)
 
-    def diff_page(
-        self,
-        old: str,
-        new: str | None = None,
-        *,
-        kinds: Collection[str] = (),
-        types: Collection[str] = (),
-        ops: Collection[str] = (),
-        limit: int | None = PAGE_LIMIT,
-        cursor: str | None = None,
-    ) -> DiffPage:
+    @over_http(Graph.diff_page)
+    def diff_page(self, old: str, new: str | None, **page: Any) -> DiffPage:
         """The same in pages that stay with the same two commits."""
-        query = {"old": old, "new": new or self.branch_name, "kind": [*kinds], "type": [*types], "op": [*ops]}
-        return _diff_page(self._wire.get(self._reader.path("diff"), {**query, "limit": limit, "cursor": cursor}).json())
+        return self._read_page("diff", page, old=old, new=new or self.branch_name)
 
-    def commit_changes(
-        self,
-        commit_id: str,
-        *,
-        kinds: Collection[str] = (),
-        types: Collection[str] = (),
-        ops: Collection[str] = (),
-        limit: int | None = PAGE_LIMIT,
-        cursor: str | None = None,
-    ) -> DiffPage:
-        """What one commit changed against its first parent, in pages."""
-        query = {"kind": [*kinds], "type": [*types], "op": [*ops], "limit": limit, "cursor": cursor}
-        path = self._reader.path(f"commits/{quote(commit_id, safe='')}/changes")
-        return _diff_page(self._wire.get(path, query).json())
+    @over_http(Graph.commit_changes)
+    def commit_changes(self, commit_id: str, **page: Any) -> DiffPage:
+        return self._read_page(f"commits/{quote(commit_id, safe='')}/changes", page)
 
-    def changes(self, since: str | None = None, *, limits: FeedLimits | None = None) -> FeedPage:
-        """Commits of this branch after the cursor `since`, each with its changes, and the cursor to go on from."""
+    @over_http(Graph.changes)
+    def changes(self, since: str | None, limits: FeedLimits | None) -> FeedPage:
         bounds = {"limit": limits.commits, "changes": limits.changes} if limits else {}
-        found = self._reader.get("changes", since=since, **bounds)
-        commits = tuple(FeedCommit.of(one, self.branch_name) for one in found["commits"])
-        return FeedPage(commits, found["cursor"], found["more"])
+        return decode_feed_page(self._endpoint.read("changes", since=since, **bounds), self.branch_name)
 
+    @over_http(Graph.blob)
     def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
-        """The bytes of one Blob property of one entity, on the branch as it is now."""
-        return self._reader.blob(type_name, row_id, name)
+        return self._endpoint.blob(type_name, row_id, name)
 
     def queries(self) -> list[dict[str, Any]]:
         """The server's stored queries as typed tools."""
-        found: list[dict[str, Any]] = self._reader.get("queries")["queries"]
-        return found
+        tools: list[dict[str, Any]] = self._endpoint.read("queries")["queries"]
+        return tools
 
+    # Not `over_http`: unlike the facade, this verb takes only local files, and a function for `progress`.
     def load(
         self,
         paths: str | Path | Sequence[str | Path],
@@ -247,55 +189,55 @@ class RemoteGraph:
         **others: object,
     ) -> LoadReport:
         """Send NDJSON files and load them as one commit. `progress` hears the steps as the server tells them."""
-        refuse_options("load", others, Graph.load)
-        writing = Writing(actor, message, client_key, if_commit)
+        refuse_options(Graph.load, others)
+        write = RemoteWriteOptions(actor, message, client_key, if_commit)
         query = {
             "mode": mode,
             "on_error": on_error,
             "on_duplicate": on_duplicate,
             "engine": engine,
             "on_conflict": on_conflict,
-            **self._reader._where,
+            **self._endpoint.position,
+            **write.to_json(),
         }
         if not isinstance(paths, (str, Path, list, tuple)):
-            raise refused(f"load({type(paths).__name__})", "Send files of mixed records, one JSON object per line")
-        files = line_files(paths)
-        heard = progress if callable(progress) else None
-        found = self._wire.upload(
-            self._reader.path("load"), chunks_of(files), {**query, **writing.body()}, client_key, heard
-        )
-        found.pop("branch")
-        return LoadReport(**{**found, "sample": tuple(found["sample"])})
+            raise not_over_http(
+                f"load({type(paths).__name__})", "Send files of mixed records, one JSON object per line"
+            )
+        chunks = read_chunks(check_line_files(paths))
+        listener = progress if callable(progress) else None
+        document = self._endpoint.transport.upload(self._endpoint.path("load"), chunks, query, client_key, listener)
+        document.pop("branch")
+        return LoadReport(**{**document, "sample": tuple(document["sample"])})
 
+    @over_http(Graph.export)
     def export(
         self,
         path: str | Path | BinaryIO,
-        format: str = "ndjson",
-        *,
-        types: Sequence[str] | None = None,
-        branch: str | None = None,
-        at: str | None = None,
-        overwrite: bool = False,
-        **others: object,
+        format: str,
+        types: Sequence[str] | None,
+        branch: str | None,
+        at: str | None,
+        overwrite: bool,
     ) -> ExportReport:
         """Write this branch as it is now, another branch, or a commit, to a file or a stream, as NDJSON."""
         if branch is not None and at is not None:
             raise InvalidInput("branch and at contradict each other", advice="Leave out one of the two")
-        where = {"at": at} if at is not None else {"branch": branch or self.branch_name}
-        return Reader(self._wire, self._name, where).export(path, format, types, overwrite, others)
+        position = {"at": at} if at is not None else {"branch": branch or self.branch_name}
+        return self._endpoint.at(**position).export(path, format, types, overwrite)
 
     def refresh(self) -> str:
         """The newest commit's id."""
-        return str(self._reader.get("snapshot")["commit_id"])
+        return str(self._endpoint.read("snapshot")["commit_id"])
 
+    @over_http(Graph.on_branch)
     def on_branch(self, name: str) -> RemoteGraph:
-        """A handle on another branch of the same graph."""
-        made = RemoteGraph(self._wire, self._name, name)
-        made.refresh()
-        return made
+        remote_graph = RemoteGraph(self._endpoint.transport, self._endpoint.graph_name, name)
+        remote_graph.refresh()
+        return remote_graph
 
     def close(self) -> None:
-        self._wire.close()
+        self._endpoint.transport.close()
 
     def __enter__(self) -> RemoteGraph:
         return self
@@ -306,12 +248,13 @@ class RemoteGraph:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        raise missing(name, "RemoteGraph", Graph)
+        raise missing_attribute(name, "RemoteGraph", Graph)
 
-    def _mutate(self, body: Mapping[str, Any], on_conflict: str, writing: Writing) -> Receipt:
-        whole = {**body, "on_conflict": on_conflict, **self._reader._where, **writing.body()}
-        return receipt_of(self._wire.write("POST", self._reader.path("mutate"), whole, client_key=writing.client_key))
+    def _mutate(self, write: RemoteWriteOptions, **fields: Any) -> Receipt:
+        body = {**fields, **self._endpoint.position, **write.to_json()}
+        return decode_receipt(self._endpoint.write("POST", "mutate", body, write.client_key))
 
-
-def _diff_page(found: Mapping[str, Any]) -> DiffPage:
-    return DiffPage(found["old"], found["new"], tuple(Change(**one) for one in found["changes"]), found["cursor"])
+    def _read_page(self, route: str, page: Mapping[str, Any], **query: str) -> DiffPage:
+        filters = {singular: [*page[f"{singular}s"]] for singular in ("kind", "type", "op")}
+        bounds = {"limit": page["limit"], "cursor": page["cursor"]}
+        return decode_diff_page(self._endpoint.get(route, {**query, **filters, **bounds}))

@@ -12,12 +12,12 @@ from omnigraph.errors import InvalidInput
 from omnigraph.schema.values import BLOB_PREFIX
 
 
-def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+def encode_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """Every value as JSON; a value that no parameter can have is refused here, by name."""
-    return {str(name): _plain(str(name), value) for name, value in params.items()}
+    return {str(name): _encode_value(str(name), value) for name, value in params.items()}
 
 
-def _plain(name: str, value: Any) -> Any:
+def _encode_value(name: str, value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -29,9 +29,9 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, (list, tuple)):
-        return [_plain(name, one) for one in value]
+        return [_encode_value(name, item) for item in value]
     if hasattr(value, "tolist"):  # arrays and scalars of numpy
-        return _plain(name, value.tolist())
+        return _encode_value(name, value.tolist())
     raise InvalidInput(
         f"parameter `{name}` is a {type(value).__name__}, which no parameter can be",
         code="P3",

@@ -1,4 +1,4 @@
-"""Requests to a server, and what a broken connection means."""
+"""Requests to a server, and the errors that a broken connection becomes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx
 
-from omnigraph.api.remote.errors import CLASS_HEADER, error_of
+from omnigraph.api.remote.errors import CLASS_HEADER, decode_error
 from omnigraph.errors import InvalidInput, OmnigraphError, Unavailable, Unknown
 
 _TIMEOUT = httpx.Timeout(150.0, connect=10.0)
-_NEVER = httpx.Timeout(None, connect=10.0)
+_NO_TIMEOUT = httpx.Timeout(None, connect=10.0)
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0)
 
 Query = Mapping[str, Any]
@@ -29,19 +29,24 @@ class Transport:
         self.base = base.rstrip("/")
         # No settings from the environment: a proxy meant for the internet must not see the token.
         self._http = httpx.Client(
-            base_url=self.base, headers=headers, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False, verify=_believed(ca)
+            base_url=self.base,
+            headers=headers,
+            timeout=_TIMEOUT,
+            limits=_LIMITS,
+            trust_env=False,
+            verify=_tls_verification(ca),
         )
 
     def get(self, path: str, query: Query | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        with _reading(self.base):
-            found = self._http.get(path, params=_given(query), headers=headers)
-        return _checked(found)
+        with _translate_read_errors(self.base):
+            response = self._http.get(path, params=_without_none(query), headers=headers)
+        return _raise_for_status(response)
 
     def ask(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> httpx.Response:
         """A POST that changes nothing."""
-        with _reading(self.base):
-            found = self._http.post(path, json=_given(body), headers=headers)
-        return _checked(found)
+        with _translate_read_errors(self.base):
+            response = self._http.post(path, json=_without_none(body), headers=headers)
+        return _raise_for_status(response)
 
     def write(
         self,
@@ -52,12 +57,12 @@ class Transport:
         query: Query | None = None,
         client_key: str | None = None,
     ) -> httpx.Response:
-        """A request that changes something. If the connection breaks, nobody knows whether it did."""
+        """A request that changes something. If the connection breaks, the outcome is unknown."""
         headers = {"Idempotency-Key": client_key} if client_key is not None else {}
-        content = None if body is None else _given(body)
-        with _writing(self.base, client_key):
-            found = self._http.request(method, path, json=content, params=_given(query), headers=headers)
-        return _checked(found)
+        content = None if body is None else _without_none(body)
+        with _translate_write_errors(self.base, client_key):
+            response = self._http.request(method, path, json=content, params=_without_none(query), headers=headers)
+        return _raise_for_status(response)
 
     def upload(
         self,
@@ -67,38 +72,41 @@ class Transport:
         client_key: str | None,
         progress: Callable[[dict[str, Any]], None] | None,
     ) -> dict[str, Any]:
-        """A streamed body; the answer is the last of a stream of events."""
+        """Send a streamed body. The server answers a stream of events, of which the last is the result or the error."""
         headers = {"Accept": "text/event-stream", "Content-Type": "application/x-ndjson"}
         if client_key is not None:
             headers["Idempotency-Key"] = client_key
-        call = {"params": _given(query), "content": content, "headers": headers, "timeout": _NEVER}
-        with _writing(self.base, client_key), self._http.stream("POST", path, **call) as found:  # type: ignore[arg-type]
-            if found.status_code >= 400:
-                found.read()
-                _checked(found)
-            for name, document in _events(found.iter_lines()):
+        call = {"params": _without_none(query), "content": content, "headers": headers, "timeout": _NO_TIMEOUT}
+        with _translate_write_errors(self.base, client_key), self._http.stream("POST", path, **call) as response:  # type: ignore[arg-type]
+            if response.status_code >= 400:
+                response.read()
+                _raise_for_status(response)
+            for name, document in _read_events(response.iter_lines()):
                 if name == "progress" and progress is not None:
                     progress(document)
                 elif name == "result":
                     return document
                 elif name == "error":
-                    raise error_of(int(document.get("status", 500)), document.get("class"), document)
-        raise _unclear(self.base, client_key)
+                    raise decode_error(int(document.get("status", 500)), document.get("class"), document)
+        raise _outcome_unknown(self.base, client_key)
 
     @contextmanager
     def download(self, path: str, query: Query) -> Iterator[tuple[Mapping[str, str], Iterator[bytes]]]:
         """A streamed answer: its headers, and its body chunk by chunk."""
-        with _reading(self.base), self._http.stream("GET", path, params=_given(query), timeout=_NEVER) as found:
-            if found.status_code >= 400:
-                found.read()
-                _checked(found)
-            yield found.headers, found.iter_bytes()
+        with (
+            _translate_read_errors(self.base),
+            self._http.stream("GET", path, params=_without_none(query), timeout=_NO_TIMEOUT) as response,
+        ):
+            if response.status_code >= 400:
+                response.read()
+                _raise_for_status(response)
+            yield response.headers, response.iter_bytes()
 
     def close(self) -> None:
         self._http.close()
 
 
-def _believed(ca: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
+def _tls_verification(ca: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
     if ca is None:
         return True
     try:
@@ -109,22 +117,22 @@ def _believed(ca: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
         ) from error
 
 
-def _given(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Without what was left to its default."""
+def _without_none(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The values that are set: a server has its own default for the others."""
     return {name: value for name, value in (values or {}).items() if value is not None}
 
 
-def _checked(found: httpx.Response) -> httpx.Response:
-    if found.status_code < 400:
-        return found
+def _raise_for_status(response: httpx.Response) -> httpx.Response:
+    if response.status_code < 400:
+        return response
     try:
-        document: Any = json.loads(found.content)
+        document: Any = json.loads(response.content)
     except ValueError:
         document = None
-    raise error_of(found.status_code, found.headers.get(CLASS_HEADER), document)
+    raise decode_error(response.status_code, response.headers.get(CLASS_HEADER), document)
 
 
-def _events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     name = ""
     for line in lines:
         field, _, value = line.partition(": ")
@@ -135,26 +143,26 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @contextmanager
-def _reading(base: str) -> Iterator[None]:
+def _translate_read_errors(base: str) -> Iterator[None]:
     try:
         yield
     except httpx.TransportError as error:
-        raise _unreachable(base, error) from error
+        raise _server_unreachable(base, error) from error
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise _unreachable(base, error) from error
+        raise _server_unreachable(base, error) from error
 
 
 @contextmanager
-def _writing(base: str, client_key: str | None) -> Iterator[None]:
+def _translate_write_errors(base: str, client_key: str | None) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol) as error:
-        raise _unreachable(base, error) from error
+        raise _server_unreachable(base, error) from error
     except httpx.TransportError as error:
-        raise _unclear(base, client_key) from error
+        raise _outcome_unknown(base, client_key) from error
 
 
-def _unreachable(base: str, error: Exception) -> Unavailable:
+def _server_unreachable(base: str, error: Exception) -> Unavailable:
     return Unavailable(
         f"the server at {base} did not answer: {error or type(error).__name__}",
         code="server_unreachable",
@@ -162,7 +170,7 @@ def _unreachable(base: str, error: Exception) -> Unavailable:
     )
 
 
-def _unclear(base: str, client_key: str | None) -> OmnigraphError:
+def _outcome_unknown(base: str, client_key: str | None) -> OmnigraphError:
     return Unknown(
         f"the connection to {base} broke before the answer came",
         advice="Repeat the write with the same client key to learn how it ended",

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote
 
-from omnigraph.api.remote.branches import commit_info
+import httpx
+
+from omnigraph.api.remote.decode import decode_commit
 from omnigraph.api.remote.files import write_export
-from omnigraph.api.remote.params import plain_params
-from omnigraph.api.remote.refusals import missing, refuse_limits, refuse_options, refused
+from omnigraph.api.remote.over_http import missing_attribute, not_over_http, over_http
+from omnigraph.api.remote.params import encode_params
 from omnigraph.api.remote.transport import Transport
 from omnigraph.api.view import CommitInfo, GraphView
 from omnigraph.errors import NotFound
@@ -22,51 +24,68 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reader:
-    """What a branch and a commit have in common: `where` says which of them is read."""
+class GraphEndpoint:
+    """The routes of one graph on a server. `position` names the branch or the commit that reading routes look at."""
 
-    _wire: Transport
-    _name: str
-    _where: Mapping[str, str]
+    transport: Transport
+    graph_name: str
+    position: Mapping[str, str]
 
-    def path(self, rest: str) -> str:
-        return f"/graphs/{quote(self._name, safe='')}/{rest}"
+    def at(self, **position: str) -> GraphEndpoint:
+        """The same graph, read at another branch or commit."""
+        return GraphEndpoint(self.transport, self.graph_name, position)
 
-    def get(self, rest: str, **query: Any) -> Any:
-        return self._wire.get(self.path(rest), {**self._where, **query}).json()
+    def path(self, route: str) -> str:
+        return f"/graphs/{quote(self.graph_name, safe='')}/{route}"
 
-    def query(self, source: str, params: Mapping[str, Any] | None, name: str | None) -> Result:
-        from omnigraph.api.remote.wire import ARROW_TYPE, result_of
+    def get(self, route: str, query: Mapping[str, Any] | None = None) -> Any:
+        """A route that does not look at a branch or commit in particular."""
+        return self.transport.get(self.path(route), query).json()
 
-        body = {"source": source, "params": plain_params(params or {}), "name": name, **self._where}
-        return result_of(self._wire.ask(self.path("query"), body, {"Accept": ARROW_TYPE}).content)
+    def read(self, route: str, **query: Any) -> Any:
+        return self.get(route, {**self.position, **query})
+
+    def ask(self, route: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> httpx.Response:
+        return self.transport.ask(self.path(route), body, headers)
+
+    def write(
+        self,
+        method: str,
+        route: str,
+        body: Mapping[str, Any] | None = None,
+        client_key: str | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> httpx.Response:
+        return self.transport.write(method, self.path(route), body, query=query, client_key=client_key)
+
+    def query(self, source: str, params: Mapping[str, Any] | None, name: str | None, limits: object) -> Result:
+        from omnigraph.api.remote.wire import ARROW_TYPE, decode_arrow
+
+        if limits is not None:
+            raise not_over_http("query(limits=…)", "The server sets the limits of queries")
+        body = {"source": source, "params": encode_params(params or {}), "name": name, **self.position}
+        return decode_arrow(self.ask("query", body, {"Accept": ARROW_TYPE}).content)
 
     def commits(self, limit: int | None, actor: str | None, kind: str | None, branch: str | None) -> list[CommitInfo]:
-        wanted = {"actor": actor, "kind": kind, "branch": branch}
-        filters = [f"{name}={value}" for name, value in wanted.items() if value is not None]
+        values = {"actor": actor, "kind": kind, "branch": branch}
+        filters = [f"{name}={value}" for name, value in values.items() if value is not None]
         if limit == 0:
             return []
-        return [commit_info(one) for one in self.get("commits", limit=limit or 0, filter=filters)["commits"]]
+        return [decode_commit(commit) for commit in self.read("commits", limit=limit or 0, filter=filters)["commits"]]
 
     def export(
-        self,
-        path: str | Path | BinaryIO,
-        format: str,
-        types: Sequence[str] | None,
-        overwrite: bool,
-        others: Mapping[str, object],
+        self, path: str | Path | BinaryIO, format: str, types: Sequence[str] | None, overwrite: bool
     ) -> ExportReport:
-        refuse_options("export", others, GraphView.export)
         if format != "ndjson":
-            raise refused(f"export(format={format!r})", "Over HTTP an export is NDJSON")
-        query = {**self._where, "type": list(types) if types is not None else None}
-        with self._wire.download(self.path("export"), query) as (headers, chunks):
+            raise not_over_http(f"export(format={format!r})", "Over HTTP an export is NDJSON")
+        query = {**self.position, "type": list(types) if types is not None else None}
+        with self.transport.download(self.path("export"), query) as (headers, chunks):
             return write_export(path, chunks, headers["etag"].strip('"'), overwrite=overwrite)
 
     def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
-        query = {**self._where, "type": type_name, "id": row_id, "property": name}
+        query = {**self.position, "type": type_name, "id": row_id, "property": name}
         try:
-            return self._wire.get(self.path("blob"), query).content
+            return self.transport.get(self.path("blob"), query).content
         except NotFound as error:
             if error.code == "no_blob":
                 return None
@@ -76,49 +95,41 @@ class Reader:
 class RemoteView:
     """A graph pinned to one commit, read over HTTP."""
 
-    def __init__(self, reader: Reader, commit_id: str) -> None:
-        self._reader = reader
+    def __init__(self, endpoint: GraphEndpoint, commit_id: str) -> None:
+        self._endpoint = endpoint
         self.commit_id = commit_id
 
-    def query(
-        self, source: str, params: Mapping[str, Any] | None = None, *, name: str | None = None, limits: object = None
-    ) -> Result:
+    @over_http(GraphView.query)
+    def query(self, source: str, params: Mapping[str, Any] | None, name: str | None, limits: object) -> Result:
         """Run a reading query on this commit."""
-        refuse_limits(limits)
-        return self._reader.query(source, params, name)
+        return self._endpoint.query(source, params, name, limits)
 
-    def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
+    @over_http(GraphView.snapshot)
+    def snapshot(self, indexes: bool) -> dict[str, Any]:
         """Commit, storage format, and per type the pin, counts and overlay."""
-        found: dict[str, Any] = self._reader.get("snapshot", indexes=indexes)
-        found.pop("branch")
-        return found
+        document: dict[str, Any] = self._endpoint.read("snapshot", indexes=indexes)
+        document.pop("branch")
+        return document
 
-    def commits(
-        self, limit: int | None = 20, *, actor: str | None = None, kind: str | None = None, branch: str | None = None
-    ) -> list[CommitInfo]:
-        """This commit and those before it, newest first, along first parents; only those that match."""
-        return self._reader.commits(limit, actor, kind, branch)
+    @over_http(GraphView.commits)
+    def commits(self, limit: int | None, actor: str | None, kind: str | None, branch: str | None) -> list[CommitInfo]:
+        return self._endpoint.commits(limit, actor, kind, branch)
 
+    @over_http(GraphView.commit)
     def commit(self) -> dict[str, Any]:
-        """This one commit: its place, who made it, and what it did to each table."""
-        found: dict[str, Any] = self._reader._wire.get(self._reader.path(f"commits/{self.commit_id}")).json()
-        return found
+        document: dict[str, Any] = self._endpoint.get(f"commits/{self.commit_id}")
+        return document
 
+    @over_http(GraphView.blob)
     def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
-        """The bytes of one Blob property of one entity; None if it has none."""
-        return self._reader.blob(type_name, row_id, name)
+        return self._endpoint.blob(type_name, row_id, name)
 
+    @over_http(GraphView.export)
     def export(
-        self,
-        path: str | Path | BinaryIO,
-        format: str = "ndjson",
-        *,
-        types: Sequence[str] | None = None,
-        overwrite: bool = False,
-        **others: object,
+        self, path: str | Path | BinaryIO, format: str, types: Sequence[str] | None, overwrite: bool
     ) -> ExportReport:
         """Write this commit to a file or a stream, as NDJSON."""
-        return self._reader.export(path, format, types, overwrite, others)
+        return self._endpoint.export(path, format, types, overwrite)
 
     def __getattr__(self, name: str) -> Any:
-        raise missing(name, "RemoteView", GraphView)
+        raise missing_attribute(name, "RemoteView", GraphView)

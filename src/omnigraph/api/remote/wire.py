@@ -1,4 +1,4 @@
-"""Results on the wire: Arrow as it is, with what belongs to it in the schema's metadata."""
+"""Query results as Arrow IPC streams; commit id, columns and warnings are in the schema's metadata."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ARROW_TYPE = "application/vnd.apache.arrow.stream"
 _KEY = b"omnigraph"
 
 
-def arrow_bytes(result: Result) -> bytes:
+def encode_arrow(result: Result) -> bytes:
     """The result as one Arrow IPC stream."""
     facts = {
         "commit_id": result.commit_id,
-        "columns": [[one.name, one.type] for one in result.columns],
+        "columns": [[column.name, column.type] for column in result.columns],
         "warnings": list(result.warnings),
     }
     table = result.table.replace_schema_metadata({_KEY: json.dumps(facts).encode()})
@@ -26,10 +26,9 @@ def arrow_bytes(result: Result) -> bytes:
     return bytes(sink.getvalue())
 
 
-def result_of(data: bytes) -> Result:
-    """The very result that was sent."""
+def decode_arrow(data: bytes) -> Result:
+    """The result that `encode_arrow` was called with."""
     table = pa.ipc.open_stream(data).read_all()
     facts = json.loads(table.schema.metadata[_KEY])
-    columns = tuple(ResultColumn(*one) for one in facts["columns"])
-    plain = table.replace_schema_metadata(None)
-    return Result.of_table(plain, columns, facts["commit_id"], tuple(facts["warnings"]))
+    columns = tuple(ResultColumn(*column) for column in facts["columns"])
+    return Result.of_table(table.replace_schema_metadata(None), columns, facts["commit_id"], tuple(facts["warnings"]))

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from omnigraph.api import Graph
-from omnigraph.api.remote.wire import ARROW_TYPE, arrow_bytes
+from omnigraph.api.remote.wire import ARROW_TYPE, encode_arrow
 from omnigraph.api.view import GraphView
 from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import InvalidInput
@@ -92,7 +92,7 @@ async def _read(call: Call, body: QueryBody) -> Response:
 
 
 def _arrow(result: Result) -> Response:
-    return Response(arrow_bytes(result), 200, {"ETag": f'"{result.commit_id}"'}, ARROW_TYPE)
+    return Response(encode_arrow(result), 200, {"ETag": f'"{result.commit_id}"'}, ARROW_TYPE)
 
 
 @dataclass(frozen=True)
