@@ -10,7 +10,7 @@ from omnigraph.errors import InvalidInput, KeyConflict
 from omnigraph.log.commit_record import CommitKind
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.mutate.change_set import ChangeSet
-from omnigraph.mutate.table_state import PendingTable, Row, TooManyRows
+from omnigraph.mutate.pending_table import PendingTable, Row, TooManyRows
 from omnigraph.query.language.bind import BoundStatement, ValueResolver
 from omnigraph.query.language.check_statements import check_statement
 from omnigraph.query.language.checked import (

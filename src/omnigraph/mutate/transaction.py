@@ -19,10 +19,10 @@ from omnigraph.storage.backend import Backend
 class Transaction:
     """`with g.transaction() as t:` commits at the end of the block, or nothing if the block raises.
 
-    Inserts and deletes may be mixed; later statements see what earlier ones did, and the rules are checked once, at
-    the end. If what it read has changed meanwhile the commit raises `ReadSetChanged`: only the caller knows whether
-    what it decided in between still holds. With a client key that was answered before, the block runs without effect
-    and `receipt` is that answer.
+    Inserts and deletes may be mixed; later statements see what earlier ones did, and the schema constraints are checked
+    once, at the end. If another commit changed rows that the transaction read, the commit raises `ReadSetChanged`: only
+    the caller knows whether its decisions still hold. With a client key that is already committed, the block runs
+    without effect and `receipt` is the receipt of that commit.
     """
 
     def __init__(self, backend: Backend, writer: Writer, options: WriteOptions, holder: str | None) -> None:

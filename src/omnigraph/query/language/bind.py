@@ -50,9 +50,9 @@ def bind_params(checked: CheckedQuery, values: Mapping[str, Any]) -> dict[str, A
     for name in values:
         if name not in parameters:
             raise _unknown_parameter(checked, str(name))
-    bound = {name: _declared_value(checked, parameter, values.get(name)) for name, parameter in parameters.items()}
+    bound = {name: _convert_declared(checked, parameter, values.get(name)) for name, parameter in parameters.items()}
     for slot in checked.slots:
-        bound[slot.name] = _slot_value(checked, slot, values.get(slot.param))
+        bound[slot.name] = _convert_for_slot(checked, slot, values.get(slot.param))
     return bound
 
 
@@ -68,7 +68,7 @@ def _unknown_parameter(checked: CheckedQuery, name: str) -> InvalidInput:
     )
 
 
-def _declared_value(checked: CheckedQuery, parameter: Parameter, value: Any) -> Any:
+def _convert_declared(checked: CheckedQuery, parameter: Parameter, value: Any) -> Any:
     """The value as the declared type; also of a parameter that the query never uses."""
     if value is None:
         if parameter.nullable:
@@ -83,7 +83,7 @@ def _declared_value(checked: CheckedQuery, parameter: Parameter, value: Any) -> 
     return _convert_param(checked, parameter.name, Property("", parameter.name, parameter.type), value)
 
 
-def _slot_value(checked: CheckedQuery, slot: Slot, value: Any) -> Any:
+def _convert_for_slot(checked: CheckedQuery, slot: Slot, value: Any) -> Any:
     stored = _convert_param(checked, slot.param, Property("", slot.param, slot.type), value)
     if slot.at_least is not None and stored is not None and stored < slot.at_least:
         raise _misfit(checked, slot.param, f"{stored} is less than {slot.at_least}", None)

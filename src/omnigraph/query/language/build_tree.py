@@ -1,4 +1,4 @@
-"""From lark's parse tree to the typed syntax tree. Recursion is bounded: the parser refuses deep nesting first."""
+"""Builds the typed syntax tree from the parse tree of lark. Recursion is bounded: deep nesting is refused before."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Node = Tree[Token]
 
 
 class BadText(Exception):
-    """A word that the grammar takes but that says nothing: an unknown escape, a number without bound."""
+    """A token that the grammar takes but that has no value: an unknown escape, a number that is too large."""
 
     def __init__(self, span: SourceSpan, message: str, advice: str) -> None:
         super().__init__(message)
@@ -70,12 +70,12 @@ class BadText(Exception):
 def build_query(node: Node, source: str, file: str) -> QuerySyntax:
     """The typed tree of one `query` node."""
     name, params, *annotations, body = node.children
-    params_ = tuple(_param(one) for one in _trees(params))
+    params_ = tuple(_param(child) for child in _trees(params))
     return QuerySyntax(
         _name(name),
         params_,
-        tuple(_annotation(cast(Node, one)) for one in annotations),
-        _body(cast(Node, body), frozenset(one.name.text for one in params_)),
+        tuple(_annotation(cast(Node, child)) for child in annotations),
+        _body(cast(Node, body), frozenset(child.name.text for child in params_)),
         _span(node),
         source,
         file,
@@ -84,23 +84,23 @@ def build_query(node: Node, source: str, file: str) -> QuerySyntax:
 
 def _body(node: Node, params: frozenset[str]) -> ReadSyntax | MutationSyntax:
     if node.data == "mutation":
-        return MutationSyntax(tuple(_statement(one) for one in _trees(node)), _span(node))
+        return MutationSyntax(tuple(_statement(child) for child in _trees(node)), _span(node))
     match, returns, order, limit, offset = node.children
     return ReadSyntax(
-        tuple(_settled(_clause(one), params) for one in _trees(match)),
-        tuple(_projection(one) for one in _trees(returns)),
-        tuple(_order(one) for one in _trees(order)),
+        tuple(_read_word_as_edge(_clause(child), params) for child in _trees(match)),
+        tuple(_projection(child) for child in _trees(returns)),
+        tuple(_order(child) for child in _trees(order)),
         _count(limit),
         _count(offset),
         _span(node),
     )
 
 
-# ---- places and words ------------------------------------------------------------------------------------------------
+# ---- spans and words -------------------------------------------------------------------------------------------------
 
 
 def _trees(node: Any) -> list[Node]:
-    return [one for one in node.children if isinstance(one, Tree)] if node is not None else []
+    return [child for child in node.children if isinstance(child, Tree)] if node is not None else []
 
 
 def _span(node: Node) -> SourceSpan:
@@ -135,7 +135,7 @@ def _number(token: Token) -> int | float:
 
 def _text(token: Token) -> str:
     try:
-        # A tab or another control character is text as it stands; only escapes need JSON's rules.
+        # Control characters such as a tab are taken as they are; only escapes follow the rules of JSON.
         text = str(json.loads(str(token), strict=False))
         text.encode()  # half of a surrogate pair has no UTF-8
     except ValueError as error:
@@ -174,22 +174,22 @@ def _param(node: Node) -> ParamSyntax:
 
 def _annotation(node: Any) -> Annotation:
     name, *arguments = node.children
-    positional, named = [], []
-    for one in arguments:
-        if one is None:
+    positional, keyword_args = [], []
+    for argument in arguments:
+        if argument is None:
             continue
-        if cast(Node, one).data == "annotation_named":
-            key, value = cast(Node, one).children
-            named.append((str(key), _annotation_value(cast(Node, value))))
+        if cast(Node, argument).data == "annotation_named":
+            key, value = cast(Node, argument).children
+            keyword_args.append((str(key), _annotation_value(cast(Node, value))))
         else:
-            positional.append(_annotation_value(cast(Node, one)))
-    return Annotation(str(name), tuple(positional), tuple(named))
+            positional.append(_annotation_value(cast(Node, argument)))
+    return Annotation(str(name), tuple(positional), tuple(keyword_args))
 
 
 def _annotation_value(node: Node) -> Any:
     (value,) = node.children
-    if isinstance(value, Tree):  # a range is metadata here; it is kept as text
-        return "".join(str(one) for one in value.children if one is not None)
+    if isinstance(value, Tree):  # a range; annotations of queries keep it as text
+        return "".join(str(token) for token in value.children if token is not None)
     return _word_value(value)
 
 
@@ -207,7 +207,7 @@ def _expr(node: Any) -> ExprSyntax:
         case "literal":
             return LiteralSyntax(_word_value(children[0]), span)
         case "list_literal":
-            return ListSyntax(tuple(_expr(one) for one in _trees(node)), span)
+            return ListSyntax(tuple(_expr(item) for item in _trees(node)), span)
         case "alias":
             return AliasSyntax(str(children[0]), span)
     return _call(node)
@@ -216,7 +216,7 @@ def _expr(node: Any) -> ExprSyntax:
 def _call(node: Any) -> CallSyntax | AggregateSyntax | DateLiteralSyntax | NowSyntax:
     word, distinct, *_ = node.children
     name, span = _name(word), _span(node)
-    arguments = tuple(_argument(one) for one in _trees(node))
+    arguments = tuple(_argument(argument) for argument in _trees(node))
     only = arguments[0].value if len(arguments) == 1 and arguments[0].name is None else None
     match name.text:
         case "now" if not arguments and distinct is None:
@@ -245,7 +245,7 @@ def _clause(node: Node) -> ClauseSyntax:
 
 def _pairs(node: Node | None) -> tuple[PairSyntax, ...]:
     return tuple(
-        PairSyntax(_name(one.children[0]), _expr(one.children[1])) for one in _trees(node) if one.data == "pair"
+        PairSyntax(_name(pair.children[0]), _expr(pair.children[1])) for pair in _trees(node) if pair.data == "pair"
     )
 
 
@@ -255,14 +255,14 @@ def _binding(node: Node) -> BindingSyntax:
 
 
 def _traversal(node: Node) -> TraversalSyntax:
-    left, *between, edge, bounds, right = node.children
+    left_end, *between, edge, bounds, right = node.children
     (word,) = cast(Node, edge).children
     undirected = cast(Token, word).type == "UNDIRECTED"
     name = _name(word)
     if undirected:
         name = NameSyntax(name.text.strip("<> \t\r\n"), name.span)
     variable = _name(between[0]) if between else None
-    return TraversalSyntax(_name(left), name, _name(right), variable, _bounds(bounds), undirected, _span(node))
+    return TraversalSyntax(_name(left_end), name, _name(right), variable, _bounds(bounds), undirected, _span(node))
 
 
 def _bounds(node: Any) -> BoundsSyntax | None:
@@ -273,8 +273,8 @@ def _bounds(node: Any) -> BoundsSyntax | None:
 
 
 def _word_traversal(node: Node) -> TraversalSyntax:
-    left, word, bounds, right = node.children
-    start = _expr(left)
+    left_end, word, bounds, right = node.children
+    start = _expr(left_end)
     edge = _name(word)
     if not isinstance(start, VariableSyntax):
         raise BadText(edge.span, f"`{edge.text}` is followed by a hop", "A hop begins with a variable: `$a edge $b`")
@@ -284,8 +284,8 @@ def _word_traversal(node: Node) -> TraversalSyntax:
 
 
 def _compare(node: Node) -> FilterSyntax:
-    left, op, right = node.children
-    return FilterSyntax(_expr(left), cast(CompareOp, str(op)), _expr(right), _span(node))
+    lhs, op, rhs = node.children
+    return FilterSyntax(_expr(lhs), cast(CompareOp, str(op)), _expr(rhs), _span(node))
 
 
 def _null_test(node: Node) -> NullTestSyntax:
@@ -293,19 +293,19 @@ def _null_test(node: Node) -> NullTestSyntax:
 
 
 def _any_of(node: Node) -> AnyOfSyntax:
-    parts = tuple(_clause(one) for one in _trees(node))
+    parts = tuple(_clause(child) for child in _trees(node))
     for part in parts:
         if isinstance(part, TraversalSyntax):
             raise BadText(part.span, "a hop cannot be one of several choices", "Only filters can be joined by `or`")
     return AnyOfSyntax(cast("tuple[PredicateSyntax, ...]", parts), _span(node))
 
 
-def _textcall(node: Node) -> TextCallSyntax:
+def _text_call(node: Node) -> TextCallSyntax:
     return TextCallSyntax(_call(cast(Node, node.children[0])), _span(node))
 
 
 def _block(node: Node) -> NotSyntax | OptionalSyntax:
-    clauses = tuple(_clause(one) for one in _trees(node))
+    clauses = tuple(_clause(child) for child in _trees(node))
     return NotSyntax(clauses, _span(node)) if node.data == "not_block" else OptionalSyntax(clauses, _span(node))
 
 
@@ -317,29 +317,29 @@ _CLAUSES: dict[str, Callable[[Node], ClauseSyntax]] = {
     "compare": _compare,
     "null_test": _null_test,
     "any_of": _any_of,
-    "textcall": _textcall,
+    "textcall": _text_call,
     "not_block": _block,
     "optional_block": _block,
 }
 
 
-def _settled(clause: ClauseSyntax, params: frozenset[str]) -> ClauseSyntax:
+def _read_word_as_edge(clause: ClauseSyntax, params: frozenset[str]) -> ClauseSyntax:
     """`$a contains $b` is a hop over an edge of that name when neither side is a parameter.
 
     As a comparison it could only be an error: two entities contain nothing.
     """
     match clause:
         case NotSyntax(clauses, span):
-            return NotSyntax(tuple(_settled(one, params) for one in clauses), span)
+            return NotSyntax(tuple(_read_word_as_edge(inner, params) for inner in clauses), span)
         case OptionalSyntax(clauses, span):
-            return OptionalSyntax(tuple(_settled(one, params) for one in clauses), span)
+            return OptionalSyntax(tuple(_read_word_as_edge(inner, params) for inner in clauses), span)
         case FilterSyntax(
-            VariableSyntax() as left, "contains" | "starts_with" | "in" as word, VariableSyntax() as right, span
+            VariableSyntax() as lhs, "contains" | "starts_with" | "in" as word, VariableSyntax() as rhs, span
         ):
-            if left.name in params or right.name in params:
+            if lhs.name in params or rhs.name in params:
                 return clause
-            ends = NameSyntax(left.name, left.span), NameSyntax(right.name, right.span)
-            # The operator's own place is not kept by the comparison; the whole clause stands for it.
+            ends = NameSyntax(lhs.name, lhs.span), NameSyntax(rhs.name, rhs.span)
+            # A comparison does not keep the span of its operator, so the edge name gets the span of the clause.
             return TraversalSyntax(ends[0], NameSyntax(word, span), ends[1], None, None, False, span)
     return clause
 
@@ -380,7 +380,7 @@ def _condition(node: Any) -> ConditionSyntax:
     children = node.children
     match str(node.data):
         case "disjunction" | "conjunction" as word:
-            parts = tuple(_condition(one) for one in children)
+            parts = tuple(_condition(child) for child in children)
             if len(parts) == 1:
                 return parts[0]
             return OrSyntax(parts) if word == "disjunction" else AndSyntax(parts)

@@ -1,14 +1,20 @@
-"""Names in expressions become columns, entities and slots, with the rules of the place where they stand."""
+"""Resolves names in expressions to columns, entities and slots. What is allowed depends on the clause around them."""
 
 from __future__ import annotations
 
 from typing import Literal, cast
 
 from omnigraph.query.language.check_context import CheckContext, entity_type
-from omnigraph.query.language.check_functions import RANK_FUNCTIONS, TEXT_FUNCTIONS, aggregate, rank, refuse_unknown
+from omnigraph.query.language.check_functions import (
+    RANK_FUNCTIONS,
+    TEXT_FUNCTIONS,
+    check_aggregate,
+    check_rank,
+    refuse_call,
+)
 from omnigraph.query.language.check_operators import Operand
 from omnigraph.query.language.checked import AggregateCall, Entity, Expr, Now, Prop, Rank
-from omnigraph.query.language.coerce import Loose, is_loose, natural
+from omnigraph.query.language.coerce import UntypedSyntax, is_untyped, type_alone
 from omnigraph.query.language.scope import Scope, look_up
 from omnigraph.query.language.syntax import (
     AggregateSyntax,
@@ -21,35 +27,35 @@ from omnigraph.query.language.syntax import (
 )
 from omnigraph.schema.catalog import Scalar
 
-Place = Literal["match", "return", "order", "aggregate"]
+Clause = Literal["match", "return", "order", "aggregate"]
 
 
-def operand(ctx: CheckContext, scope: Scope, node: ExprSyntax) -> Operand | None:
-    """One side of a filter; literals and parameters wait for the other side's type."""
-    return cast(Loose, node) if is_loose(ctx, node) else resolve(ctx, scope, node, "match")
+def resolve_operand(ctx: CheckContext, scope: Scope, node: ExprSyntax) -> Operand | None:
+    """One side of a filter. Literals and parameters stay untyped until the type of the other side is known."""
+    return cast(UntypedSyntax, node) if is_untyped(ctx, node) else resolve(ctx, scope, node, "match")
 
 
-def resolve(ctx: CheckContext, scope: Scope, node: ExprSyntax, place: Place) -> Expr | None:
+def resolve(ctx: CheckContext, scope: Scope, node: ExprSyntax, clause: Clause) -> Expr | None:
     """The expression with all names resolved; a finding and None if that fails."""
     match node:
         case PropertySyntax():
             return resolve_property(ctx, scope, node)
         case VariableSyntax() if node.name not in ctx.params:
-            return _entity(ctx, scope, node, place)
+            return _resolve_entity(ctx, scope, node, clause)
         case NowSyntax():
             return Now()
         case AggregateSyntax():
-            return _aggregate(ctx, scope, node, place)
+            return _resolve_aggregate(ctx, scope, node, clause)
         case CallSyntax():
-            return _call(ctx, scope, node, place)
+            return _resolve_call(ctx, scope, node, clause)
         case AliasSyntax():
-            _refuse_name(ctx, node, place)
+            _refuse_name(ctx, node, clause)
             return None
-    return natural(ctx, node)
+    return type_alone(ctx, node)
 
 
-def _refuse_name(ctx: CheckContext, node: AliasSyntax, place: Place) -> None:
-    if place == "return":
+def _refuse_name(ctx: CheckContext, node: AliasSyntax, clause: Clause) -> None:
+    if clause == "return":
         advice = "A result column can be named in `order`; here write the expression itself"
     else:
         advice = f'Text is written "{node.name}", a variable or parameter `${node.name}`'
@@ -59,9 +65,9 @@ def _refuse_name(ctx: CheckContext, node: AliasSyntax, place: Place) -> None:
 def resolve_property(ctx: CheckContext, scope: Scope, node: PropertySyntax) -> Prop | None:
     name = node.variable.text
     if name in ctx.params:
-        ctx.used.add(name)
+        ctx.used_params.add(name)
         if scope.find(name) is not None:
-            return None  # it was to be a variable, which was reported
+            return None  # a variable is named like the parameter, which the scopes reported
         ctx.fail("T3", node.span, f"`${name}` is a parameter and has no properties", f"Write `${name}`")
         return None
     var = look_up(ctx, scope, name, node.variable.span)
@@ -78,39 +84,39 @@ def resolve_property(ctx: CheckContext, scope: Scope, node: PropertySyntax) -> P
     return Prop(name, var.type.id, prop.id, prop.name, prop.type, prop.nullable or var.optional)
 
 
-def _entity(ctx: CheckContext, scope: Scope, node: VariableSyntax, place: Place) -> Entity | None:
+def _resolve_entity(ctx: CheckContext, scope: Scope, node: VariableSyntax, clause: Clause) -> Entity | None:
     var = look_up(ctx, scope, node.name, node.span)
     if var is None or var.type is None:
         return None
-    if place == "return":
+    if clause == "return":
         ctx.read_all(var.type)
     else:
         ctx.read(var.type.id, ("id",))
     return Entity(node.name, entity_type(var.type), var.optional)
 
 
-def _aggregate(ctx: CheckContext, scope: Scope, node: AggregateSyntax, place: Place) -> AggregateCall | None:
-    if place == "match":
+def _resolve_aggregate(ctx: CheckContext, scope: Scope, node: AggregateSyntax, clause: Clause) -> AggregateCall | None:
+    if clause == "match":
         advice = "Match is about single rows; aggregates belong into return and order"
         ctx.fail("T21", node.span, f"{node.function}() cannot filter", advice)
         return None
-    if place == "aggregate":
+    if clause == "aggregate":
         ctx.fail("T22", node.span, "an aggregate of an aggregate", "Run two queries")
         return None
     argument = resolve(ctx, scope, node.argument, "aggregate")
-    return None if argument is None else aggregate(ctx, node, argument)
+    return None if argument is None else check_aggregate(ctx, node, argument)
 
 
-def _call(ctx: CheckContext, scope: Scope, node: CallSyntax, place: Place) -> Rank | None:
+def _resolve_call(ctx: CheckContext, scope: Scope, node: CallSyntax, clause: Clause) -> Rank | None:
     name = node.function.text
     if name in TEXT_FUNCTIONS:
         ctx.fail("T21", node.span, f"{name}() is a clause of its own", "Write it in match, without a comparison")
         return None
     if name not in RANK_FUNCTIONS:
-        refuse_unknown(ctx, node)
+        refuse_call(ctx, node)
         return None
-    if place in {"match", "aggregate"}:
-        where = "compared in match" if place == "match" else "aggregated"
+    if clause in {"match", "aggregate"}:
+        where = "compared in match" if clause == "match" else "aggregated"
         ctx.fail("T21", node.span, f"{name}() is a rank and cannot be {where}", "Use it in order or return")
         return None
-    return rank(ctx, node, lambda prop: resolve_property(ctx, scope, prop))
+    return check_rank(ctx, node, lambda prop: resolve_property(ctx, scope, prop))

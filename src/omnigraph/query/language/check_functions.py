@@ -1,11 +1,11 @@
-"""Text filters, ranks and aggregates: their arguments, and the types they give."""
+"""Checks calls of text filters, ranks and aggregates: their arguments and the types of their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import cast
 
-from omnigraph.query.language.check_context import CheckContext, did_you_mean, listed
+from omnigraph.query.language.check_context import CheckContext, did_you_mean, list_words
 from omnigraph.query.language.checked import (
     F64,
     I64,
@@ -24,7 +24,7 @@ from omnigraph.query.language.checked import (
     TextFilter,
     TextFn,
 )
-from omnigraph.query.language.coerce import assignable, family, is_integer, use
+from omnigraph.query.language.coerce import is_assignable, is_integer, type_family, use_param
 from omnigraph.query.language.syntax import (
     AGGREGATES,
     AggregateFn,
@@ -65,106 +65,110 @@ _USAGE = {
 DEFAULT_EDITS = 1
 DEFAULT_K = 60
 
-#: How a function resolves `$v.p`: the caller knows the scope.
-Resolve = Callable[[PropertySyntax], "Prop | None"]
+#: Resolves `$v.p` in the scope of the caller.
+PropertyResolver = Callable[[PropertySyntax], "Prop | None"]
 
 
-def refuse_unknown(ctx: CheckContext, call: CallSyntax) -> None:
-    """A function that does not exist, or one whose arguments made the tree builder give up on it."""
+def refuse_call(ctx: CheckContext, call: CallSyntax) -> None:
+    """Report an unknown function, or arguments that the function does not take."""
     name = call.function.text
     if name in FUNCTIONS:
         ctx.fail("T20", call.span, f"`{name}` does not take these arguments", f"Write `{_USAGE[name]}`")
         return
-    advice = did_you_mean(name, FUNCTIONS) or f"There are {listed(FUNCTIONS, 20)}"
+    advice = did_you_mean(name, FUNCTIONS) or f"There are {list_words(FUNCTIONS, 20)}"
     ctx.fail("T19", call.function.span, f"there is no function `{name}`", advice)
 
 
-def _arguments(
+def _match_arguments(
     ctx: CheckContext, call: CallSyntax, names: tuple[str, ...], required: int
 ) -> dict[str, ExprSyntax] | None:
-    """Arguments by name, places first; a finding if there are too few, too many or unknown ones."""
+    """Arguments by name, positional ones first; a finding if there are too few, too many or unknown ones."""
     if call.distinct:
         ctx.fail("T23", call.span, f"`distinct` has no meaning in {call.function.text}()", "Leave it out")
         return None
-    given: dict[str, ExprSyntax] = {}
-    for place, argument in enumerate(call.arguments):
-        key = argument.name.text if argument.name is not None else (names[place] if place < len(names) else None)
-        if key not in names or key in given:
+    arguments: dict[str, ExprSyntax] = {}
+    for position, argument in enumerate(call.arguments):
+        key = argument.name.text if argument.name is not None else (names[position] if position < len(names) else None)
+        if key not in names or key in arguments:
             break
-        given[key] = argument.value
-    if len(given) == len(call.arguments) and all(name in given for name in names[:required]):
-        return given
-    refuse_unknown(ctx, call)
+        arguments[key] = argument.value
+    if len(arguments) == len(call.arguments) and all(name in arguments for name in names[:required]):
+        return arguments
+    refuse_call(ctx, call)
     return None
 
 
-def _wrong(ctx: CheckContext, call: CallSyntax, span: SourceSpan, message: str) -> None:
+def _refuse_argument(ctx: CheckContext, call: CallSyntax, span: SourceSpan, message: str) -> None:
     ctx.fail("T20", span, message, f"Write `{_USAGE[call.function.text]}`")
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-def text_filter(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> TextFilter | None:
-    """`search`, `match_text` or `fuzzy` as a clause."""
+def check_text_filter(ctx: CheckContext, call: CallSyntax, resolve: PropertyResolver) -> TextFilter | None:
+    """Check `search`, `match_text` or `fuzzy` as a clause."""
     name = cast(TextFn, call.function.text)
     names = ("field", "query", "edits") if name == "fuzzy" else ("field", "query")
-    given = _arguments(ctx, call, names, 2)
-    if given is None:
+    arguments = _match_arguments(ctx, call, names, 2)
+    if arguments is None:
         return None
-    prop = _text_field(ctx, call, given["field"], resolve)
-    query = _text_query(ctx, call, given["query"])
+    prop = _check_text_property(ctx, call, arguments["field"], resolve)
+    query = _check_text_query(ctx, call, arguments["query"])
     edits: Const | Param | None = None
     if name == "fuzzy":
         edits = Const(DEFAULT_EDITS, I64)
-        if "edits" in given:
-            edits = whole_number(ctx, given["edits"], 0, "T20", "the number of edits")
+        if "edits" in arguments:
+            edits = check_whole_number(ctx, arguments["edits"], 0, "T20", "the number of edits")
         if edits is None:
             return None
     return None if prop is None or query is None else TextFilter(name, prop, query, edits)
 
 
-def _text_field(ctx: CheckContext, call: CallSyntax, node: ExprSyntax, resolve: Resolve) -> Prop | None:
+def _check_text_property(
+    ctx: CheckContext, call: CallSyntax, node: ExprSyntax, resolve: PropertyResolver
+) -> Prop | None:
     if not isinstance(node, PropertySyntax):
-        _wrong(ctx, call, node.span, "the first argument is a property: `$v.property`")
+        _refuse_argument(ctx, call, node.span, "the first argument is a property: `$v.property`")
         return None
     prop = resolve(node)
     if prop is not None and (prop.type != STRING or prop.column in {"id", "src", "dst"}):
         kind = prop.type if prop.type != STRING else "an id"
-        _wrong(ctx, call, node.span, f"text is searched in String properties, `{prop.name}` is {kind}")
+        _refuse_argument(ctx, call, node.span, f"text is searched in String properties, `{prop.name}` is {kind}")
         return None
     return prop
 
 
-def _text_query(ctx: CheckContext, call: CallSyntax, node: ExprSyntax) -> Const | Param | None:
+def _check_text_query(ctx: CheckContext, call: CallSyntax, node: ExprSyntax) -> Const | Param | None:
     if isinstance(node, LiteralSyntax) and isinstance(node.value, str):
         return Const(node.value, STRING)
     if isinstance(node, VariableSyntax) and node.name in ctx.params:
-        param = use(ctx, node)
+        param = use_param(ctx, node)
         if param is None:
             return None
         if param.type == STRING and not param.nullable:
             return ctx.slot(param, STRING)
-    _wrong(ctx, call, node.span, "what to look for is a text or a required String parameter")
+    _refuse_argument(ctx, call, node.span, "what to look for is a text or a required String parameter")
     return None
 
 
-def whole_number(ctx: CheckContext, node: ExprSyntax, at_least: int, code: str, what: str) -> Const | Param | None:
-    """A literal or parameter that counts something."""
+def check_whole_number(
+    ctx: CheckContext, node: ExprSyntax, at_least: int, code: str, noun: str
+) -> Const | Param | None:
+    """Check a literal or parameter that counts something; `noun` names it in messages."""
     if isinstance(node, VariableSyntax) and node.name in ctx.params:
-        param = use(ctx, node)
+        param = use_param(ctx, node)
         if param is None:
             return None
         if is_integer(param.type) and not param.nullable:
             return ctx.slot(param, I64, at_least)
         ctx.fail(
-            code, node.span, f"{what} is a whole number, `${param.name}` is {param.type_text}", "Declare it as I64"
+            code, node.span, f"{noun} is a whole number, `${param.name}` is {param.type_text}", "Declare it as I64"
         )
         return None
     value = node.value if isinstance(node, LiteralSyntax) else None
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
         advice = None if isinstance(node, LiteralSyntax) else "Write a number or a parameter"
-        ctx.fail(code, node.span, f"{what} is a whole number, {at_least} or more", advice)
+        ctx.fail(code, node.span, f"{noun} is a whole number, {at_least} or more", advice)
         return None
     return Const(value, I64)
 
@@ -172,47 +176,47 @@ def whole_number(ctx: CheckContext, node: ExprSyntax, at_least: int, code: str, 
 # ---- ranks -----------------------------------------------------------------------------------------------------------
 
 
-def rank(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> Rank | None:
-    """`bm25`, `nearest` or `rrf`."""
+def check_rank(ctx: CheckContext, call: CallSyntax, resolve: PropertyResolver) -> Rank | None:
+    """Check `bm25`, `nearest` or `rrf`."""
     match call.function.text:
         case "bm25":
-            return _bm25(ctx, call, resolve)
+            return _check_bm25(ctx, call, resolve)
         case "nearest":
-            return _nearest(ctx, call, resolve)
-    return _rrf(ctx, call, resolve)
+            return _check_nearest(ctx, call, resolve)
+    return _check_rrf(ctx, call, resolve)
 
 
-def _bm25(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> Bm25 | None:
-    given = _arguments(ctx, call, ("field", "query"), 2)
-    if given is None:
+def _check_bm25(ctx: CheckContext, call: CallSyntax, resolve: PropertyResolver) -> Bm25 | None:
+    arguments = _match_arguments(ctx, call, ("field", "query"), 2)
+    if arguments is None:
         return None
-    prop = _text_field(ctx, call, given["field"], resolve)
-    query = _text_query(ctx, call, given["query"])
+    prop = _check_text_property(ctx, call, arguments["field"], resolve)
+    query = _check_text_query(ctx, call, arguments["query"])
     return None if prop is None or query is None else Bm25(prop, query)
 
 
-def _nearest(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> Nearest | None:
-    given = _arguments(ctx, call, ("field", "query"), 2)
-    if given is None:
+def _check_nearest(ctx: CheckContext, call: CallSyntax, resolve: PropertyResolver) -> Nearest | None:
+    arguments = _match_arguments(ctx, call, ("field", "query"), 2)
+    if arguments is None:
         return None
-    node = given["field"]
+    node = arguments["field"]
     if not isinstance(node, PropertySyntax):
-        _wrong(ctx, call, node.span, "the first argument is a vector: `$v.property`")
+        _refuse_argument(ctx, call, node.span, "the first argument is a vector: `$v.property`")
         return None
     prop = resolve(node)
     if prop is None:
         return None
     if prop.type.vector_size is None:
-        _wrong(ctx, call, node.span, f"nearest ranks vectors, `{prop.name}` is {prop.type}")
+        _refuse_argument(ctx, call, node.span, f"nearest ranks vectors, `{prop.name}` is {prop.type}")
         return None
-    query = _vector_query(ctx, call, given["query"], prop.type)
+    query = _check_vector_query(ctx, call, arguments["query"], prop.type)
     if query is None:
         return None
     owner = ctx.catalog.by_id[prop.type_id]
-    return Nearest(prop, query, _metric(owner, prop.column), _model(owner.by_id[prop.column]))
+    return Nearest(prop, query, _index_metric(owner, prop.column), _embedding_model(owner.by_id[prop.column]))
 
 
-def _vector_query(ctx: CheckContext, call: CallSyntax, node: ExprSyntax, type_: PropType) -> Const | Param | None:
+def _check_vector_query(ctx: CheckContext, call: CallSyntax, node: ExprSyntax, type_: PropType) -> Const | Param | None:
     if isinstance(node, LiteralSyntax) and isinstance(node.value, str):
         return Const(node.value, STRING)
     if isinstance(node, ListSyntax):
@@ -220,25 +224,25 @@ def _vector_query(ctx: CheckContext, call: CallSyntax, node: ExprSyntax, type_: 
         try:
             return Const(tuple(convert(Property("", "", type_), numbers)), type_)
         except ValueRefused as refused:
-            _wrong(ctx, call, node.span, refused.reason)
+            _refuse_argument(ctx, call, node.span, refused.reason)
             return None
     if isinstance(node, VariableSyntax) and node.name in ctx.params:
-        param = use(ctx, node)
+        param = use_param(ctx, node)
         if param is None:
             return None
-        if not param.nullable and (param.type == STRING or assignable(param.type, type_)):
+        if not param.nullable and (param.type == STRING or is_assignable(param.type, type_)):
             return ctx.slot(param, STRING if param.type == STRING else type_)
-        _wrong(ctx, call, node.span, f"`${param.name}` is {param.type_text}, needed is {type_} or String")
+        _refuse_argument(ctx, call, node.span, f"`${param.name}` is {param.type_text}, needed is {type_} or String")
         return None
-    _wrong(ctx, call, node.span, f"what to look for is a text or a {type_}, as a literal or a parameter")
+    _refuse_argument(ctx, call, node.span, f"what to look for is a text or a {type_}, as a literal or a parameter")
     return None
 
 
-def _metric(owner: TypeDef, column: str) -> str:
+def _index_metric(owner: TypeDef, column: str) -> str:
     return next((rule.metric for rule in owner.indexes if rule.column == column and rule.metric), "cosine")
 
 
-def _model(prop: Property) -> str | None:
+def _embedding_model(prop: Property) -> str | None:
     """The model that `@embed` records for the vector."""
     for annotation in prop.annotations:
         if annotation.name == "embed":
@@ -247,20 +251,20 @@ def _model(prop: Property) -> str | None:
     return None
 
 
-def _rrf(ctx: CheckContext, call: CallSyntax, resolve: Resolve) -> Rrf | None:
-    given = _arguments(ctx, call, ("first", "second", "k"), 2)
-    if given is None:
+def _check_rrf(ctx: CheckContext, call: CallSyntax, resolve: PropertyResolver) -> Rrf | None:
+    arguments = _match_arguments(ctx, call, ("first", "second", "k"), 2)
+    if arguments is None:
         return None
     ranks: list[Bm25 | Nearest] = []
-    for node in (given["first"], given["second"]):
+    for node in (arguments["first"], arguments["second"]):
         if not isinstance(node, CallSyntax) or node.function.text not in {"bm25", "nearest"}:
-            _wrong(ctx, call, node.span, "rrf fuses two ranks, each bm25(…) or nearest(…)")
+            _refuse_argument(ctx, call, node.span, "rrf fuses two ranks, each bm25(…) or nearest(…)")
             return None
-        inner = rank(ctx, node, resolve)
+        inner = check_rank(ctx, node, resolve)
         if inner is None or isinstance(inner, Rrf):
             return None
         ranks.append(inner)
-    k = whole_number(ctx, given["k"], 1, "T20", "k") if "k" in given else Const(DEFAULT_K, I64)
+    k = check_whole_number(ctx, arguments["k"], 1, "T20", "k") if "k" in arguments else Const(DEFAULT_K, I64)
     return None if k is None else Rrf(ranks[0], ranks[1], k)
 
 
@@ -273,8 +277,8 @@ def uses_nearest(value: Expr) -> bool:
 # ---- aggregates ------------------------------------------------------------------------------------------------------
 
 
-def aggregate(ctx: CheckContext, node: AggregateSyntax, argument: Expr) -> AggregateCall | None:
-    """The aggregate over a resolved argument."""
+def check_aggregate(ctx: CheckContext, node: AggregateSyntax, argument: Expr) -> AggregateCall | None:
+    """Check an aggregate whose argument is resolved."""
     name = node.function
     if not isinstance(argument, (Prop, Entity)):
         advice = f"Write `{_USAGE[name]}`"
@@ -292,11 +296,11 @@ def aggregate(ctx: CheckContext, node: AggregateSyntax, argument: Expr) -> Aggre
 
 def _aggregate_type(name: AggregateFn, argument: Prop | Entity, distinct: bool) -> PropType | None:
     if name == "count":
-        single = isinstance(argument, Entity) or family(argument.type) not in {"list", "vector"}
+        single = isinstance(argument, Entity) or type_family(argument.type) not in {"list", "vector"}
         return I64 if single or not distinct else None
     if isinstance(argument, Entity):
         return None
-    kind = family(argument.type)
+    kind = type_family(argument.type)
     if name in {"min", "max"}:
         return (
             argument.type if kind in {"number", "text", "date", "datetime"} and not argument.type.enum_values else None

@@ -1,9 +1,17 @@
-"""Insert, update and delete, checked: what is set, that nothing required is missing, and which rows are meant."""
+"""Checks insert, update and delete: assigned values, required properties, and conditions that choose rows."""
 
 from __future__ import annotations
 
-from omnigraph.query.language.check_context import SYSTEM_PROPERTIES, CheckContext, did_you_mean, entity_type, listed
-from omnigraph.query.language.check_operators import Operand, compare
+from collections.abc import Callable
+
+from omnigraph.query.language.check_context import (
+    SYSTEM_PROPERTIES,
+    CheckContext,
+    did_you_mean,
+    entity_type,
+    list_words,
+)
+from omnigraph.query.language.check_operators import Operand, check_compare
 from omnigraph.query.language.checked import (
     AllOf,
     AnyOf,
@@ -18,7 +26,7 @@ from omnigraph.query.language.checked import (
     Predicate,
     Prop,
 )
-from omnigraph.query.language.coerce import Loose, for_assignment, is_loose, refuse_value
+from omnigraph.query.language.coerce import UntypedSyntax, is_untyped, refuse_value, type_for_assignment
 from omnigraph.query.language.syntax import (
     AndSyntax,
     ColumnCompareSyntax,
@@ -31,201 +39,197 @@ from omnigraph.query.language.syntax import (
     NameSyntax,
     NowSyntax,
     OrSyntax,
+    PairSyntax,
     StatementSyntax,
     UpdateSyntax,
     VariableSyntax,
 )
 from omnigraph.schema.catalog import Property, Scalar, TypeDef
 
-#: The ends of an edge, by every word users have for them.
-ENDS = {"from": "src", "to": "dst", "src": "src", "dst": "dst"}
+#: The columns of the ends of an edge, by every word that users may write for them.
+END_COLUMNS = {"from": "src", "to": "dst", "src": "src", "dst": "dst"}
 
 
 def check_mutation(ctx: CheckContext, body: MutationSyntax) -> tuple[CheckedMutation, tuple[str, ...]]:
     """The statements that could be checked, and the type ids they write."""
     statements: list[CheckedStatement] = []
-    written: dict[str, None] = {}
-    for one in body.statements:
-        type_ = _target(ctx, one.type)
-        if type_ is None:
-            _check_names_only(ctx, one)
+    written_types: dict[str, None] = {}
+    for statement in body.statements:
+        type_def = _find_type(ctx, statement.type)
+        if type_def is None:
+            _use_params_of_statement(ctx, statement)
             continue
-        written.update(dict.fromkeys(_written(ctx, one, type_)))
-        done = _statement(ctx, one, type_)
-        if done is not None:
-            statements.append(done)
-    return CheckedMutation(tuple(statements)), tuple(sorted(written))
+        written_types.update(dict.fromkeys(_types_written_by(ctx, statement, type_def)))
+        checked = _check_statement(ctx, statement, type_def)
+        if checked is not None:
+            statements.append(checked)
+    return CheckedMutation(tuple(statements)), tuple(sorted(written_types))
 
 
-def _statement(ctx: CheckContext, one: StatementSyntax, type_: TypeDef) -> CheckedStatement | None:
-    match one:
+def _check_statement(ctx: CheckContext, statement: StatementSyntax, type_def: TypeDef) -> CheckedStatement | None:
+    match statement:
         case InsertSyntax():
-            return _insert(ctx, one, type_)
+            return _check_insert(ctx, statement, type_def)
         case UpdateSyntax():
-            return _update(ctx, one, type_)
-    where = _condition(ctx, one.where, type_)
-    return None if where is None else CheckedDelete(entity_type(type_), where)
+            return _check_update(ctx, statement, type_def)
+    where = _check_condition(ctx, statement.where, type_def)
+    return None if where is None else CheckedDelete(entity_type(type_def), where)
 
 
-def _target(ctx: CheckContext, name: NameSyntax) -> TypeDef | None:
-    """A capital letter means the node type, or the edge type if there is no such node; a small letter the edge type."""
-    found = ctx.catalog.node(name.text) or ctx.catalog.edge(name.text)
-    if found is None:
-        names = [one.name for one in ctx.catalog.types]
-        advice = did_you_mean(name.text, names) or f"The schema has {listed(names)}"
+def _find_type(ctx: CheckContext, name: NameSyntax) -> TypeDef | None:
+    """The node type of this name, or else the edge type. Only edges are found by a small first letter."""
+    type_def = ctx.catalog.node(name.text) or ctx.catalog.edge(name.text)
+    if type_def is None:
+        names = [known_type.name for known_type in ctx.catalog.types]
+        advice = did_you_mean(name.text, names) or f"The schema has {list_words(names)}"
         if name.text in ctx.catalog.interfaces:
             advice = "It is an interface; name one of the types that implement it"
         ctx.fail("T1", name.span, f"there is no type `{name.text}`", advice)
-    return found
+    return type_def
 
 
-def _check_names_only(ctx: CheckContext, one: StatementSyntax) -> None:
-    """The type is unknown; parameters still count as used, so that lint does not complain about them as well."""
-    if isinstance(one, (InsertSyntax, UpdateSyntax)):
-        for pair in one.values:
+def _use_params_of_statement(ctx: CheckContext, statement: StatementSyntax) -> None:
+    """Count the parameters of a statement with an unknown type as used, so that lint does not warn about them too."""
+    if isinstance(statement, (InsertSyntax, UpdateSyntax)):
+        for pair in statement.values:
             if isinstance(pair.value, VariableSyntax):
-                ctx.used.add(pair.value.name)
-    if isinstance(one, (UpdateSyntax, DeleteSyntax)):
-        _use_all(ctx, one.where)
+                ctx.used_params.add(pair.value.name)
+    if isinstance(statement, (UpdateSyntax, DeleteSyntax)):
+        _use_params_of(ctx, statement.where)
 
 
-def _use_all(ctx: CheckContext, where: ConditionSyntax) -> None:
+def _use_params_of(ctx: CheckContext, where: ConditionSyntax) -> None:
     if isinstance(where, (AndSyntax, OrSyntax)):
         for part in where.parts:
-            _use_all(ctx, part)
+            _use_params_of(ctx, part)
     elif isinstance(where, ColumnCompareSyntax) and isinstance(where.value, VariableSyntax):
-        ctx.used.add(where.value.name)
+        ctx.used_params.add(where.value.name)
 
 
-def _written(ctx: CheckContext, one: StatementSyntax, type_: TypeDef) -> list[str]:
-    """A deleted node takes its edges along, of every type."""
-    if isinstance(one, DeleteSyntax) and type_.kind == "node":
-        incident = [edge.id for edge in ctx.catalog.edges_at(type_.id)]
+def _types_written_by(ctx: CheckContext, statement: StatementSyntax, type_def: TypeDef) -> list[str]:
+    """Type ids that the statement writes: deleting a node also deletes its edges of every type."""
+    if isinstance(statement, DeleteSyntax) and type_def.kind == "node":
+        incident = [edge.id for edge in ctx.catalog.edges_at(type_def.id)]
         for edge in incident:
             ctx.read(edge, ("src", "dst"))
-        return [type_.id, *incident]
-    return [type_.id]
+        return [type_def.id, *incident]
+    return [type_def.id]
 
 
 # ---- insert ----------------------------------------------------------------------------------------------------------
 
 
-def _insert(ctx: CheckContext, one: InsertSyntax, type_: TypeDef) -> CheckedInsert | None:
+def _check_insert(ctx: CheckContext, insert: InsertSyntax, type_def: TypeDef) -> CheckedInsert:
+    values, assigned = _check_assignments(ctx, insert.values, lambda name: _find_insert_column(ctx, name, type_def))
+    _check_complete(ctx, insert, type_def, assigned)
+    if type_def.kind == "edge":
+        for node in (type_def.source, type_def.target):
+            ctx.read(node or "", ("id",))
+    values.sort(key=lambda value: {"src": 0, "dst": 1}.get(value.column, 2))
+    return CheckedInsert(entity_type(type_def), tuple(values))
+
+
+def _check_assignments(
+    ctx: CheckContext, pairs: tuple[PairSyntax, ...], find_column: Callable[[NameSyntax], Property | None]
+) -> tuple[list[Assignment], set[str]]:
+    """The values that fit their columns, and all columns that the pairs name."""
     values: list[Assignment] = []
-    ends: list[Assignment] = []
-    given: set[str] = set()
-    for pair in one.values:
-        column = _insert_column(ctx, pair.name, type_)
+    assigned: set[str] = set()
+    for pair in pairs:
+        column = find_column(pair.name)
         if column is None:
             continue
-        if column.id in given:
+        if column.id in assigned:
             ctx.fail("T34", pair.name.span, f"`{pair.name.text}` is given twice", "Leave one out")
             continue
-        given.add(column.id)
-        value = for_assignment(ctx, pair.value, column.type, column.nullable)
+        assigned.add(column.id)
+        value = type_for_assignment(ctx, pair.value, column.type, column.nullable)
         if value is not None:
-            (ends if column.id in {"src", "dst"} else values).append(Assignment(column.id, value))
-    _check_complete(ctx, one, type_, given)
-    if type_.kind == "edge":
-        for node in (type_.source, type_.target):
-            ctx.read(node or "", ("id",))
-    ends.sort(key=lambda end: end.column, reverse=True)
-    return CheckedInsert(entity_type(type_), (*ends, *values))
+            values.append(Assignment(column.id, value))
+    return values, assigned
 
 
-def _insert_column(ctx: CheckContext, name: NameSyntax, type_: TypeDef) -> Property | None:
-    if type_.kind == "edge" and name.text in ENDS:
-        return SYSTEM_PROPERTIES[ENDS[name.text]]
-    if name.text == "id" and type_.key:
-        key = ", ".join(type_.column_name(column) for column in type_.key)
-        ctx.fail("T37", name.span, f"the id of {type_.table_key} comes from its key", f"Set {key} instead")
+def _find_insert_column(ctx: CheckContext, name: NameSyntax, type_def: TypeDef) -> Property | None:
+    if type_def.kind == "edge" and name.text in END_COLUMNS:
+        return SYSTEM_PROPERTIES[END_COLUMNS[name.text]]
+    if name.text == "id" and type_def.key:
+        key = ", ".join(type_def.column_name(column) for column in type_def.key)
+        ctx.fail("T37", name.span, f"the id of {type_def.table_key} comes from its key", f"Set {key} instead")
         return None
-    return ctx.property_of(type_, name, also=("from", "to") if type_.kind == "edge" else ())
+    return ctx.property_of(type_def, name, also=("from", "to") if type_def.kind == "edge" else ())
 
 
-def _check_complete(ctx: CheckContext, one: InsertSyntax, type_: TypeDef, given: set[str]) -> None:
-    if type_.kind == "edge":
-        missing = [word for word in ("from", "to") if ENDS[word] not in given]
-        if missing:
-            nodes = {"from": type_.source, "to": type_.target}
-            needs = " and ".join(
-                f"`{word}` (the id of a {ctx.catalog.by_id[nodes[word] or ''].name})" for word in missing
-            )
-            ctx.fail("T36", one.type.span, f"{type_.table_key} needs {needs}")
-    lacking = [prop.name for prop in type_.properties if not _may_lack(type_, prop) and prop.id not in given]
-    if lacking:
-        what = "required property" if len(lacking) == 1 else "required properties"
-        ctx.fail("T35", one.type.span, f"{type_.table_key} lacks the {what} {', '.join(lacking)}")
+def _check_complete(ctx: CheckContext, insert: InsertSyntax, type_def: TypeDef, assigned: set[str]) -> None:
+    """Refuse an insert without a required property or an end of an edge."""
+    ends = {"from": type_def.source, "to": type_def.target} if type_def.kind == "edge" else {}
+    missing_ends = [
+        f"`{word}` (the id of a {ctx.catalog.by_id[node or ''].name})"
+        for word, node in ends.items()
+        if END_COLUMNS[word] not in assigned
+    ]
+    if missing_ends:
+        ctx.fail("T36", insert.type.span, f"{type_def.table_key} needs {' and '.join(missing_ends)}")
+    required = [prop for prop in type_def.properties if not _may_lack(type_def, prop)]
+    missing = [prop.name for prop in required if prop.id not in assigned]
+    if missing:
+        noun = "required property" if len(missing) == 1 else "required properties"
+        ctx.fail("T35", insert.type.span, f"{type_def.table_key} lacks the {noun} {', '.join(missing)}")
 
 
-def _may_lack(type_: TypeDef, prop: Property) -> bool:
+def _may_lack(type_def: TypeDef, prop: Property) -> bool:
     has_default = any(annotation.name == "default" for annotation in prop.annotations)
-    return (prop.nullable or has_default) and prop.id not in type_.key
+    return (prop.nullable or has_default) and prop.id not in type_def.key
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
 
 
-def _update(ctx: CheckContext, one: UpdateSyntax, type_: TypeDef) -> CheckedUpdate | None:
-    values: list[Assignment] = []
-    given: set[str] = set()
-    for pair in one.values:
-        if _is_fixed(ctx, pair.name, type_):
-            continue
-        prop = ctx.property_of(type_, pair.name)
-        if prop is None:
-            continue
-        if prop.id in given:
-            ctx.fail("T34", pair.name.span, f"`{pair.name.text}` is given twice", "Leave one out")
-            continue
-        given.add(prop.id)
-        value = for_assignment(ctx, pair.value, prop.type, prop.nullable)
-        if value is not None:
-            values.append(Assignment(prop.id, value))
-    where = _condition(ctx, one.where, type_)
-    return None if where is None else CheckedUpdate(entity_type(type_), tuple(values), where)
+def _check_update(ctx: CheckContext, update: UpdateSyntax, type_def: TypeDef) -> CheckedUpdate | None:
+    values, _ = _check_assignments(ctx, update.values, lambda name: _find_update_column(ctx, name, type_def))
+    where = _check_condition(ctx, update.where, type_def)
+    return None if where is None else CheckedUpdate(entity_type(type_def), tuple(values), where)
 
 
-def _is_fixed(ctx: CheckContext, name: NameSyntax, type_: TypeDef) -> bool:
-    """Whether the column never changes, with a finding."""
-    prop = type_.by_name.get(name.text)
-    if prop is None and (name.text == "id" or (type_.kind == "edge" and name.text in ENDS)):
-        what = "id" if name.text == "id" else f"`{name.text}`"
-        advice = "Delete the row and insert another"
-        ctx.fail("T37", name.span, f"the {what} of {type_.table_key} never changes", advice)
-        return True
-    if prop is not None and prop.id in type_.key:
-        advice = "Delete the row and insert another"
-        ctx.fail("T37", name.span, f"`{name.text}` is part of the key of {type_.table_key} and never changes", advice)
-        return True
-    return False
+def _find_update_column(ctx: CheckContext, name: NameSyntax, type_def: TypeDef) -> Property | None:
+    """The property to set; a finding for an unknown name, and for the id, the ends and the key, which never change."""
+    prop = type_def.by_name.get(name.text)
+    fixed = None
+    if prop is None and (name.text == "id" or (type_def.kind == "edge" and name.text in END_COLUMNS)):
+        noun = "id" if name.text == "id" else f"`{name.text}`"
+        fixed = f"the {noun} of {type_def.table_key}"
+    elif prop is not None and prop.id in type_def.key:
+        fixed = f"`{name.text}` is part of the key of {type_def.table_key} and"
+    if fixed is None:
+        return ctx.property_of(type_def, name)
+    ctx.fail("T37", name.span, f"{fixed} never changes", "Delete the row and insert another")
+    return None
 
 
 # ---- where -----------------------------------------------------------------------------------------------------------
 
 
-def _condition(ctx: CheckContext, node: ConditionSyntax, type_: TypeDef) -> Predicate | None:
-    ctx.read(type_.id, ("id",))
+def _check_condition(ctx: CheckContext, node: ConditionSyntax, type_def: TypeDef) -> Predicate | None:
+    ctx.read(type_def.id, ("id",))
     match node:
         case AndSyntax(parts) | OrSyntax(parts):
-            found = [_condition(ctx, part, type_) for part in parts]
-            whole = tuple(part for part in found if part is not None)
-            if len(whole) < len(parts):
+            checked_parts = [_check_condition(ctx, part, type_def) for part in parts]
+            sound_parts = tuple(part for part in checked_parts if part is not None)
+            if len(sound_parts) < len(parts):
                 return None
-            return AllOf(whole) if isinstance(node, AndSyntax) else AnyOf(whole)
+            return AllOf(sound_parts) if isinstance(node, AndSyntax) else AnyOf(sound_parts)
         case ColumnNullSyntax(name, negated):
-            prop = _column(ctx, name, type_)
+            prop = _find_condition_column(ctx, name, type_def)
             return None if prop is None else CheckedNullTest(prop, negated)
-    prop = _column(ctx, node.name, type_)
-    value = _value(ctx, node.value)
-    return None if prop is None or value is None else compare(ctx, prop, node.op, value, node.span)
+    prop = _find_condition_column(ctx, node.name, type_def)
+    value = _check_operand(ctx, node.value)
+    return None if prop is None or value is None else check_compare(ctx, prop, node.op, value, node.span)
 
 
-def _column(ctx: CheckContext, name: NameSyntax, type_: TypeDef) -> Prop | None:
-    if type_.kind == "edge" and name.text in ENDS and name.text not in type_.by_name:
-        prop: Property | None = SYSTEM_PROPERTIES[ENDS[name.text]]
+def _find_condition_column(ctx: CheckContext, name: NameSyntax, type_def: TypeDef) -> Prop | None:
+    if type_def.kind == "edge" and name.text in END_COLUMNS and name.text not in type_def.by_name:
+        prop: Property | None = SYSTEM_PROPERTIES[END_COLUMNS[name.text]]
     else:
-        prop = ctx.property_of(type_, name, also=("from", "to") if type_.kind == "edge" else ())
+        prop = ctx.property_of(type_def, name, also=("from", "to") if type_def.kind == "edge" else ())
     if prop is None:
         return None
     if prop.type.scalar is Scalar.BLOB:
@@ -233,15 +237,15 @@ def _column(ctx: CheckContext, name: NameSyntax, type_: TypeDef) -> Prop | None:
             "T11", name.span, f"`{name.text}` is a Blob and never a query value", "Choose rows by another property"
         )
         return None
-    ctx.read(type_.id, (prop.id,))
-    return Prop("", type_.id, prop.id, prop.name, prop.type, prop.nullable)
+    ctx.read(type_def.id, (prop.id,))
+    return Prop("", type_def.id, prop.id, prop.name, prop.type, prop.nullable)
 
 
-def _value(ctx: CheckContext, node: ExprSyntax) -> Operand | None:
+def _check_operand(ctx: CheckContext, node: ExprSyntax) -> Operand | None:
     if isinstance(node, NowSyntax):
         return Now()
-    if is_loose(ctx, node):
-        loose: Loose = node  # type: ignore[assignment]
-        return loose
+    if is_untyped(ctx, node):
+        untyped: UntypedSyntax = node  # type: ignore[assignment]
+        return untyped
     refuse_value(ctx, node)
     return None

@@ -1,4 +1,4 @@
-"""What the comparison operators take. Shared by filters, inline values and the conditions of mutations."""
+"""Checks comparisons: which types an operator takes. For filters, inline values and the conditions of mutations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from dataclasses import replace
 
 from omnigraph.query.language.check_context import CheckContext
 from omnigraph.query.language.checked import STRING, CheckedCompare, Entity, Expr, Value
-from omnigraph.query.language.coerce import Loose, comparable, element, family, for_comparison, natural
+from omnigraph.query.language.coerce import (
+    UntypedSyntax,
+    are_comparable,
+    element_type,
+    type_alone,
+    type_family,
+    type_for_comparison,
+)
 from omnigraph.query.language.syntax import (
     CompareOp,
     DateLiteralSyntax,
@@ -18,37 +25,41 @@ from omnigraph.query.language.syntax import (
 from omnigraph.schema.catalog import PropType
 
 #: A resolved expression, or a literal or parameter whose type the other side decides.
-Operand = Expr | Loose
+Operand = Expr | UntypedSyntax
 
 _ORDERED = {"number", "text", "date", "datetime"}
 
 
-def compare(ctx: CheckContext, left: Operand, op: CompareOp, right: Operand, span: SourceSpan) -> CheckedCompare | None:
+def check_compare(
+    ctx: CheckContext, lhs: Operand, op: CompareOp, rhs: Operand, span: SourceSpan
+) -> CheckedCompare | None:
     """The comparison with both sides typed; a finding and None if it has no meaning."""
-    if isinstance(left, Entity) or isinstance(right, Entity):
-        return _entities(ctx, left, op, right, span)
+    if isinstance(lhs, Entity) or isinstance(rhs, Entity):
+        return _compare_entities(ctx, lhs, op, rhs, span)
     match op:
         case "contains":
-            return _contains(ctx, left, right, span)
+            return _check_contains(ctx, lhs, rhs, span)
         case "in":
-            return _in(ctx, left, right, span)
+            return _check_in(ctx, lhs, rhs, span)
         case "starts_with":
-            return _starts_with(ctx, left, right, span)
-    sides = _meet(ctx, left, right)
+            return _check_starts_with(ctx, lhs, rhs, span)
+    sides = _type_both(ctx, lhs, rhs)
     if sides is None:
         return None
-    one, two = _plain_type(sides[0]), _plain_type(sides[1])
-    if not comparable(one, two):
-        ctx.fail("T7", span, f"`{op}` cannot compare {one} with {two}", _advice(one, two))
+    lhs_type, rhs_type = _value_type(sides[0]), _value_type(sides[1])
+    if not are_comparable(lhs_type, rhs_type):
+        ctx.fail("T7", span, f"`{op}` cannot compare {lhs_type} with {rhs_type}", _advice(lhs_type, rhs_type))
         return None
-    if op not in {"=", "!="} and (family(one) not in _ORDERED or one.enum_values or two.enum_values):
-        ctx.fail("T7", span, f"`{op}` needs values with an order, not {one}", "Use `=` or `!=`")
+    if op not in {"=", "!="} and (
+        type_family(lhs_type) not in _ORDERED or lhs_type.enum_values or rhs_type.enum_values
+    ):
+        ctx.fail("T7", span, f"`{op}` needs values with an order, not {lhs_type}", "Use `=` or `!=`")
         return None
     return CheckedCompare(sides[0], op, sides[1])
 
 
-def _advice(left: PropType, right: PropType) -> str | None:
-    kinds = {family(left), family(right)}
+def _advice(lhs: PropType, rhs: PropType) -> str | None:
+    kinds = {type_family(lhs), type_family(rhs)}
     if "vector" in kinds:
         return "Vectors are compared by `nearest`, in `order`"
     if "list" in kinds:
@@ -56,57 +67,53 @@ def _advice(left: PropType, right: PropType) -> str | None:
     return None
 
 
-def _plain_type(value: Expr) -> PropType:
+def _value_type(value: Expr) -> PropType:
     assert not isinstance(value, Entity)
     return value.type
 
 
-def _is_loose(side: Operand) -> bool:
-    return isinstance(side, (LiteralSyntax, DateLiteralSyntax, ListSyntax, VariableSyntax))
-
-
-def _fixed(ctx: CheckContext, side: Operand) -> Expr | None:
-    """The side by its own type."""
-    if isinstance(side, (LiteralSyntax, DateLiteralSyntax, ListSyntax, VariableSyntax)):
-        return natural(ctx, side)
+def _type_alone(ctx: CheckContext, side: Operand) -> Expr | None:
+    """The side typed by itself, if it is untyped."""
+    if isinstance(side, UntypedSyntax):
+        return type_alone(ctx, side)
     return side
 
 
-def _towards(ctx: CheckContext, side: Operand, other: PropType) -> Expr | None:
-    """The side as something to compare with `other`."""
-    if isinstance(side, (LiteralSyntax, DateLiteralSyntax, ListSyntax, VariableSyntax)):
-        return for_comparison(ctx, side, other)
+def _type_towards(ctx: CheckContext, side: Operand, target: PropType) -> Expr | None:
+    """The side typed for a comparison with a value of type `target`, if it is untyped."""
+    if isinstance(side, UntypedSyntax):
+        return type_for_comparison(ctx, side, target)
     return side
 
 
-def _meet(ctx: CheckContext, left: Operand, right: Operand) -> tuple[Expr, Expr] | None:
-    """Both sides typed: what is fixed decides, then parameters, then the left literal."""
-    if _leads(right, left):
-        two = _fixed(ctx, right)
-        one = None if two is None else _towards(ctx, left, _plain_type(two))
+def _type_both(ctx: CheckContext, lhs: Operand, rhs: Operand) -> tuple[Expr, Expr] | None:
+    """Both sides typed. A typed side decides the type of the other, then a parameter, then the left literal."""
+    if _right_decides(rhs, lhs):
+        typed_rhs = _type_alone(ctx, rhs)
+        typed_lhs = None if typed_rhs is None else _type_towards(ctx, lhs, _value_type(typed_rhs))
     else:
-        one = _fixed(ctx, left)
-        two = None if one is None else _towards(ctx, right, _plain_type(one))
-    return None if one is None or two is None else (one, two)
+        typed_lhs = _type_alone(ctx, lhs)
+        typed_rhs = None if typed_lhs is None else _type_towards(ctx, rhs, _value_type(typed_lhs))
+    return None if typed_lhs is None or typed_rhs is None else (typed_lhs, typed_rhs)
 
 
-def _leads(right: Operand, left: Operand) -> bool:
-    """Whether the right side decides the type."""
-    if isinstance(left, (LiteralSyntax, DateLiteralSyntax, ListSyntax)):
-        return not isinstance(right, (LiteralSyntax, DateLiteralSyntax, ListSyntax))
-    return isinstance(left, VariableSyntax) and not _is_loose(right)
+def _right_decides(rhs: Operand, lhs: Operand) -> bool:
+    """Whether the right side decides the type of the left side."""
+    if isinstance(lhs, (LiteralSyntax, DateLiteralSyntax, ListSyntax)):
+        return not isinstance(rhs, (LiteralSyntax, DateLiteralSyntax, ListSyntax))
+    return isinstance(lhs, VariableSyntax) and not isinstance(rhs, UntypedSyntax)
 
 
-def _entities(
-    ctx: CheckContext, left: Operand, op: CompareOp, right: Operand, span: SourceSpan
+def _compare_entities(
+    ctx: CheckContext, lhs: Operand, op: CompareOp, rhs: Operand, span: SourceSpan
 ) -> CheckedCompare | None:
-    if isinstance(left, Entity) and isinstance(right, Entity):
-        if op in {"=", "!="} and left.type == right.type:
-            return CheckedCompare(left, op, right)
-        message = f"`{op}` cannot compare {left.type} with {right.type}"
+    if isinstance(lhs, Entity) and isinstance(rhs, Entity):
+        if op in {"=", "!="} and lhs.type == rhs.type:
+            return CheckedCompare(lhs, op, rhs)
+        message = f"`{op}` cannot compare {lhs.type} with {rhs.type}"
         ctx.fail("T7", span, message, "Two variables of one type can be compared by `=` and `!=`")
         return None
-    entity = left if isinstance(left, Entity) else right
+    entity = lhs if isinstance(lhs, Entity) else rhs
     assert isinstance(entity, Entity)
     advice = f"Compare a property: `${entity.var}.id`"
     ctx.fail("T7", span, f"`${entity.var}` is a whole {entity.type} and cannot be compared with a value", advice)
@@ -116,94 +123,98 @@ def _entities(
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
-def _contains(ctx: CheckContext, left: Operand, right: Operand, span: SourceSpan) -> CheckedCompare | None:
-    """A list contains an element, a text contains a text."""
-    if not _is_loose(left):
-        whole: Expr | None = _fixed(ctx, left)
-    elif _is_loose(right) or isinstance(left, (LiteralSyntax, DateLiteralSyntax)):
-        whole = _fixed(ctx, left)
+def _check_contains(ctx: CheckContext, lhs: Operand, rhs: Operand, span: SourceSpan) -> CheckedCompare | None:
+    """Check that a list contains an element, or a text contains a text."""
+    if not isinstance(lhs, UntypedSyntax):
+        container: Expr | None = _type_alone(ctx, lhs)
+    elif isinstance(rhs, UntypedSyntax) or isinstance(lhs, (LiteralSyntax, DateLiteralSyntax)):
+        container = _type_alone(ctx, lhs)
     else:
-        return _loose_list_contains(ctx, left, right, span)
-    if whole is None:
+        return _check_untyped_list_contains(ctx, lhs, rhs, span)
+    if container is None:
         return None
-    type_ = _plain_type(whole)
-    if family(type_) not in {"list", "text"}:
+    type_ = _value_type(container)
+    if type_family(type_) not in {"list", "text"}:
         ctx.fail("T7", span, f"`contains` looks into a list or a text, not into {type_}")
         return None
-    inner = element(type_) if family(type_) == "list" else STRING
-    part = _towards(ctx, right, inner)
-    if part is None or not _holds(ctx, whole, part, inner, "contains", span):
+    inner = element_type(type_) if type_family(type_) == "list" else STRING
+    part = _type_towards(ctx, rhs, inner)
+    if part is None or not _check_member(ctx, container, part, inner, "contains", span):
         return None
-    return CheckedCompare(whole, "contains", part)
+    return CheckedCompare(container, "contains", part)
 
 
-def _loose_list_contains(ctx: CheckContext, left: Operand, right: Operand, span: SourceSpan) -> CheckedCompare | None:
-    """`$names contains $p.name`: the element decides the type of the list."""
-    part = _fixed(ctx, right)
+def _check_untyped_list_contains(
+    ctx: CheckContext, lhs: Operand, rhs: Operand, span: SourceSpan
+) -> CheckedCompare | None:
+    """Check `$names contains $p.name`: the element decides the type of the list."""
+    part = _type_alone(ctx, rhs)
     if part is None:
         return None
-    if isinstance(left, VariableSyntax):
-        param = ctx.params[left.name]
-        if param is not None and family(param.type) == "text":
-            text = natural(ctx, left)
-            if text is None or not _holds(ctx, text, part, STRING, "contains", span):
+    if isinstance(lhs, VariableSyntax):
+        param = ctx.params[lhs.name]
+        if param is not None and type_family(param.type) == "text":
+            text = type_alone(ctx, lhs)
+            if text is None or not _check_member(ctx, text, part, STRING, "contains", span):
                 return None
             return CheckedCompare(text, "contains", part)
-    whole = _list_of(ctx, left, part, span)
-    return None if whole is None else CheckedCompare(whole, "contains", part)
+    container = _type_list_of(ctx, lhs, part, span)
+    return None if container is None else CheckedCompare(container, "contains", part)
 
 
-def _list_of(ctx: CheckContext, side: Operand, part: Expr, span: SourceSpan) -> Value | None:
-    type_ = _plain_type(part)
-    if family(type_) in {"list", "vector", "blob"}:
+def _type_list_of(ctx: CheckContext, side: Operand, part: Expr, span: SourceSpan) -> Value | None:
+    type_ = _value_type(part)
+    if type_family(type_) in {"list", "vector", "blob"}:
         ctx.fail("T7", span, f"a list holds single values, not {type_}")
         return None
-    assert isinstance(side, (LiteralSyntax, DateLiteralSyntax, ListSyntax, VariableSyntax))
+    assert isinstance(side, UntypedSyntax)
     param = ctx.params.get(side.name) if isinstance(side, VariableSyntax) else None
     if isinstance(side, DateLiteralSyntax) or (isinstance(side, LiteralSyntax) and side.value is not None):
         ctx.fail("T7", side.span, "`in` and `contains` look into a list or a text", "Write a list: `[…]`")
         return None
-    if param is not None and family(param.type) != "list":
-        ctx.used.add(param.name)
+    if param is not None and type_family(param.type) != "list":
+        ctx.used_params.add(param.name)
         ctx.fail("T7", side.span, f"a list is needed, `${param.name}` is {param.type}", f"Declare it as `[{type_}]`")
         return None
-    return for_comparison(ctx, side, replace(type_, is_list=True))
+    return type_for_comparison(ctx, side, replace(type_, is_list=True))
 
 
-def _holds(ctx: CheckContext, whole: Expr, part: Expr, inner: PropType, op: CompareOp, span: SourceSpan) -> bool:
-    """Whether `part` can be looked for in `whole`, whose parts are `inner`."""
-    if comparable(_plain_type(part), inner):
+def _check_member(
+    ctx: CheckContext, container: Expr, part: Expr, inner: PropType, op: CompareOp, span: SourceSpan
+) -> bool:
+    """Whether `part` can be looked for in `container`, whose elements are `inner`; a finding if not."""
+    if are_comparable(_value_type(part), inner):
         return True
-    ctx.fail("T7", span, f"`{op}` cannot look for {part.type} in {whole.type}")
+    ctx.fail("T7", span, f"`{op}` cannot look for {part.type} in {container.type}")
     return False
 
 
-def _in(ctx: CheckContext, left: Operand, right: Operand, span: SourceSpan) -> CheckedCompare | None:
-    """An element is in a list."""
-    if not _is_loose(right) or _is_loose(left):
-        whole = _fixed(ctx, right)
-        if whole is None:
+def _check_in(ctx: CheckContext, lhs: Operand, rhs: Operand, span: SourceSpan) -> CheckedCompare | None:
+    """Check that an element is in a list."""
+    if not isinstance(rhs, UntypedSyntax) or isinstance(lhs, UntypedSyntax):
+        container = _type_alone(ctx, rhs)
+        if container is None:
             return None
-        type_ = _plain_type(whole)
-        if family(type_) != "list":
-            advice = "Text in text is `contains`, with the sides exchanged" if family(type_) == "text" else None
+        type_ = _value_type(container)
+        if type_family(type_) != "list":
+            advice = "Text in text is `contains`, with the sides exchanged" if type_family(type_) == "text" else None
             ctx.fail("T7", span, f"`in` looks into a list, not into {type_}", advice)
             return None
-        part = _towards(ctx, left, element(type_))
-        if part is None or not _holds(ctx, whole, part, element(type_), "in", span):
+        part = _type_towards(ctx, lhs, element_type(type_))
+        if part is None or not _check_member(ctx, container, part, element_type(type_), "in", span):
             return None
-        return CheckedCompare(part, "in", whole)
-    part = _fixed(ctx, left)
-    listed = None if part is None else _list_of(ctx, right, part, span)
-    return None if part is None or listed is None else CheckedCompare(part, "in", listed)
+        return CheckedCompare(part, "in", container)
+    part = _type_alone(ctx, lhs)
+    untyped_container = None if part is None else _type_list_of(ctx, rhs, part, span)
+    return None if part is None or untyped_container is None else CheckedCompare(part, "in", untyped_container)
 
 
-def _starts_with(ctx: CheckContext, left: Operand, right: Operand, span: SourceSpan) -> CheckedCompare | None:
-    one, two = _towards(ctx, left, STRING), _towards(ctx, right, STRING)
-    if one is None or two is None:
+def _check_starts_with(ctx: CheckContext, lhs: Operand, rhs: Operand, span: SourceSpan) -> CheckedCompare | None:
+    text, prefix = _type_towards(ctx, lhs, STRING), _type_towards(ctx, rhs, STRING)
+    if text is None or prefix is None:
         return None
-    for side in (one, two):
-        if family(_plain_type(side)) != "text":
+    for side in (text, prefix):
+        if type_family(_value_type(side)) != "text":
             ctx.fail("T7", span, f"`starts_with` takes texts, not {side.type}")
             return None
-    return CheckedCompare(one, "starts_with", two)
+    return CheckedCompare(text, "starts_with", prefix)

@@ -1,6 +1,7 @@
 """A query after checking: every name is resolved to an identity, every expression has a type.
 
-A planner or a mutation executor works from this alone. Columns are property ids, or `id`, `src`, `dst`; types are type
+The planner and the executor of mutations need nothing else. Classes that a statement from Python or a syntax tree
+also has are called `Checked…`. Columns are property ids, or `id`, `src`, `dst`; types are type
 ids; the direction of every hop is decided; parameters are *slots* (see `Param`).
 """
 
@@ -275,7 +276,7 @@ class ReturnColumn:
 
 @dataclass(frozen=True, slots=True)
 class OrderBy:
-    """One key of the order; `column` is its place in the result if it is returned."""
+    """One key of the order; `column` is its position in the result if it is returned."""
 
     value: Expr
     descending: bool
@@ -284,7 +285,7 @@ class OrderBy:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRead:
-    """`grouping` are the places of the columns that form the groups; None if there is no aggregate.
+    """`grouping` are the positions of the columns that form the groups; None if there is no aggregate.
 
     An empty grouping is one group, which exists even without rows.
     """

@@ -1,4 +1,4 @@
-"""Literals and parameters become values of the type that their place needs.
+"""Gives literals and parameters the type that their position needs.
 
 In a comparison numbers stay what they are (`age > 5000000000` is false for an I32, not an error) and text becomes a
 date, a moment or an enum value. In an assignment the value must fit the property exactly. Conversion itself is
@@ -41,8 +41,8 @@ from omnigraph.query.language.syntax import (
 from omnigraph.schema.catalog import Property, PropType, Scalar
 from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, ValueRefused, convert, quote_value, round_to_f32
 
-#: Expressions that take their type from where they stand.
-Loose = LiteralSyntax | DateLiteralSyntax | ListSyntax | VariableSyntax
+#: Expressions that take their type from their position: literals and parameters.
+UntypedSyntax = LiteralSyntax | DateLiteralSyntax | ListSyntax | VariableSyntax
 
 _FAMILIES = {
     Scalar.STRING: "text",
@@ -53,7 +53,7 @@ _FAMILIES = {
 }
 
 
-def family(type_: PropType) -> str:
+def type_family(type_: PropType) -> str:
     """Types of one family can be compared with each other."""
     if type_.vector_size is not None:
         return "vector"
@@ -63,22 +63,22 @@ def family(type_: PropType) -> str:
 
 
 def is_integer(type_: PropType) -> bool:
-    return family(type_) == "number" and type_.scalar in INTEGER_BOUNDS
+    return type_family(type_) == "number" and type_.scalar in INTEGER_BOUNDS
 
 
-def element(type_: PropType) -> PropType:
+def element_type(type_: PropType) -> PropType:
     return replace(type_, is_list=False)
 
 
-def comparable(left: PropType, right: PropType) -> bool:
+def are_comparable(lhs: PropType, rhs: PropType) -> bool:
     """Whether `=` has a meaning: the same family, element by element for lists; never vectors and blobs."""
-    kind = family(left)
-    if kind != family(right) or kind in {"vector", "blob"}:
+    kind = type_family(lhs)
+    if kind != type_family(rhs) or kind in {"vector", "blob"}:
         return False
-    return kind != "list" or comparable(element(left), element(right))
+    return kind != "list" or are_comparable(element_type(lhs), element_type(rhs))
 
 
-def is_loose(ctx: CheckContext, node: ExprSyntax) -> bool:
+def is_untyped(ctx: CheckContext, node: ExprSyntax) -> bool:
     return isinstance(node, (LiteralSyntax, DateLiteralSyntax, ListSyntax)) or (
         isinstance(node, VariableSyntax) and node.name in ctx.params
     )
@@ -87,35 +87,35 @@ def is_loose(ctx: CheckContext, node: ExprSyntax) -> bool:
 # ---- as it stands ----------------------------------------------------------------------------------------------------
 
 
-def natural(ctx: CheckContext, node: Loose) -> Value | None:
-    """The value by its own type, where nothing around tells another."""
+def type_alone(ctx: CheckContext, node: UntypedSyntax) -> Value | None:
+    """The value typed by itself, in a position that does not decide the type."""
     match node:
         case VariableSyntax():
-            return _natural_param(ctx, node)
+            return _type_param_alone(ctx, node)
         case ListSyntax(items, span):
-            return _natural_list(ctx, items, span)
+            return _type_list_alone(ctx, items, span)
         case DateLiteralSyntax(kind, text, span):
-            return _constant(ctx, text, DATE if kind == "date" else DATETIME, span)
+            return _convert_constant(ctx, text, DATE if kind == "date" else DATETIME, span)
         case LiteralSyntax(None, span):
             ctx.fail("T10", span, "null has no type here", "Test for null with `is null`")
             return None
     type_ = _literal_type(node.value)
-    return _constant(ctx, node.value, type_, node.span)
+    return _convert_constant(ctx, node.value, type_, node.span)
 
 
-def _natural_param(ctx: CheckContext, node: VariableSyntax) -> Param | None:
-    param = use(ctx, node)
+def _type_param_alone(ctx: CheckContext, node: VariableSyntax) -> Param | None:
+    param = use_param(ctx, node)
     if param is None:
         return None
-    if family(param.type) == "blob":
+    if type_family(param.type) == "blob":
         ctx.fail("T11", node.span, f"`${param.name}` is a Blob and never a query value", "Blobs can only be stored")
         return None
     return ctx.slot(param, param.type)
 
 
-def use(ctx: CheckContext, node: VariableSyntax) -> Parameter | None:
-    """The parameter that the node names; it counts as used."""
-    ctx.used.add(node.name)
+def use_param(ctx: CheckContext, node: VariableSyntax) -> Parameter | None:
+    """The parameter that the node names, counted as used; None if its declaration is wrong."""
+    ctx.used_params.add(node.name)
     return ctx.params[node.name]
 
 
@@ -127,28 +127,28 @@ def _literal_type(value: Any) -> PropType:
     return F64 if isinstance(value, float) else STRING
 
 
-def _natural_list(ctx: CheckContext, items: tuple[ExprSyntax, ...], span: SourceSpan) -> Value | None:
+def _type_list_alone(ctx: CheckContext, items: tuple[ExprSyntax, ...], span: SourceSpan) -> Value | None:
     if not items:
         ctx.fail("T7", span, "the type of an empty list cannot be told here")
         return None
     first = items[0]
     if isinstance(first, NowSyntax):
-        return _list(ctx, items, DATETIME, span, compared=True)
-    known = natural(ctx, cast(Loose, first)) if is_loose(ctx, first) else None
-    if is_loose(ctx, first) and known is None:
+        return _type_list(ctx, items, DATETIME, span, compared=True)
+    first_value = type_alone(ctx, cast(UntypedSyntax, first)) if is_untyped(ctx, first) else None
+    if is_untyped(ctx, first) and first_value is None:
         return None
-    if known is None or family(known.type) in {"list", "vector"}:
+    if first_value is None or type_family(first_value.type) in {"list", "vector"}:
         _refuse_item(ctx, first)
         return None
-    return _list(ctx, items, known.type, span, compared=True)
+    return _type_list(ctx, items, first_value.type, span, compared=True)
 
 
 def _refuse_item(ctx: CheckContext, item: ExprSyntax) -> None:
     ctx.fail("T7", item.span, "a list holds literals, parameters and now()")
 
 
-def _constant(ctx: CheckContext, value: Any, type_: PropType, span: SourceSpan) -> Const | None:
-    """Convert a literal, with a finding if it does not fit."""
+def _convert_constant(ctx: CheckContext, value: Any, type_: PropType, span: SourceSpan) -> Const | None:
+    """Convert a literal to its stored form; a finding if it does not fit the type."""
     try:
         stored = convert(Property("", "value", type_), value)
     except ValueRefused as refused:
@@ -164,97 +164,103 @@ def _constant(ctx: CheckContext, value: Any, type_: PropType, span: SourceSpan) 
 # ---- in a comparison -------------------------------------------------------------------------------------------------
 
 
-def for_comparison(ctx: CheckContext, node: ExprSyntax, other: PropType) -> Value | None:
+def type_for_comparison(ctx: CheckContext, node: ExprSyntax, target: PropType) -> Value | None:
     """A literal or parameter to be compared with a value of type `other`."""
     match node:
         case LiteralSyntax(None, span):
             ctx.fail("T10", span, "a comparison with null never matches", "Write `is null` or `is not null`")
             return None
-        case ListSyntax(items, span) if family(other) == "list":
-            return _list(ctx, items, element(other), span, compared=True)
+        case ListSyntax(items, span) if type_family(target) == "list":
+            return _type_list(ctx, items, element_type(target), span, compared=True)
         case LiteralSyntax(value, span):
-            return _compared_literal(ctx, value, other, span)
+            return _compare_literal(ctx, value, target, span)
         case DateLiteralSyntax(kind, text, span):
-            return _compared_date(ctx, kind, text, other, span)
+            return _compare_date(ctx, kind, text, target, span)
         case VariableSyntax():
-            param = use(ctx, node)
-            return None if param is None else _compared_param(ctx, param, other, node.span)
+            param = use_param(ctx, node)
+            return None if param is None else _compare_param(ctx, param, target, node.span)
         case NowSyntax(span):
-            if family(other) == "datetime":
+            if type_family(target) == "datetime":
                 return Now()
-            _misfit(ctx, "DateTime", other, span)
+            _refuse_comparison(ctx, "DateTime", target, span)
             return None
         case ListSyntax(_, span):
-            _misfit(ctx, "a list", other, span, "One of several values is `in`; a list holds a value: `contains`")
+            _refuse_comparison(
+                ctx, "a list", target, span, "One of several values is `in`; a list holds a value: `contains`"
+            )
             return None
     ctx.fail("T7", node.span, "expected a literal, a parameter or now()")
     return None
 
 
-def _misfit(ctx: CheckContext, given: object, other: PropType, span: SourceSpan, advice: str | None = None) -> None:
-    ctx.fail("T7", span, f"cannot compare {given} with {other}", advice)
+def _refuse_comparison(
+    ctx: CheckContext, source: object, target: PropType, span: SourceSpan, advice: str | None = None
+) -> None:
+    ctx.fail("T7", span, f"cannot compare {source} with {target}", advice)
 
 
-def _compared_literal(ctx: CheckContext, value: Any, other: PropType, span: SourceSpan) -> Const | None:
-    own = _literal_type(value)
-    kind = family(other)
-    if kind == "number" and family(own) == "number":
-        return _compared_number(ctx, value, other, own, span)
+def _compare_literal(ctx: CheckContext, value: Any, target: PropType, span: SourceSpan) -> Const | None:
+    literal_type = _literal_type(value)
+    kind = type_family(target)
+    if kind == "number" and type_family(literal_type) == "number":
+        return _compare_number(ctx, value, target, literal_type, span)
     if kind in {"date", "datetime"} and isinstance(value, str):
-        return _constant(ctx, value, other, span)
-    if kind != family(own):
-        _misfit(ctx, f"{own} {json.dumps(value, ensure_ascii=False)}", other, span)
+        return _convert_constant(ctx, value, target, span)
+    if kind != type_family(literal_type):
+        _refuse_comparison(ctx, f"{literal_type} {json.dumps(value, ensure_ascii=False)}", target, span)
         return None
-    return _constant(ctx, value, other, span)
+    return _convert_constant(ctx, value, target, span)
 
 
-def _compared_number(ctx: CheckContext, value: Any, other: PropType, own: PropType, span: SourceSpan) -> Const | None:
-    if other.scalar is Scalar.F32 and isinstance(value, float):
+def _compare_number(
+    ctx: CheckContext, value: Any, target: PropType, literal_type: PropType, span: SourceSpan
+) -> Const | None:
+    if target.scalar is Scalar.F32 and isinstance(value, float):
         # 0.1 as F64 equals no F32; the user means the stored number.
         try:
             return Const(round_to_f32(value), F32)
         except OverflowError:
-            return Const(value, own)
-    return _constant(ctx, value, own, span)
+            return Const(value, literal_type)
+    return _convert_constant(ctx, value, literal_type, span)
 
 
-def _compared_date(ctx: CheckContext, kind: str, text: str, other: PropType, span: SourceSpan) -> Const | None:
-    own = DATE if kind == "date" else DATETIME
-    value = _constant(ctx, text, own, span)
-    if value is None or family(other) == kind:
+def _compare_date(ctx: CheckContext, kind: str, text: str, target: PropType, span: SourceSpan) -> Const | None:
+    literal_type = DATE if kind == "date" else DATETIME
+    value = _convert_constant(ctx, text, literal_type, span)
+    if value is None or type_family(target) == kind:
         return value
-    if kind == "date" and family(other) == "datetime":
-        return _constant(ctx, value.value, other, span)
-    _misfit(ctx, own, other, span)
+    if kind == "date" and type_family(target) == "datetime":
+        return _convert_constant(ctx, value.value, target, span)
+    _refuse_comparison(ctx, literal_type, target, span)
     return None
 
 
-def _compared_param(ctx: CheckContext, param: Parameter, other: PropType, span: SourceSpan) -> Param | None:
-    target = _comparison_target(param.type, other)
+def _compare_param(ctx: CheckContext, param: Parameter, column_type: PropType, span: SourceSpan) -> Param | None:
+    target = _comparison_target(param.type, column_type)
     if target is None:
-        _misfit(ctx, f"`${param.name}` ({param.type})", other, span)
+        _refuse_comparison(ctx, f"`${param.name}` ({param.type})", column_type, span)
         return None
     return ctx.slot(param, target)
 
 
-def _comparison_target(own: PropType, other: PropType) -> PropType | None:
+def _comparison_target(param_type: PropType, target: PropType) -> PropType | None:
     """The type to which a parameter is converted for a comparison, or None if it cannot be compared."""
-    kinds = family(own), family(other)
+    kinds = type_family(param_type), type_family(target)
     if kinds == ("list", "list"):
-        inner = _comparison_target(element(own), element(other))
+        inner = _comparison_target(element_type(param_type), element_type(target))
         # The elements of a list of an enum are compared as that enum's text.
         return None if inner is None else replace(inner, is_list=True)
     if kinds in {("text", "text"), ("text", "date"), ("text", "datetime"), ("date", "datetime")}:
-        return other
+        return target
     if kinds == ("number", "number"):
-        return other if own.scalar is Scalar.F64 and other.scalar is Scalar.F32 else own
-    return own if kinds[0] == kinds[1] and kinds[0] in {"bool", "date", "datetime"} else None
+        return target if param_type.scalar is Scalar.F64 and target.scalar is Scalar.F32 else param_type
+    return param_type if kinds[0] == kinds[1] and kinds[0] in {"bool", "date", "datetime"} else None
 
 
-def _list(
+def _type_list(
     ctx: CheckContext, items: tuple[ExprSyntax, ...], inner: PropType, span: SourceSpan, *, compared: bool
 ) -> Const | ListOf | None:
-    """A list literal whose elements are wanted as `inner`."""
+    """A list literal whose elements become `inner`."""
     values: list[Const | Param | Now] = []
     for item in items:
         if isinstance(item, VariableSyntax) and ctx.params.get(item.name) is None and item.name not in ctx.params:
@@ -263,35 +269,35 @@ def _list(
         if isinstance(item, LiteralSyntax) and item.value is None:
             ctx.fail("T8", item.span, "a list holds no null items")
             return None
-        one = for_comparison(ctx, item, inner) if compared else for_assignment(ctx, item, inner, False)
-        if one is None:
+        value = type_for_comparison(ctx, item, inner) if compared else type_for_assignment(ctx, item, inner, False)
+        if value is None:
             return None
-        if isinstance(one, ListOf):
+        if isinstance(value, ListOf):
             _refuse_item(ctx, item)
             return None
-        values.append(one)
-    constants = [one for one in values if isinstance(one, Const)]
+        values.append(value)
+    constants = [value for value in values if isinstance(value, Const)]
     if len(constants) < len(values):
         return ListOf(tuple(values), replace(inner, is_list=True))
-    if compared and values and family(inner) == "number":
-        return _numbers(ctx, constants, inner, span)
-    return Const(tuple(one.value for one in constants), replace(inner, is_list=True))
+    if compared and values and type_family(inner) == "number":
+        return _type_numbers(ctx, constants, inner, span)
+    return Const(tuple(value.value for value in constants), replace(inner, is_list=True))
 
 
-def _numbers(ctx: CheckContext, items: list[Const], inner: PropType, span: SourceSpan) -> Const | None:
+def _type_numbers(ctx: CheckContext, items: list[Const], inner: PropType, span: SourceSpan) -> Const | None:
     """Numbers to compare with `inner`, in the one type that holds them all: it may be wider than `inner`."""
-    values = [one.value for one in items]
-    if any(isinstance(one, float) for one in values):
-        single = all(one.type == F32 or isinstance(one.value, int) for one in items)
-        return _constant(ctx, values, replace(F32 if single else F64, is_list=True), span)
-    unsigned = any(one.type == U64 for one in items)
-    return _constant(ctx, values, replace(U64 if unsigned else I64, is_list=True), span)
+    values = [number.value for number in items]
+    if any(isinstance(number, float) for number in values):
+        single = all(number.type == F32 or isinstance(number.value, int) for number in items)
+        return _convert_constant(ctx, values, replace(F32 if single else F64, is_list=True), span)
+    unsigned = any(number.type == U64 for number in items)
+    return _convert_constant(ctx, values, replace(U64 if unsigned else I64, is_list=True), span)
 
 
 # ---- in an assignment ------------------------------------------------------------------------------------------------
 
 
-def for_assignment(ctx: CheckContext, node: ExprSyntax, type_: PropType, nullable: bool) -> Value | None:
+def type_for_assignment(ctx: CheckContext, node: ExprSyntax, type_: PropType, nullable: bool) -> Value | None:
     """A literal, parameter or now() to be stored as `type_`."""
     match node:
         case LiteralSyntax(None, span):
@@ -300,25 +306,25 @@ def for_assignment(ctx: CheckContext, node: ExprSyntax, type_: PropType, nullabl
             ctx.fail("T38", span, f"null for a required {type_}", "Give a value, or make the property optional: `T?`")
             return None
         case LiteralSyntax(value, span):
-            return _constant(ctx, value, type_, span) if _takes(ctx, value, type_, span) else None
+            return _convert_constant(ctx, value, type_, span) if _is_acceptable_text(ctx, value, type_, span) else None
         case DateLiteralSyntax(kind, text, span):
-            return _assigned_date(ctx, kind, text, type_, span)
+            return _assign_date(ctx, kind, text, type_, span)
         case ListSyntax(items, span):
-            return _assigned_list(ctx, items, type_, span)
+            return _assign_list(ctx, items, type_, span)
         case VariableSyntax() if node.name in ctx.params:
-            param = use(ctx, node)
-            return None if param is None else _assigned_param(ctx, param, type_, nullable, node.span)
+            param = use_param(ctx, node)
+            return None if param is None else _assign_param(ctx, param, type_, nullable, node.span)
         case NowSyntax(span):
-            if family(type_) == "datetime":
+            if type_family(type_) == "datetime":
                 return Now()
-            _unfit(ctx, "now() (DateTime)", type_, span)
+            _refuse_assignment(ctx, "now() (DateTime)", type_, span)
             return None
     refuse_value(ctx, node)
     return None
 
 
 def refuse_value(ctx: CheckContext, node: ExprSyntax) -> None:
-    """Something that no mutation can know: it has no rows to read from."""
+    """Report a value that is not known in a mutation, which has no rows to read from."""
     if isinstance(node, VariableSyntax):
         ctx.fail("T4", node.span, f"there is no parameter `${node.name}`", f"Declare it: `${node.name}: Type`")
         return
@@ -328,48 +334,52 @@ def refuse_value(ctx: CheckContext, node: ExprSyntax) -> None:
     ctx.fail("T39", node.span, "a mutation takes literals, parameters and now()", advice)
 
 
-def _takes(ctx: CheckContext, value: Any, type_: PropType, span: SourceSpan) -> bool:
+def _is_acceptable_text(ctx: CheckContext, value: Any, type_: PropType, span: SourceSpan) -> bool:
     """Refuse text for a number: `convert` reads "NaN" from records, a literal is what it looks like."""
-    if isinstance(value, str) and family(type_) == "number":
-        _unfit(ctx, f"String {quote_value(value)}", type_, span)
+    if isinstance(value, str) and type_family(type_) == "number":
+        _refuse_assignment(ctx, f"String {quote_value(value)}", type_, span)
         return False
     return True
 
 
-def _unfit(ctx: CheckContext, given: object, type_: PropType, span: SourceSpan, advice: str | None = None) -> None:
-    ctx.fail("T8", span, f"{given} is no {type_}", advice)
+def _refuse_assignment(
+    ctx: CheckContext, source: object, type_: PropType, span: SourceSpan, advice: str | None = None
+) -> None:
+    ctx.fail("T8", span, f"{source} is no {type_}", advice)
 
 
-def _assigned_date(ctx: CheckContext, kind: str, text: str, type_: PropType, span: SourceSpan) -> Const | None:
-    own = DATE if kind == "date" else DATETIME
-    value = _constant(ctx, text, own, span)
+def _assign_date(ctx: CheckContext, kind: str, text: str, type_: PropType, span: SourceSpan) -> Const | None:
+    literal_type = DATE if kind == "date" else DATETIME
+    value = _convert_constant(ctx, text, literal_type, span)
     if value is None:
         return None
-    if family(type_) not in {"date", "datetime"} or (kind, family(type_)) == ("datetime", "date"):
-        _unfit(ctx, own, type_, span)
+    if type_family(type_) not in {"date", "datetime"} or (kind, type_family(type_)) == ("datetime", "date"):
+        _refuse_assignment(ctx, literal_type, type_, span)
         return None
-    return _constant(ctx, value.value, type_, span)
+    return _convert_constant(ctx, value.value, type_, span)
 
 
-def _assigned_list(ctx: CheckContext, items: tuple[ExprSyntax, ...], type_: PropType, span: SourceSpan) -> Value | None:
-    kind = family(type_)
+def _assign_list(ctx: CheckContext, items: tuple[ExprSyntax, ...], type_: PropType, span: SourceSpan) -> Value | None:
+    kind = type_family(type_)
     if kind == "list":
-        return _list(ctx, items, element(type_), span, compared=False)
+        return _type_list(ctx, items, element_type(type_), span, compared=False)
     if kind != "vector":
-        _unfit(ctx, "a list", type_, span)
+        _refuse_assignment(ctx, "a list", type_, span)
         return None
     numbers = [item.value for item in items if isinstance(item, LiteralSyntax)]
     if len(numbers) < len(items):
-        _unfit(ctx, "a list that holds more than numbers", type_, span, "Pass the whole vector as a parameter")
+        _refuse_assignment(
+            ctx, "a list that holds more than numbers", type_, span, "Pass the whole vector as a parameter"
+        )
         return None
-    return _constant(ctx, numbers, type_, span)
+    return _convert_constant(ctx, numbers, type_, span)
 
 
-def _assigned_param(
+def _assign_param(
     ctx: CheckContext, param: Parameter, type_: PropType, nullable: bool, span: SourceSpan
 ) -> Param | None:
-    if not assignable(param.type, type_):
-        _unfit(ctx, f"`${param.name}` ({param.type})", type_, span)
+    if not is_assignable(param.type, type_):
+        _refuse_assignment(ctx, f"`${param.name}` ({param.type})", type_, span)
         return None
     if param.nullable and not nullable:
         advice = f"Declare it without `?`: `${param.name}: {param.type}`"
@@ -378,17 +388,17 @@ def _assigned_param(
     return ctx.slot(param, type_)
 
 
-def assignable(own: PropType, target: PropType) -> bool:
+def is_assignable(source: PropType, target: PropType) -> bool:
     """Whether values of a parameter's type may become the target's; each value is still checked when it is given."""
-    kinds = family(own), family(target)
+    kinds = type_family(source), type_family(target)
     if kinds == ("list", "vector"):
-        return family(element(own)) == "number"
+        return type_family(element_type(source)) == "number"
     if kinds == ("vector", "vector"):
-        return own.vector_size == target.vector_size
+        return source.vector_size == target.vector_size
     if kinds == ("list", "list"):
-        return assignable(element(own), element(target))
+        return is_assignable(element_type(source), element_type(target))
     if kinds == ("number", "number"):
-        return is_integer(own) or target.scalar in FLOATS
+        return is_integer(source) or target.scalar in FLOATS
     return kinds[0] == kinds[1] or kinds in {
         ("text", "date"),
         ("text", "datetime"),

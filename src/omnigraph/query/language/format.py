@@ -1,4 +1,4 @@
-"""One layout for `.gq` texts. Comments stay where they were, numbers and texts stay as written, nothing else does."""
+"""Formats `.gq` texts in one layout. Only comments, numbers and strings stay as the user wrote them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def format_queries(source: str, file: str = "<query>") -> str:
     text = source.removeprefix("\ufeff")
     out = _QueryFormatter(text)
     queries: list[Any] = list(parser().parse(text).children)
-    for place, query in enumerate(queries):
-        if place:
+    for index, query in enumerate(queries):
+        if index:
             out.blank(query.meta.start_pos)
         _query(out, query)
     out.comments(len(text))
@@ -28,13 +28,13 @@ def format_queries(source: str, file: str = "<query>") -> str:
 
 
 class _QueryFormatter:
-    """Lines so far. Every line says where in the source its content ends, so that comments find their place."""
+    """Collects the formatted lines. Each line knows where its content ends in the source, which places the comments."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        found = [one for one in _SKIPPED.finditer(source) if one.group(1)]
-        self._spans = [one.span() for one in found]
-        self._waiting = [(one.start(), one.end(), one.group(1).rstrip()) for one in found]
+        comments = [match for match in _SKIPPED.finditer(source) if match.group(1)]
+        self._spans = [match.span() for match in comments]
+        self._waiting = [(match.start(), match.end(), match.group(1).rstrip()) for match in comments]
         self._lines: list[str] = []
         self._last = 0
         self._depth = 0
@@ -64,7 +64,7 @@ class _QueryFormatter:
         self.line(start, end or start + 1, "}" + tail)
 
     def blank(self, before: int) -> None:
-        """Between two queries, after what still belongs to the last line."""
+        """Add a blank line between two queries, after a comment that trails the last line."""
         self._trailing(before)
         self._lines.append("")
         self._fresh = True
@@ -90,7 +90,7 @@ class _QueryFormatter:
         self._closed = True
 
     def _gap(self, start: int) -> None:
-        """Keep one of the blank lines that stood here."""
+        """Keep one blank line if the source has blank lines before `start`."""
         if not self._fresh and self._source[self._last : start].count("\n") > 1:
             self._lines.append("")
 
@@ -109,7 +109,7 @@ class _QueryFormatter:
                 return at
 
     def has_comment(self, start: int, end: int) -> bool:
-        return any(start <= one < end for one, _ in self._spans)
+        return any(start <= comment_start < end for comment_start, _ in self._spans)
 
 
 # ---- blocks ----------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def _query(out: _QueryFormatter, node: Any) -> None:
     name, params, *annotations, body = node.children
     head = f"query {name}({_list(params)})"
     if annotations:
-        head += "\n" + "\n".join(_INDENT + _text(one) for one in annotations)
+        head += "\n" + "\n".join(_INDENT + _text(annotation) for annotation in annotations)
     before = annotations[-1].meta.end_pos if annotations else params.meta.end_pos if params else name.end_pos
     out.open(node.meta.start_pos, out.brace_after(before), head + " {")
     if body.data == "mutation":
@@ -143,7 +143,7 @@ def _read(out: _QueryFormatter, node: Any) -> None:
 
 def _block(out: _QueryFormatter, node: Any, word: str) -> None:
     out.open(node.meta.start_pos, out.brace_after(node.meta.start_pos), word + " {")
-    for clause in (one for one in node.children if hasattr(one, "data")):
+    for clause in (child for child in node.children if hasattr(child, "data")):
         if clause.data in {"not_block", "optional_block"}:
             _block(out, clause, "not" if clause.data == "not_block" else "optional")
         else:
@@ -156,14 +156,14 @@ def _row(
 ) -> None:
     """`head { a, b }` on one line if it fits and holds no comment, else one item per line."""
     start, end = node.meta.start_pos, inner_end or node.meta.end_pos
-    texts = [_text(one) for one in items]
+    texts = [_text(item) for item in items]
     line = f"{head} {{ {', '.join(texts)} }}" if texts else f"{head} {{}}"
     if len(line + tail) + len(_INDENT) <= WIDTH and not out.has_comment(start, end):
         out.line(start, node.meta.end_pos, line + tail)
         return
     out.open(start, out.brace_after(start), head + " {")
-    for place, (one, text) in enumerate(zip(items, texts, strict=True)):
-        out.line(one.meta.start_pos, one.meta.end_pos, text + ("," if place < len(items) - 1 else ""))
+    for index, (item, text) in enumerate(zip(items, texts, strict=True)):
+        out.line(item.meta.start_pos, item.meta.end_pos, text + ("," if index < len(items) - 1 else ""))
     out.close(end - 1, node.meta.end_pos, tail)
 
 
@@ -172,7 +172,7 @@ def _statement(out: _QueryFormatter, node: Any) -> None:
     if node.data == "delete":
         out.line(node.meta.start_pos, node.meta.end_pos, f"delete {_text(name)} where {_text(parts[-1])}")
         return
-    pairs = [one for one in parts if one.data == "pair"]
+    pairs = [part for part in parts if part.data == "pair"]
     if node.data == "insert":
         _row(out, node, f"insert {_text(name)}", pairs)
         return
@@ -184,17 +184,17 @@ def _statement(out: _QueryFormatter, node: Any) -> None:
 
 
 def _list(node: Any) -> str:
-    return "" if node is None else ", ".join(_text(one) for one in node.children)
+    return "" if node is None else ", ".join(_text(child) for child in node.children)
 
 
-def _joined(parts: Iterable[Any], by: str = " ") -> str:
-    return by.join(_text(one) if hasattr(one, "data") else str(one) for one in parts if one is not None)
+def _join(parts: Iterable[Any], by: str = " ") -> str:
+    return by.join(_text(part) if hasattr(part, "data") else str(part) for part in parts if part is not None)
 
 
 def _binding(node: Any) -> str:
     variable, kind, inline = node.children
-    pairs = [] if inline is None else [one for one in inline.children if one is not None]
-    return f"{variable}: {kind}" + (f" {{ {_joined(pairs, ', ')} }}" if pairs else "")
+    pairs = [] if inline is None else [pair for pair in inline.children if pair is not None]
+    return f"{variable}: {kind}" + (f" {{ {_join(pairs, ', ')} }}" if pairs else "")
 
 
 def _hop(node: Any) -> str:
@@ -205,51 +205,51 @@ def _hop(node: Any) -> str:
 
 
 def _word_hop(node: Any) -> str:
-    left, word, bounds, right = node.children
-    return f"{_text(left)} {word}{'' if bounds is None else _text(bounds)} {right}"
+    start, word, bounds, right = node.children
+    return f"{_text(start)} {word}{'' if bounds is None else _text(bounds)} {right}"
 
 
 def _call(node: Any) -> str:
     name, distinct, *arguments = node.children
-    return f"{name}({'' if distinct is None else 'distinct '}{_joined(arguments, ', ')})"
+    return f"{name}({'' if distinct is None else 'distinct '}{_join(arguments, ', ')})"
 
 
 def _projection(node: Any) -> str:
     distinct, value, alias = node.children
-    return _joined([distinct, value]) + ("" if alias is None else f" as {alias}")
+    return _join([distinct, value]) + ("" if alias is None else f" as {alias}")
 
 
 def _condition(node: Any, by: str) -> str:
     parts = [
-        f"({_text(one)})" if one.data == "disjunction" and len(one.children) > 1 else _text(one)
-        for one in node.children
+        f"({_text(part)})" if part.data == "disjunction" and len(part.children) > 1 else _text(part)
+        for part in node.children
     ]
     return by.join(parts)
 
 
 def _annotation(node: Any) -> str:
     name, *arguments = node.children
-    given = [one for one in arguments if one is not None]
-    return f"@{name}({_joined(given, ', ')})" if given else f"@{name}"
+    present = [argument for argument in arguments if argument is not None]
+    return f"@{name}({_join(present, ', ')})" if present else f"@{name}"
 
 
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "param": lambda node: f"{node.children[0]}: {_text(node.children[1])}",
-    "param_type": lambda node: _joined(node.children, ""),
+    "param_type": lambda node: _join(node.children, ""),
     "list_type": lambda node: f"[{node.children[0]}]",
     "vector_type": lambda node: f"{node.children[0]}({node.children[1]})",
     "annotation": _annotation,
     "annotation_named": lambda node: f"{node.children[0]}={_text(node.children[1])}",
-    "range": lambda node: _joined(node.children, ""),
+    "range": lambda node: _join(node.children, ""),
     "binding": _binding,
     "traversal": _hop,
     "edge_traversal": _hop,
     "word_traversal": _word_hop,
     "bounds": lambda node: f"{{{node.children[0]},{node.children[1] or ''}}}",
-    "any_of": lambda node: f"({_joined(node.children, ' or ')})",
+    "any_of": lambda node: f"({_join(node.children, ' or ')})",
     "pair": lambda node: f"{node.children[0]}: {_text(node.children[1])}",
-    "property": lambda node: _joined(node.children, "."),
-    "list_literal": lambda node: f"[{_joined(node.children, ', ')}]",
+    "property": lambda node: _join(node.children, "."),
+    "list_literal": lambda node: f"[{_join(node.children, ', ')}]",
     "call": _call,
     "named_argument": lambda node: f"{node.children[0]}={_text(node.children[1])}",
     "projection": _projection,
@@ -260,4 +260,4 @@ _TEXTS: dict[str, Callable[[Any], str]] = {
 
 def _text(node: Any) -> str:
     """The node on one line; rules not listed are their parts with a space between."""
-    return _TEXTS.get(str(node.data), lambda one: _joined(one.children))(node)
+    return _TEXTS.get(str(node.data), lambda unlisted: _join(unlisted.children))(node)

@@ -1,4 +1,4 @@
-"""What `omnigraph lint` says about a text: findings, and for each sound query what it takes, gives and does."""
+"""`omnigraph lint`: findings of a text, and for each correct query its parameters, columns, reads and writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from omnigraph.query.language.checked import (
     Predicate,
     Prop,
 )
-from omnigraph.query.language.parse import note, parse_into
+from omnigraph.query.language.parse import add_finding, parse_into
 from omnigraph.query.language.syntax import QuerySyntax
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.diagnostics import Diagnostic, Diagnostics, render
@@ -49,7 +49,7 @@ class QueryReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     """Errors refuse a query, warnings do not."""
 
     file: str
@@ -65,40 +65,40 @@ class Report:
         return {
             "file": self.file,
             "ok": self.ok,
-            "queries": [one.to_json() for one in self.queries],
-            "errors": [one.to_json() for one in self.errors],
-            "warnings": [one.to_json() for one in self.warnings],
+            "queries": [item.to_json() for item in self.queries],
+            "errors": [item.to_json() for item in self.errors],
+            "warnings": [item.to_json() for item in self.warnings],
         }
 
     def render(self) -> str:
         """All findings for a person."""
-        return "\n".join(render(one) for one in (*self.errors, *self.warnings))
+        return "\n".join(render(diagnostic) for diagnostic in (*self.errors, *self.warnings))
 
 
-def lint(source: str, catalog: Catalog, file: str = "<query>") -> Report:
-    """Everything there is to say about the text; never raises for what the text holds."""
+def lint(source: str, catalog: Catalog, file: str = "<query>") -> LintReport:
+    """Check all queries of the text. Findings are in the report; a wrong text never raises."""
     errors, warnings = Diagnostics(source, file), Diagnostics(source, file)
     reports = []
     for query in parse_into(source, file, errors):
         checked = check_into(query, catalog, errors)
         if checked is not None:
-            _warn(query, checked, warnings)
-            reports.append(_report(query, checked, catalog))
-    return Report(file, tuple(reports), tuple(errors), tuple(warnings))
+            _add_warnings(query, checked, warnings)
+            reports.append(_report_query(query, checked, catalog))
+    return LintReport(file, tuple(reports), tuple(errors), tuple(warnings))
 
 
-def _report(query: QuerySyntax, checked: CheckedQuery, catalog: Catalog) -> QueryReport:
+def _report_query(query: QuerySyntax, checked: CheckedQuery, catalog: Catalog) -> QueryReport:
     types = catalog.by_id
     reads = (
         (types[type_id].table_key, tuple(types[type_id].column_name(column) for column in columns))
         for type_id, columns in checked.reads.items()
     )
-    described = [one.args[0] for one in query.annotations if one.name == "description" and one.args]
+    described = [item.args[0] for item in query.annotations if item.name == "description" and item.args]
     return QueryReport(
         checked.name,
         "mutation" if checked.is_mutation else "read",
-        tuple((one.name, one.type_text) for one in checked.params),
-        tuple((one.name, one.type_text) for one in checked.columns),
+        tuple((item.name, item.type_text) for item in checked.params),
+        tuple((item.name, item.type_text) for item in checked.columns),
         tuple(sorted(reads)),
         tuple(sorted(types[type_id].table_key for type_id in checked.writes)),
         str(described[0]) if described else None,
@@ -108,34 +108,34 @@ def _report(query: QuerySyntax, checked: CheckedQuery, catalog: Catalog) -> Quer
 # ---- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _warn(query: QuerySyntax, checked: CheckedQuery, warnings: Diagnostics) -> None:
+def _add_warnings(query: QuerySyntax, checked: CheckedQuery, warnings: Diagnostics) -> None:
     for param in query.params:
         if param.name.text in checked.unused_params:
-            note(warnings, "L1", param.span, f"the parameter `${param.name.text}` is not used", "Remove it")
+            add_finding(warnings, "L1", param.span, f"the parameter `${param.name.text}` is not used", "Remove it")
     if isinstance(checked.body, CheckedRead):
-        parts = _parts(checked.body.pattern)
+        parts = _group_connected(checked.body.pattern)
         if len(parts) > 1:
-            shown = " and ".join(", ".join(f"${name}" for name in sorted(part)) for part in parts)
-            note(
+            groups = " and ".join(", ".join(f"${name}" for name in sorted(part)) for part in parts)
+            add_finding(
                 warnings,
                 "L2",
                 query.name.span,
-                f"{shown} are not connected: every row of one is paired with every row of the other",
+                f"{groups} are not connected: every row of one is paired with every row of the other",
                 "Connect them by a hop or a comparison, or write two queries",
             )
 
 
-def _parts(pattern: Pattern) -> list[set[str]]:
+def _group_connected(pattern: Pattern) -> list[set[str]]:
     """The variables that the match itself binds, in groups that hops and comparisons connect."""
-    parts = [{one.name} for one in pattern.variables]
-    for linked in _links(pattern):
+    parts = [{variable.name} for variable in pattern.variables]
+    for linked in _connections(pattern):
         touched = [part for part in parts if part & linked]
         if touched:
             parts = [part for part in parts if not part & linked] + [set().union(*touched)]
     return parts
 
 
-def _links(pattern: Pattern) -> Iterator[set[str]]:
+def _connections(pattern: Pattern) -> Iterator[set[str]]:
     for hop in pattern.hops:
         yield {hop.left, hop.right} | ({hop.var} if hop.var else set())
     for predicate in pattern.filters:
@@ -147,5 +147,5 @@ def _variables(predicate: Predicate) -> Iterator[str]:
         case AnyOf(parts) | AllOf(parts):
             for part in parts:
                 yield from _variables(part)
-        case CheckedCompare(left, _, right):
-            yield from (side.var for side in (left, right) if isinstance(side, (Prop, Entity)))
+        case CheckedCompare(lhs, _, rhs):
+            yield from (side.var for side in (lhs, rhs) if isinstance(side, (Prop, Entity)))

@@ -1,4 +1,4 @@
-"""Text to syntax trees. All queries of a text are parsed even if some are wrong, so that all errors show at once."""
+"""Parses texts to syntax trees. All queries of a text are parsed even if some are wrong, to report all errors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from omnigraph.schema.diagnostics import Diagnostic, Diagnostics, render
 if TYPE_CHECKING:
     from lark import Lark
 
-#: Brackets inside brackets. Far more than anybody writes; keeps every later recursion small.
+#: How deep brackets may nest. Bounds every recursion over the tree; no real query comes near.
 MAX_NESTING = 64
-#: Texts kept parsed, so that a server does not parse the same request again and again.
+#: How many texts stay parsed, so that a server does not parse the same request again and again.
 _REMEMBERED_TEXTS = 256
 
 
@@ -28,7 +28,7 @@ def parse_queries(source: str, file: str = "<query>") -> list[QuerySyntax]:
 
     Raises `ParseError` with all findings (`Q000`, `Q001`, `D2`) in `details["diagnostics"]`.
     """
-    return list(_parsed(source, file))
+    return list(_parse_cached(source, file))
 
 
 def pick_query(source: str, name: str | None, file: str = "<query>") -> QuerySyntax:
@@ -51,58 +51,59 @@ def pick_query(source: str, name: str | None, file: str = "<query>") -> QuerySyn
 
 
 @lru_cache(maxsize=_REMEMBERED_TEXTS)
-def _parsed(source: str, file: str) -> tuple[QuerySyntax, ...]:
-    found = Diagnostics(source, file)
-    queries = parse_into(source, file, found)
-    if found:
-        raise parse_error(found)
+def _parse_cached(source: str, file: str) -> tuple[QuerySyntax, ...]:
+    diagnostics = Diagnostics(source, file)
+    queries = parse_into(source, file, diagnostics)
+    if diagnostics:
+        raise parse_error(diagnostics)
     return queries
 
 
-def parse_into(source: str, file: str, found: Diagnostics) -> tuple[QuerySyntax, ...]:
-    """The queries that could be read; everything wrong goes into `found`."""
-    from omnigraph.query.language.syntax_errors import deepest, place, query_starts
+def parse_into(source: str, file: str, diagnostics: Diagnostics) -> tuple[QuerySyntax, ...]:
+    """The queries that can be parsed; every finding goes into `diagnostics`."""
+    from omnigraph.query.language.syntax_errors import find_too_deep, query_starts, span_between
 
     text = source.replace("\ufeff", " ", 1) if source.startswith("\ufeff") else source
-    too_deep = deepest(text, MAX_NESTING)
+    too_deep = find_too_deep(text, MAX_NESTING)
     if too_deep is not None:
-        span = place(text, too_deep, too_deep + 1)
-        note(found, "Q000", span, f"brackets nest deeper than {MAX_NESTING}", "Write it flatter, or as several queries")
+        span = span_between(text, too_deep, too_deep + 1)
+        message = f"brackets nest deeper than {MAX_NESTING}"
+        add_finding(diagnostics, "Q000", span, message, "Write it flatter, or as several queries")
         return ()
-    queries = _attempt(text, file, found, collect=False)
+    queries = _try_parse(text, file, diagnostics, collect=False)
     if queries is None:
-        queries = _one_by_one(text, file, found, query_starts(text))
-    _check_names(queries, found)
+        queries = _parse_one_by_one(text, file, diagnostics, query_starts(text))
+    _check_unique_names(queries, diagnostics)
     for query in queries:
-        _check_d2(query, found)
+        _check_not_mixed(query, diagnostics)
     return queries
 
 
-def note(found: Diagnostics, code: str, span: SourceSpan, message: str, advice: str | None = None) -> None:
+def add_finding(diagnostics: Diagnostics, code: str, span: SourceSpan, message: str, advice: str | None = None) -> None:
     """Add a finding at a span; only its first line is marked."""
     assert code in CODES, code
-    marked = found.source[span.start : span.end].split("\n", 1)[0].rstrip()
-    found.add(code, message, span.line, span.column, width=max(1, len(marked)), advice=advice)
+    marked = diagnostics.source[span.start : span.end].split("\n", 1)[0].rstrip()
+    diagnostics.add(code, message, span.line, span.column, width=max(1, len(marked)), advice=advice)
 
 
-def parse_error(found: Diagnostics) -> ParseError:
+def parse_error(diagnostics: Diagnostics) -> ParseError:
     """The error that carries these findings."""
-    code, text, details = summary(found)
+    code, text, details = summarize_findings(diagnostics)
     return ParseError(text, code=code, **details)
 
 
-def summary(found: Iterable[Diagnostic]) -> tuple[str, str, dict[str, Any]]:
+def summarize_findings(diagnostics: Iterable[Diagnostic]) -> tuple[str, str, dict[str, Any]]:
     """The code, the text for people and the details of the error that carries these findings."""
-    all_ = list(found)
-    first = all_[0]
-    count = "one error" if len(all_) == 1 else f"{len(all_)} errors"
+    all_diagnostics = list(diagnostics)
+    first = all_diagnostics[0]
+    count = "one error" if len(all_diagnostics) == 1 else f"{len(all_diagnostics)} errors"
     details = {
         "file": first.file,
         "line": first.line,
         "column": first.column,
-        "diagnostics": [one.to_json() for one in all_],
+        "diagnostics": [diagnostic.to_json() for diagnostic in all_diagnostics],
     }
-    return first.code, f"the query text has {count}\n" + "\n".join(render(one) for one in all_), details
+    return first.code, "\n".join([f"the query text has {count}", *map(render, all_diagnostics)]), details
 
 
 @cache
@@ -114,8 +115,8 @@ def parser() -> Lark:
     return Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=True)
 
 
-def _attempt(text: str, file: str, found: Diagnostics, *, collect: bool) -> tuple[QuerySyntax, ...] | None:
-    """Parse the whole text; on an error None, after noting it if `collect`."""
+def _try_parse(text: str, file: str, diagnostics: Diagnostics, *, collect: bool) -> tuple[QuerySyntax, ...] | None:
+    """Parse the whole text. None if it has an error, which becomes a finding if `collect`."""
     from lark.exceptions import UnexpectedInput
 
     from omnigraph.query.language.build_tree import BadText, build_query
@@ -123,50 +124,58 @@ def _attempt(text: str, file: str, found: Diagnostics, *, collect: bool) -> tupl
 
     try:
         parsed = parser().parse(text)
-        return tuple(build_query(one, found.source, file) for one in parsed.children)  # type: ignore[arg-type]
+        return tuple(build_query(query_tree, diagnostics.source, file) for query_tree in parsed.children)  # type: ignore[arg-type]
     except UnexpectedInput as error:
         if collect:
             finding = explain(error, text)
-            note(found, "Q000", finding.span, finding.message, finding.advice)
+            add_finding(diagnostics, "Q000", finding.span, finding.message, finding.advice)
     except BadText as error:
         if collect:
-            note(found, "Q000", error.span, error.message, error.advice)
+            add_finding(diagnostics, "Q000", error.span, error.message, error.advice)
     return None
 
 
-def _one_by_one(text: str, file: str, found: Diagnostics, starts: list[int]) -> tuple[QuerySyntax, ...]:
+def _parse_one_by_one(text: str, file: str, diagnostics: Diagnostics, starts: list[int]) -> tuple[QuerySyntax, ...]:
     """Parse each query alone, in its place: everything before it is blanked, so that lines and columns stay."""
     queries: list[QuerySyntax] = []
-    cuts = [0, *(one for one in starts if one > 0), len(text)]
+    cuts = [0, *(offset for offset in starts if offset > 0), len(text)]
     for start, end in pairwise(cuts):
         blanked = re.sub(r"[^\n]", " ", text[:start]) + text[start:end]
-        queries.extend(_attempt(blanked, file, found, collect=True) or ())
-    if not found:  # each part is right alone, the whole is not
-        _attempt(text, file, found, collect=True)
+        queries.extend(_try_parse(blanked, file, diagnostics, collect=True) or ())
+    if not diagnostics:  # each query is right alone, but the whole text is not
+        _try_parse(text, file, diagnostics, collect=True)
     return tuple(queries)
 
 
-def _check_names(queries: Iterable[QuerySyntax], found: Diagnostics) -> None:
-    seen: dict[str, QuerySyntax] = {}
+def _check_unique_names(queries: Iterable[QuerySyntax], diagnostics: Diagnostics) -> None:
+    first_by_name: dict[str, QuerySyntax] = {}
     for query in queries:
         name = query.name.text
-        if name in seen:
-            line = seen[name].name.span.line
-            note(found, "Q001", query.name.span, f"query `{name}` exists already, in line {line}", "Rename one of them")
-        seen.setdefault(name, query)
+        if name in first_by_name:
+            line = first_by_name[name].name.span.line
+            add_finding(
+                diagnostics,
+                "Q001",
+                query.name.span,
+                f"query `{name}` exists already, in line {line}",
+                "Rename one of them",
+            )
+        first_by_name.setdefault(name, query)
 
 
-def _check_d2(query: QuerySyntax, found: Diagnostics) -> None:
+def _check_not_mixed(query: QuerySyntax, diagnostics: Diagnostics) -> None:
     if not isinstance(query.body, MutationSyntax):
         return
     statements = query.body.statements
-    deletes = [one for one in statements if isinstance(one, DeleteSyntax)]
+    deletes = [statement for statement in statements if isinstance(statement, DeleteSyntax)]
     if deletes and len(deletes) < len(statements):
         odd = next(
-            one for one in statements if isinstance(one, DeleteSyntax) != isinstance(statements[0], DeleteSyntax)
+            statement
+            for statement in statements
+            if isinstance(statement, DeleteSyntax) != isinstance(statements[0], DeleteSyntax)
         )
-        note(
-            found,
+        add_finding(
+            diagnostics,
             "D2",
             odd.span,
             f"query `{query.name.text}` mixes insert or update with delete",

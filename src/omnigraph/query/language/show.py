@@ -1,4 +1,4 @@
-"""A checked query as text: identities, directions and types as resolved. For explain, for tests, for people."""
+"""Prints a checked query with its identities, directions and types. Explain and tests use it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from omnigraph.schema.values import to_output
 def show(query: CheckedQuery) -> str:
     """One line per fact, two spaces per level; the same query always gives the same text."""
     kind = "mutation" if query.is_mutation else "read"
-    params = ", ".join(f"${one.name}: {one.type_text}" for one in query.params)
+    params = ", ".join(f"${param.name}: {param.type_text}" for param in query.params)
     lines = [f"{kind} {query.name}({params})"]
     for slot in query.slots:
         bound = "" if slot.at_least is None else f" at least {slot.at_least}"
@@ -59,27 +59,27 @@ def _body(body: CheckedRead | CheckedMutation) -> Iterator[str]:
             yield from _statement(statement)
         return
     yield "match"
-    yield from _indented(_pattern(body.pattern))
+    yield from _indent(_pattern(body.pattern))
     yield "return distinct" if body.distinct else "return"
     for column in body.columns:
         yield f"  {column.name}: {column.type_text} = {show_expr(column.value)}"
     if body.grouping is not None:
-        yield f"group by {', '.join(body.columns[place].name for place in body.grouping) or 'nothing'}"
+        yield f"group by {', '.join(body.columns[position].name for position in body.grouping) or 'nothing'}"
     for key in body.order:
-        place = "" if key.column is None else f" (column {body.columns[key.column].name})"
-        yield f"order {show_expr(key.value)} {'desc' if key.descending else 'asc'}{place}"
+        column_note = "" if key.column is None else f" (column {body.columns[key.column].name})"
+        yield f"order {show_expr(key.value)} {'desc' if key.descending else 'asc'}{column_note}"
     for word, value in (("limit", body.limit), ("offset", body.offset)):
         if value is not None:
             yield f"{word} {show_expr(value)}"
 
 
-def _indented(lines: Iterator[str]) -> Iterator[str]:
+def _indent(lines: Iterator[str]) -> Iterator[str]:
     return ("  " + line for line in lines)
 
 
 def _pattern(pattern: Pattern) -> Iterator[str]:
-    for one in pattern.variables:
-        yield f"${one.name}: {one.type.type_id}{'?' if one.optional else ''}"
+    for variable in pattern.variables:
+        yield f"${variable.name}: {variable.type.type_id}{'?' if variable.optional else ''}"
     for hop in pattern.hops:
         yield _hop(hop)
     for predicate in pattern.filters:
@@ -90,7 +90,7 @@ def _pattern(pattern: Pattern) -> Iterator[str]:
     for word, blocks in (("optional", pattern.optionals), ("not", pattern.nots)):
         for block in blocks:
             yield word
-            yield from _indented(_pattern(block))
+            yield from _indent(_pattern(block))
 
 
 def _hop(hop: Hop) -> str:
@@ -102,14 +102,14 @@ def _hop(hop: Hop) -> str:
 
 def show_predicate(predicate: Predicate) -> str:
     match predicate:
-        case CheckedCompare(left, op, right):
-            return f"{show_expr(left)} {op} {show_expr(right)}"
+        case CheckedCompare(lhs, op, rhs):
+            return f"{show_expr(lhs)} {op} {show_expr(rhs)}"
         case CheckedNullTest(operand, negated):
             return f"{show_expr(operand)} is {'not ' if negated else ''}null"
         case AllOf(parts):
-            return "(" + " and ".join(show_predicate(one) for one in parts) + ")"
+            return "(" + " and ".join(show_predicate(part) for part in parts) + ")"
         case AnyOf(parts):
-            return "(" + " or ".join(show_predicate(one) for one in parts) + ")"
+            return "(" + " or ".join(show_predicate(part) for part in parts) + ")"
 
 
 def show_expr(value: Expr) -> str:
@@ -125,7 +125,7 @@ def show_expr(value: Expr) -> str:
         case Now():
             return "now()"
         case ListOf():
-            return f"[{', '.join(show_expr(one) for one in value.items)}]"
+            return f"[{', '.join(show_expr(item) for item in value.items)}]"
         case AggregateCall():
             return f"{value.function}({'distinct ' if value.distinct else ''}{show_expr(value.argument)})"
         case Bm25():
@@ -139,7 +139,7 @@ def show_expr(value: Expr) -> str:
 
 
 def _constant(value: Any, type_: PropType) -> str:
-    if isinstance(value, date) or (isinstance(value, tuple) and any(isinstance(one, date) for one in value)):
+    if isinstance(value, date) or (isinstance(value, tuple) and any(isinstance(item, date) for item in value)):
         value = to_output(Property("", "", type_), list(value) if isinstance(value, tuple) else value)
     if isinstance(value, bytes):
         return f"{len(value)} bytes"

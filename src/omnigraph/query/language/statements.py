@@ -1,7 +1,7 @@
-"""What a mutation says, independent of how it was written: the text language and Python callers both end here.
+"""Statements and conditions as Python callers write them: the public module `omnigraph.statements`.
 
-Statements name types and properties as users do; they are resolved against the schema of the snapshot they run
-on, since a schema change may land between two attempts. In conditions and in `values`, `id` and, for edges,
+Statements name types and properties as users do; `check_statements` resolves them against the schema of the snapshot
+they run on, since a schema change may land between two attempts. In conditions and in `values`, `id` and, for edges,
 `from`/`to` (or `src`/`dst`) may be used like properties.
 """
 

@@ -1,4 +1,6 @@
-"""The syntax tree of a query as written: names are text, nothing is resolved, every node knows its place.
+"""The syntax tree of a query as written: names are text, nothing is resolved, every node has its span.
+
+Every class of the tree is called `…Syntax`; the checked form of the same construct stands in `checked`.
 
 `$name` may be a variable or a parameter; the checker tells them apart. Words of functions are kept as written, so
 that an unknown one is reported as such and not as a syntax error.
@@ -108,7 +110,7 @@ class AggregateSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSyntax:
-    """One argument of a call, named or by place."""
+    """One argument of a call, named or by position."""
 
     value: ExprSyntax
     name: NameSyntax | None = None

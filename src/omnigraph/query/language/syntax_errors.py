@@ -1,4 +1,4 @@
-"""Syntax errors in the user's words: what stood there, what could stand there, and what was probably meant."""
+"""Explains syntax errors: what the parser found, what it expected, and what the user probably meant."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WORDS = {
     "$END": "the end",
 }
 
-#: What people write from habit, by the word at the place of the error or the text that begins there.
+#: Advice for constructs of other languages, by a pattern that matches the text at the error.
 _HABITS: tuple[tuple[str, str], ...] = (
     (r"==", "Equality is written `=`"),
     (r"<>", "Inequality is written `!=`"),
@@ -61,52 +61,54 @@ _HABITS: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One syntax error, placed."""
+class SyntaxFinding:
+    """One syntax error with its position."""
 
     span: SourceSpan
     message: str
     advice: str | None
 
 
-def explain(error: UnexpectedInput, source: str) -> Finding:
-    """What to tell the user about lark's complaint."""
+def explain(error: UnexpectedInput, source: str) -> SyntaxFinding:
+    """The finding for an error of the parser."""
     if isinstance(error, UnexpectedCharacters):
-        return _unexpected_character(error, source)
+        return _explain_character(error, source)
     assert isinstance(error, UnexpectedToken)
     accepted = sorted(error.accepts or error.expected)
     token = error.token
     if token.type == "$END":
-        return _unexpected_end(accepted, source)
+        return _explain_end(accepted, source)
     start, end = token.start_pos or 0, token.end_pos or 0
     span = SourceSpan(start, end, token.line or 1, token.column or 1)
-    return Finding(span, f"expected {_listed(accepted)}, found {_shown(str(token))}", _advice(token, accepted, source))
+    return SyntaxFinding(
+        span, f"expected {_list_choices(accepted)}, found {_quote(str(token))}", _advice(token, accepted, source)
+    )
 
 
-def _unexpected_character(error: UnexpectedCharacters, source: str) -> Finding:
+def _explain_character(error: UnexpectedCharacters, source: str) -> SyntaxFinding:
     at = cast(int, error.pos_in_stream)
     end = at + 1
     if source[at] == '"':
         end = source.find("\n", at) if "\n" in source[at:] else len(source)
     span = SourceSpan(at, end, error.line, error.column)
     accepted = sorted(error.allowed or ())
-    message = f"expected {_listed(accepted)}, found {_shown(source[at:end])}"
-    return Finding(span, message, _habit(source, at) or _advice_for(accepted))
+    message = f"expected {_list_choices(accepted)}, found {_quote(source[at:end])}"
+    return SyntaxFinding(span, message, _habit(source, at) or _advice_for(accepted))
 
 
-def _unexpected_end(accepted: list[str], source: str) -> Finding:
-    opened = unclosed(source)
+def _explain_end(accepted: list[str], source: str) -> SyntaxFinding:
+    opened = find_unclosed(source)
     end = len(source.rstrip())
-    span = place(source, max(0, end - 1), end)
+    span = span_between(source, max(0, end - 1), end)
     advice = None
     if opened is not None:
-        start = place(source, opened, opened + 1)
+        start = span_between(source, opened, opened + 1)
         advice = f"The `{source[opened]}` of line {start.line}, column {start.column} is never closed"
-    return Finding(span, f"expected {_listed(accepted)}, found the end of the text", advice)
+    return SyntaxFinding(span, f"expected {_list_choices(accepted)}, found the end of the text", advice)
 
 
-def place(source: str, start: int, end: int) -> SourceSpan:
-    """The span of two offsets."""
+def span_between(source: str, start: int, end: int) -> SourceSpan:
+    """The span between two offsets."""
     line = source.count("\n", 0, start) + 1
     return SourceSpan(start, end, line, start - (source.rfind("\n", 0, start) + 1) + 1)
 
@@ -159,9 +161,9 @@ def _habit(source: str, at: int) -> str | None:
 
 
 def _near(text: str, accepted: Iterable[str]) -> str | None:
-    keywords = [_keyword(one) for one in accepted if _is_keyword(one)]
-    found = difflib.get_close_matches(text, keywords, 1, 0.7)
-    return found[0] if found and found[0] != text else None
+    keywords = [_keyword(terminal) for terminal in accepted if _is_keyword(terminal)]
+    matches = difflib.get_close_matches(text, keywords, 1, 0.7)
+    return matches[0] if matches and matches[0] != text else None
 
 
 def _is_keyword(terminal: str) -> bool:
@@ -172,13 +174,13 @@ def _keyword(terminal: str) -> str:
     return terminal.removeprefix("_").lower()
 
 
-def _listed(accepted: Iterable[str]) -> str:
+def _list_choices(accepted: Iterable[str]) -> str:
     """At most six choices, keywords first: a list of everything helps nobody."""
-    words = sorted(accepted, key=lambda one: (not _is_keyword(one), one))
-    shown = [f"`{_keyword(one)}`" if _is_keyword(one) else _WORDS[one] for one in words]
-    if len(shown) > 6:
-        shown = [*shown[:5], "something else"] if not _is_operand(words) else _operand_words(words)
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+    words = sorted(accepted, key=lambda terminal: (not _is_keyword(terminal), terminal))
+    choices = [f"`{_keyword(terminal)}`" if _is_keyword(terminal) else _WORDS[terminal] for terminal in words]
+    if len(choices) > 6:
+        choices = [*choices[:5], "something else"] if not _is_operand(words) else _operand_words(words)
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
 def _is_operand(words: Iterable[str]) -> bool:
@@ -186,13 +188,20 @@ def _is_operand(words: Iterable[str]) -> bool:
 
 
 def _operand_words(words: Iterable[str]) -> list[str]:
-    """Where an expression can begin, that is one choice, not eight."""
-    rest = [one for one in words if one not in {"VAR", "STRING", "NUMBER", "NAME", "TRUE", "FALSE", "NULL", "LSQB"}]
-    named = [f"`{_keyword(one)}`" if _is_keyword(one) else _WORDS[one] for one in rest]
-    return ["a clause" if "_OPTIONAL" in rest else "a value", *(one for one in named if one != "`(`")]
+    """The choices where an expression can begin, which is one choice instead of eight terminals."""
+    terminals = [
+        terminal
+        for terminal in words
+        if terminal not in {"VAR", "STRING", "NUMBER", "NAME", "TRUE", "FALSE", "NULL", "LSQB"}
+    ]
+    choices = [f"`{_keyword(terminal)}`" if _is_keyword(terminal) else _WORDS[terminal] for terminal in terminals]
+    return [
+        "a clause" if "_OPTIONAL" in terminals else "a value",
+        *(terminal for terminal in choices if terminal != "`(`"),
+    ]
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     line = text.split("\n", 1)[0]
     return f"`{line}`" if len(line) <= 40 else f"`{line[:39]}…`"
 
@@ -201,27 +210,27 @@ _SKIPPED = re.compile(r'"(?:\\.|[^"\\\r\n])*"|//[^\n]*|/\*(?:.|\n)*?\*/|[()\[\]{
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
-def unclosed(source: str) -> int | None:
+def find_unclosed(source: str) -> int | None:
     """The offset of the innermost bracket that is still open at the end."""
     stack: list[int] = []
-    for found in _SKIPPED.finditer(source):
-        char = found.group()
+    for token in _SKIPPED.finditer(source):
+        char = token.group()
         if char in "([{":
-            stack.append(found.start())
+            stack.append(token.start())
         elif char in _PAIRS and stack and source[stack[-1]] == _PAIRS[char]:
             stack.pop()
     return stack[-1] if stack else None
 
 
-def deepest(source: str, bound: int) -> int | None:
+def find_too_deep(source: str, bound: int) -> int | None:
     """The offset of the first bracket that nests deeper than `bound`."""
     depth = 0
-    for found in _SKIPPED.finditer(source):
-        char = found.group()
+    for token in _SKIPPED.finditer(source):
+        char = token.group()
         if char in "([{":
             depth += 1
             if depth > bound:
-                return found.start()
+                return token.start()
         elif char in _PAIRS:
             depth = max(0, depth - 1)
     return None
@@ -233,13 +242,13 @@ def query_starts(source: str) -> list[int]:
     The second guess is for texts where a bracket is missing: it keeps one query's mistake from hiding the others.
     """
     starts, depth = [], 0
-    for found in _SKIPPED.finditer(source):
-        word = found.group()
+    for token in _SKIPPED.finditer(source):
+        word = token.group()
         if word in "([{":
             depth += 1
         elif word in _PAIRS:
             depth = max(0, depth - 1)
-        elif word == "query" and (depth == 0 or source[found.start() - 1 : found.start()] in {"", "\n"}):
-            starts.append(found.start())
+        elif word == "query" and (depth == 0 or source[token.start() - 1 : token.start()] in {"", "\n"}):
+            starts.append(token.start())
             depth = 0
     return starts
