@@ -12,8 +12,8 @@ from omnigraph.commit.footprint import (
     EXACT_KEYS_MAX,
     Footprint,
     FootprintBuilder,
+    depends_on_member,
     find_footprint_conflict,
-    members_meet,
     merge_writes,
     tuple_key,
 )
@@ -26,8 +26,8 @@ Claims = Callable[[FootprintBuilder], None]
 
 def _of(*claims: Claims) -> Footprint:
     builder = FootprintBuilder()
-    for one in claims:
-        one(builder)
+    for claim in claims:
+        claim(builder)
     return builder.build()
 
 
@@ -182,7 +182,7 @@ def test_tuples_that_differ_have_different_keys(one: tuple[Any, ...], other: tup
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "ages", "expected"),
+    ("footprint", "theirs", "ages", "expected"),
     [
         (_of(_read(T, "row", "a")), _of(_write(T, "row", "a")), {}, True),
         (_of(_read(T, "row", "a")), _of(_write(T, "row", "b")), {}, False),
@@ -193,5 +193,7 @@ def test_tuples_that_differ_have_different_keys(one: tuple[Any, ...], other: tup
     ],
     ids=["row", "other row", "phantom", "no phantom", "whole table", "wildcard"],
 )
-def test_members_of_one_group(ours: Footprint, theirs: Footprint, ages: dict[str, int | None], expected: bool) -> None:
-    assert members_meet(ours, theirs, {T: rows(ages)}) == expected
+def test_members_of_one_group(
+    footprint: Footprint, theirs: Footprint, ages: dict[str, int | None], expected: bool
+) -> None:
+    assert depends_on_member(footprint, theirs, {T: rows(ages)}) == expected

@@ -59,10 +59,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "together"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_who_shares_a_record(one: PublishPlan, other: PublishPlan, together: bool) -> None:
-    assert _admits(one, other) == together
-    assert _admits(other, one) == together, "the order of arrival does not matter"
+@pytest.mark.parametrize(
+    ("publish_plan", "other", "together"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_who_shares_a_record(publish_plan: PublishPlan, other: PublishPlan, together: bool) -> None:
+    assert _admits(publish_plan, other) == together
+    assert _admits(other, publish_plan) == together, "the order of arrival does not matter"
 
 
 def test_the_third_is_compared_with_both() -> None:
@@ -88,16 +90,16 @@ def test_a_conditional_write_is_alone() -> None:
 
 
 def test_two_staged_changes_of_one_table_cannot_both_move_its_pin() -> None:
-    def staged(key: str, table: str) -> PublishPlan:
+    def staged_plan(key: str, table: str) -> PublishPlan:
         return plan(
             action({key: 1}, table=table, moved=move("7", f"v-{key}")),
             op_id=key,
             footprint=_footprint(lambda claims: claims.read_write(table, "row", key)),
         )
 
-    assert not _admits(staged("a", T), staged("b", T))
-    assert _admits(staged("a", T), staged("b", U))
-    assert _admits(staged("a", T), _row("b")), "an inline change leaves the pin alone"
+    assert not _admits(staged_plan("a", T), staged_plan("b", T))
+    assert _admits(staged_plan("a", T), staged_plan("b", U))
+    assert _admits(staged_plan("a", T), _row("b")), "an inline change leaves the pin alone"
 
 
 def test_bounds() -> None:

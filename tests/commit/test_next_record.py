@@ -139,7 +139,7 @@ def test_members_of_a_group_keep_their_own_names() -> None:
         plan(action({"b": 2}, inserted=1), op_id="op2", options=WriteOptions(actor="bob")),
     ]
     made = _next(record(5), *plans)
-    assert [(one.op_id, one.actor, one.counts["inserted"]) for one in made.members] == [
+    assert [(member.op_id, member.actor, member.counts["inserted"]) for member in made.members] == [
         ("op1", "ada", 1),
         ("op2", "bob", 1),
     ]
@@ -191,12 +191,12 @@ def test_a_merge_has_two_parents_and_the_greater_generation() -> None:
 
 
 def test_the_trail_holds_the_headers_since_the_last_thirty_second() -> None:
-    made = first_record(STREAM, "r0", "op0", "schema-1", NOON)
+    record = first_record(STREAM, "r0", "op0", "schema-1", NOON)
     for _ in range(70):
-        made = next_record(made, [plan(base=made)], f"r{made.seq + 1}", NOON)
-        first = (made.seq - 1) // 32 * 32
-        assert [one.seq for one in made.trail] == list(range(first, made.seq))
-    assert len(made.trail) <= 32
+        record = next_record(record, [plan(base=record)], f"r{record.seq + 1}", NOON)
+        first = (record.seq - 1) // 32 * 32
+        assert [one.seq for one in record.trail] == list(range(first, record.seq))
+    assert len(record.trail) <= 32
 
 
 def test_a_dropped_table_is_no_longer_named() -> None:
@@ -217,9 +217,9 @@ def test_a_reshaped_overlay_carries_the_new_stamp() -> None:
 
 def test_the_previous_record_is_untouched() -> None:
     previous = record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin("7", 1)})
-    before = previous.encoded
+    before = previous.as_bytes
     _next(previous, plan(action({"a": 2}, ["b"], moved=move("7", "8"))))
-    assert record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin("7", 1)}).encoded == before
+    assert record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin("7", 1)}).as_bytes == before
     assert ages_of(previous.overlay[T]) == {"a": 1}
     assert previous.pins[T].version == "7"
 
@@ -239,5 +239,5 @@ def test_a_fork_repeats_the_state_and_starts_anew() -> None:
 def test_the_first_record_is_a_function_of_its_arguments() -> None:
     """H34: whoever completes an init writes the same bytes."""
     one, other = (first_record(STREAM, "r", "op", "schema", NOON) for _ in range(2))
-    assert one.encoded == other.encoded
+    assert one.as_bytes == other.as_bytes
     assert (one.seq, one.kind, one.header.parents, one.pins) == (0, "init", (), {})

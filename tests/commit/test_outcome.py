@@ -57,9 +57,9 @@ class Bench:
     def put(self, deadline_s: float = 30.0) -> RecordLanded | RecordRefused:
         return put_record(self.backend, self.records, OURS, deadline_s)
 
-    def stored(self) -> str | None:
-        found = RecordStream(self.plain, STREAM).get(6)
-        return found.rid if found else None
+    def read_object(self) -> str | None:
+        response = RecordStream(self.plain, STREAM).get(6)
+        return response.rid if response else None
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_landed_in_one_request(bench: Bench) -> None:
     with bench.meter.measure() as cost:
         assert bench.put() == RecordLanded()
     assert cost.by_kind == {RequestKind.PUT: 1}
-    assert bench.stored() == "ours"
+    assert bench.read_object() == "ours"
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
@@ -81,16 +81,16 @@ def test_landed_in_one_request(bench: Bench) -> None:
 def test_every_unclear_answer_ends_landed(bench: Bench, fault: Fault, times: int) -> None:
     bench.faulty.plan = FaultPlan.at(1, fault, kinds=PUT, times=times)
     assert bench.put() == RecordLanded()
-    assert bench.stored() == "ours"
+    assert bench.read_object() == "ours"
 
 
 def test_another_record_refuses(bench: Bench) -> None:
-    bench.plain.put(KEY, record(6, rid="theirs").encoded)
-    bench.plain.put(record_key(STREAM, 7), record(7, rid="later").encoded)
+    bench.plain.put(KEY, record(6, rid="theirs").as_bytes)
+    bench.plain.put(record_key(STREAM, 7), record(7, rid="later").as_bytes)
     with bench.meter.measure() as cost:
         outcome = bench.put()
     assert isinstance(outcome, RecordRefused)
-    assert [one.rid for one in outcome.entries] == ["theirs", "later"]
+    assert [entry.rid for entry in outcome.entries] == ["theirs", "later"]
     assert cost.hops == 2, "what refused and what followed come in one hop"
 
 
@@ -106,7 +106,7 @@ def test_a_stub_of_another_refuses_and_our_own_stub_is_ours(bench: Bench) -> Non
 def test_a_competitor_that_comes_in_meanwhile_refuses(bench: Bench, fault: Fault) -> None:
     """Ours had no effect, theirs has: only another rid proves that ours did not land."""
     bench.faulty.plan = FaultPlan.at(1, fault, kinds=PUT)
-    bench.plain.put_if_absent(KEY, record(6, rid="theirs").encoded)
+    bench.plain.put_if_absent(KEY, record(6, rid="theirs").as_bytes)
     assert isinstance(bench.put(), RecordRefused)
 
 
@@ -127,7 +127,7 @@ def test_a_lost_answer_with_a_blind_reader_is_unknown(bench: Bench) -> None:
     )
     with pytest.raises(Unknown):
         bench.put(deadline_s=2.0)
-    assert bench.stored() == "ours", "it did land; nobody could know"
+    assert bench.read_object() == "ours", "it did land; nobody could know"
 
 
 def test_a_read_that_fails_once_is_tried_again(bench: Bench) -> None:
@@ -141,7 +141,7 @@ def test_forbidden_from_the_start_did_not_land(bench: Bench) -> None:
     bench.faulty.plan = FaultPlan.at(1, Fault.FORBID, kinds=PUT, times=None)
     with pytest.raises(Forbidden):
         bench.put()
-    assert bench.stored() is None
+    assert bench.read_object() is None
 
 
 def test_forbidden_after_an_unclear_try_is_unknown(bench: Bench) -> None:
@@ -171,7 +171,7 @@ def test_a_request_that_is_not_accepted_after_an_unclear_one_is_unknown(bench: B
     )
     with pytest.raises(Unknown if unclear else InvalidInput):
         bench.put()
-    assert bench.stored() == ("ours" if unclear else None)
+    assert bench.read_object() == ("ours" if unclear else None)
 
 
 class _Failing(LocalStore):
@@ -198,11 +198,11 @@ def test_a_directory_that_says_no_is_believed_at_once(tmp_path: Path, code: str)
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda data: data[:-1], lambda data: b"", lambda data: record(5).encoded],
+    [lambda data: data[:-1], lambda data: b"", lambda data: record(5).as_bytes],
     ids=["cut", "empty", "other seq"],
 )
 def test_a_damaged_record_in_the_way_is_loud(bench: Bench, damage: Callable[[bytes], bytes]) -> None:
-    bench.plain.put(KEY, damage(record(6, rid="theirs").encoded))
+    bench.plain.put(KEY, damage(record(6, rid="theirs").as_bytes))
     with pytest.raises(Corruption):
         bench.put()
 
@@ -212,12 +212,12 @@ def test_the_same_bytes_every_time(bench: Bench) -> None:
     seen: list[bytes] = []
     original = bench.faulty.put_if_absent
 
-    def watched(key: str, data: bytes) -> PutResult:
+    def record_put(key: str, data: bytes) -> PutResult:
         seen.append(data)
         return original(key, data)
 
-    bench.faulty.put_if_absent = watched  # type: ignore[method-assign]
+    bench.faulty.put_if_absent = record_put  # type: ignore[method-assign]
     bench.faulty.plan = FaultPlan.at(1, Fault.FAIL_BEFORE, kinds=PUT, times=4)
     assert bench.put() == RecordLanded()
     assert len(seen) == 5
-    assert set(seen) == {OURS.encoded}
+    assert set(seen) == {OURS.as_bytes}

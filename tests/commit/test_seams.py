@@ -17,7 +17,7 @@ from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
-from omnigraph.mutate.table_state import PendingTable
+from omnigraph.mutate.pending_table import PendingTable
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.lance import PinnedTable
 
@@ -29,7 +29,7 @@ BELOW_THE_CAPTURE = (
     "constraints/evaluate.py",
     *(
         f"mutate/{name}.py"
-        for name in ("change_set", "check_changes", "claims", "mutation", "schema_change", "table_state", "tighten")
+        for name in ("change_set", "check_changes", "claims", "mutation", "schema_change", "table_state")
     ),
     "load/local/reject.py",
     "load/local/operation.py",
@@ -70,7 +70,7 @@ def test_no_collaborator_of_a_captured_write_can_be_asked(collaborator: type) ->
     "line",
     [
         "head = self._publisher.refresh()",
-        "site.records(stream).newest()",
+        "runtime.records(stream).newest()",
         "dataset.checkout_latest()",
         "from omnigraph.log.stream import RecordStream",
     ],
@@ -108,12 +108,12 @@ def callers(name: str) -> set[str]:
     for module in SOURCE.rglob("*.py"):
         if module.is_relative_to(SOURCE / "storage"):
             continue
-        if name in called(module.read_text()):
+        if name in names_of_calls(module.read_text()):
             found.add(str(module.relative_to(SOURCE)))
     return found
 
 
-def called(source: str) -> set[str]:
+def names_of_calls(source: str) -> set[str]:
     """The last name of everything that is called."""
     return {
         ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
@@ -129,10 +129,10 @@ def test_only_cleanup_ever_replaces_a_record() -> None:
     both = {
         str(module.relative_to(SOURCE))
         for module in SOURCE.rglob("*.py")
-        if {"record_key", "put"} <= called(module.read_text())
+        if {"record_key", "put"} <= names_of_calls(module.read_text())
     }
     assert both == RECORD_REWRITERS
 
 
 def test_the_check_sees_calls() -> None:
-    assert {"put_if_absent", "put_record"} <= called("self._backend.store.put_if_absent(k, d)\nput_record(x)")
+    assert {"put_if_absent", "put_record"} <= names_of_calls("self._backend.store.put_if_absent(k, d)\nput_record(x)")

@@ -6,17 +6,19 @@ import pytest
 
 from omnigraph.log.commit_record import CommitRecord, parse_commit_id
 from omnigraph.log.lineage import RecordCache, merge_bases
-from tests.history.bed import Bed, change, conflicts_of, content, forget, kinds_of, knows, people, rows, touched
+from tests.history.bed import Bed, change, conflicts_of, content, forget, kinds_of, knows, people, rows, tables_touched
 
 
 def bases(bed: Bed, one: str, other: str) -> list[str]:
-    site = bed.main._site
+    runtime = bed.main._runtime
 
     def record(branch: str) -> CommitRecord:
         stream, seq = parse_commit_id(bed.on(branch).refresh())
-        return site.records(stream).record(seq)
+        return runtime.records(stream).record(seq)
 
-    return [found.commit_id for found in merge_bases(RecordCache(site.records), [record(one)], record(other))]
+    return [
+        merge_base.commit_id for merge_base in merge_bases(RecordCache(runtime.records), [record(one)], record(other))
+    ]
 
 
 def cross(bed: Bed, one: str, other: str, tag: str) -> None:
@@ -160,14 +162,14 @@ def test_net_zero_source(bed: Bed, with_delta: bool, target_moved: bool) -> None
         work.apply([change("Dan", age=1)])
     if target_moved:
         bed.on("main", "staged").apply([knows("Alice", "Dan", "a-d")])
-    pins = {one["table_key"]: one["version"] for one in bed.main.snapshot()["tables"]}
+    pins = {table["table_key"]: table["version"] for table in bed.main.snapshot()["tables"]}
     report = bed.merge("work")
     assert report.outcome == ("merged" if target_moved else "fast_forward")
-    after = {one["table_key"]: one["version"] for one in bed.main.snapshot()["tables"]}
+    after = {table["table_key"]: table["version"] for table in bed.main.snapshot()["tables"]}
     # A table with a delta may be taken over whole; the one with none stays where it is.
     assert {table for table in pins if after[table] != pins[table]} <= ({"node:Person"} if with_delta else set())
     assert report.counts["updated"] == with_delta
-    assert set(touched(bed.main)) == ({"node:Person"} if with_delta else set())
+    assert set(tables_touched(bed.main)) == ({"node:Person"} if with_delta else set())
     assert bed.merge("work").outcome == "already_up_to_date"
 
 
@@ -191,4 +193,4 @@ def test_merge_into_another_branch_than_main(bed: Bed) -> None:
     bed.merge("one", "two")
     assert content(bed.main) == before
     assert rows(bed.on("two"), "Person")["Alice"]["age"] == 1
-    assert "merge" not in {one.kind for one in bed.main.commits()}
+    assert "merge" not in {commit.kind for commit in bed.main.commits()}

@@ -53,7 +53,7 @@ def dead_at(dead_template: Callable[..., Path], tmp_path: Path) -> DeadAt:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> str:
+def graph_address(tmp_path: Path) -> str:
     """A graph without bulk operations."""
     uri = str(tmp_path / "graph")
     build(uri)

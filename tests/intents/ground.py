@@ -11,7 +11,7 @@ from typing import Any
 
 import omnigraph
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import Receipt, WriteOptions
 from omnigraph.config import Config
 from omnigraph.intents.objects import RECOVERY
@@ -43,18 +43,18 @@ class Actor:
         self.uri = uri
         self.pauses = ControlledPauses()
 
-        def wrapped(store: Store) -> Store:
+        def wrap(store: Store) -> Store:
             self.faults = FaultyStore(store, FaultPlan.none())
             return self.faults
 
         settings = {"fsync": False, "fold": "never", "publish_deadline_s": 5.0, **config}
         clock = HastyClock() if hasty else None
-        self.backend = make_backend(uri, options, Config(**settings), wrap=wrapped, pauses=self.pauses, clock=clock)
-        self.site = Site.open(self.backend, read_only=False)
-        self.graph = Graph(self.site, self.site.branch("main"))
+        self.backend = make_backend(uri, options, Config(**settings), wrap=wrap, pauses=self.pauses, clock=clock)
+        self.runtime = GraphRuntime.open(self.backend, read_only=False)
+        self.graph = Graph(self.runtime, self.runtime.branch("main"))
 
     def on(self, branch: str) -> Graph:
-        return Graph(self.site, self.site.branch(branch))
+        return Graph(self.runtime, self.runtime.branch(branch))
 
     def bulk(
         self,
@@ -67,11 +67,11 @@ class Actor:
         """A bulk operation: any change that is staged, under an intent."""
         one = graph or self.graph
         operation = Mutation(self.backend, lambda _: statements or people())
-        wanted = WriteOptions(**{"actor": ACTOR, "on_conflict": "fail", **options})
-        return run_bulk(self.backend, one._branch.writer, operation, wanted, above_bytes=0, warn=warn)
+        write_options = WriteOptions(**{"actor": ACTOR, "on_conflict": "fail", **options})
+        return run_bulk(self.backend, one._branch.writer, operation, write_options, above_bytes=0, warn=warn)
 
     def recover(self, **how: Any) -> list[dict[str, Any]]:
-        return [one.to_json() for one in Recovery(self.site).run(**how)]
+        return [one.to_json() for one in Recovery(self.runtime).run(**how)]
 
     def arm(self, plan: FaultPlan) -> FaultPlan:
         self.faults.plan = plan
@@ -118,11 +118,11 @@ def names(graph: Graph, type_name: str = "Person") -> set[str]:
 
 def intents(uri: str) -> list[str]:
     folder = Path(uri) / RECOVERY
-    return sorted(one.name for one in folder.iterdir()) if folder.exists() else []
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
 def objects(uri: str, intent: str) -> list[str]:
-    return sorted(one.name for one in (Path(uri) / RECOVERY / intent).iterdir())
+    return sorted(path.name for path in (Path(uri) / RECOVERY / intent).iterdir())
 
 
 def age(uri: str, seconds: float = 2 * GRACE_S) -> None:
@@ -144,5 +144,5 @@ def files(uri: str) -> set[str]:
 
 def audits(graph: Graph) -> list[dict[str, Any]]:
     """What the records of kind `recovery` tell, the oldest first, of this branch."""
-    found = graph.commits(limit=None, kind="recovery")
-    return [dict(graph.at(one.commit_id).state.record.extra or {}) for one in reversed(found)]
+    commits = graph.commits(limit=None, kind="recovery")
+    return [dict(graph.at(commit.commit_id).state.record.extra or {}) for commit in reversed(commits)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from omnigraph.commit.publish_plan import PublishPlan
-from omnigraph.commit.publisher import Published
+from omnigraph.commit.publisher import PlanPublished
 from omnigraph.intents.objects import RECOVERY
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.metering import RequestKind
@@ -25,16 +25,16 @@ AT_ONCE = Policy(margin_s=0, horizon_s=0, newest_records=1)
 
 def _clean(actor: Actor, runs: int = 1, **policy: Any) -> CleanupReport:
     for _ in range(runs):
-        report = Cleanup(actor.site, replace(AT_ONCE, **policy)).run()
+        report = Cleanup(actor.runtime, replace(AT_ONCE, **policy)).run()
     return report
 
 
-def _staged(uri: str) -> set[str]:
-    return {one for one in files(uri) if one.startswith("tables/")}
+def _list_staged_files(uri: str) -> set[str]:
+    return {file for file in files(uri) if file.startswith("tables/")}
 
 
 def _garbage(actor: Actor) -> int:
-    return sum(place.files for one in actor.graph.recover_list() for place in (one.garbage or {}).values())
+    return sum(place.files for intent in actor.graph.recover_list() for place in (intent.garbage or {}).values())
 
 
 @pytest.mark.parametrize("point", ["write.staged", "intent.confirmed"])
@@ -42,7 +42,7 @@ def test_what_a_pending_intent_staged_is_kept(point: str, dead_at: DeadAt) -> No
     """The gc record names it; nothing younger than its beginning is condemned, in however many runs."""
     uri = dead_at(point)
     (intent,) = intents(uri)
-    before = _staged(uri)
+    before = _list_staged_files(uri)
     with acting(uri) as actor:
         actor.graph.apply([InsertNode("Company", {"name": "Busy"})])
         actor.graph.fold()
@@ -50,9 +50,11 @@ def test_what_a_pending_intent_staged_is_kept(point: str, dead_at: DeadAt) -> No
         assert report.confirmed
         gc = actor.graph._branch.publisher.refresh()
         assert (gc.kind, dict(gc.gc or {})["honours"]) == ("gc", [intent])
-        assert before <= _staged(uri)
-        told = actor.recover()
-        assert [one["verdict"] for one in told] == ["rolled_forward" if point == "intent.confirmed" else "rolled_back"]
+        assert before <= _list_staged_files(uri)
+        recovered = actor.recover()
+        assert [one["verdict"] for one in recovered] == [
+            "rolled_forward" if point == "intent.confirmed" else "rolled_back"
+        ]
         assert actor.graph.verify(deep=True).ok
 
 
@@ -62,9 +64,9 @@ def test_h40_a_gc_that_does_not_honour_it_rolls_it_back(dead_at: DeadAt) -> None
     with acting(uri) as actor:
         publisher = actor.graph._branch.publisher
         fence = PublishPlan("gc", actor.backend.ids.ulid(), publisher.refresh(), gc={"id": "gc-1", "honours": []})
-        assert isinstance(publisher.publish(fence, actor.backend.clock.monotonic() + 5), Published)
-        (told,) = actor.recover()
-        assert (told["verdict"], "cleanup ran" in told["reason"]) == ("rolled_back", True)
+        assert isinstance(publisher.publish(fence, actor.backend.clock.monotonic() + 5), PlanPublished)
+        (recovered,) = actor.recover()
+        assert (recovered["verdict"], "cleanup ran" in recovered["reason"]) == ("rolled_back", True)
         assert names(actor.graph) == {"Ada", "Bob"}
 
 
@@ -77,11 +79,11 @@ def test_s149_cleanup_takes_what_a_rolled_back_operation_left(point: str, dead_a
         if point == "intent.confirmed":
             actor.graph.apply([InsertNode("Person", {"name": "p0001"})])
         assert [one["verdict"] for one in actor.recover(now=intent)] == ["rolled_back"]
-        before = _staged(uri)
+        before = _list_staged_files(uri)
         garbage = _garbage(actor)
         assert garbage >= 3, "a data file, a transaction and a manifest at least"
         _clean(actor, 3)
-        assert len(before - _staged(uri)) >= garbage
+        assert len(before - _list_staged_files(uri)) >= garbage
         assert intents(uri) == [] or objects(uri, intent) == []
         assert actor.graph.recover_list() == []
         assert len(names(actor.graph)) == 2 + (point == "intent.confirmed")
@@ -89,25 +91,25 @@ def test_s149_cleanup_takes_what_a_rolled_back_operation_left(point: str, dead_a
         assert not _clean(actor).has_work
 
 
-def test_ended_intents_wait_for_the_horizon(place: str) -> None:
-    with acting(place) as actor:
+def test_ended_intents_wait_for_the_horizon(graph_address: str) -> None:
+    with acting(graph_address) as actor:
         actor.bulk()
-        (intent,) = intents(place)
+        (intent,) = intents(graph_address)
         assert actor.graph.recover_list()[0].state == "done"
         report = _clean(actor, 2, horizon_s=3600)
         assert report.intents == 0, "condemned by the first run, waiting in the second"
-        assert objects(place, intent) == ["0-open", "1", "2"]
+        assert objects(graph_address, intent) == ["0-open", "1", "2"]
         _clean(actor)
-        assert objects(place, intent) == []
+        assert objects(graph_address, intent) == []
         assert len(names(actor.graph)) == 2 + ROWS
         assert actor.graph.verify(deep=True).ok
 
 
-def test_a_sweep_that_dies_half_way_leaves_no_intent_to_recover(place: str) -> None:
+def test_a_sweep_that_dies_half_way_leaves_no_intent_to_recover(graph_address: str) -> None:
     """Its first object goes first: what remains, a confirmed plan without an end, is nobody's operation any more."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
         actor.bulk()
-        (intent,) = intents(place)
+        (intent,) = intents(graph_address)
         _clean(actor, horizon_s=3600)
         deletes = FaultPlan(
             lambda kind, key, _: (
@@ -118,21 +120,21 @@ def test_a_sweep_that_dies_half_way_leaves_no_intent_to_recover(place: str) -> N
         report = _clean(actor)
         assert [key for key in report.failures if RECOVERY in key] == [f"{RECOVERY}{intent}/1"]
         actor.arm(FaultPlan.none())
-        assert objects(place, intent) == ["1", "2"], "it stops where it fails"
-        (Path(place) / RECOVERY / intent / "2").unlink()
-        age(place)
+        assert objects(graph_address, intent) == ["1", "2"], "it stops where it fails"
+        (Path(graph_address) / RECOVERY / intent / "2").unlink()
+        age(graph_address)
         assert actor.recover() == []
         assert actor.graph.recover_list() == []
         _clean(actor, 2)
-        assert objects(place, intent) == []
+        assert objects(graph_address, intent) == []
 
 
-def test_a_late_heartbeat_after_the_sweep_is_no_intent(place: str) -> None:
-    with acting(place) as actor:
-        folder = Path(place) / RECOVERY / "01EEEEEEEEEEEEEEEEEEEEEEEE"
+def test_a_late_heartbeat_after_the_sweep_is_no_intent(graph_address: str) -> None:
+    with acting(graph_address) as actor:
+        folder = Path(graph_address) / RECOVERY / "01EEEEEEEEEEEEEEEEEEEEEEEE"
         folder.mkdir(parents=True)
         (folder / "heartbeat").write_bytes(b"")
         assert actor.recover() == []
-        assert Cleanup(actor.site, AT_ONCE).preview().intents == 1
+        assert Cleanup(actor.runtime, AT_ONCE).preview().intents == 1
         _clean(actor, 2)
         assert not list(folder.iterdir() if folder.exists() else [])

@@ -38,14 +38,14 @@ def _places(chance: random.Random, highest: int) -> list[tuple[int, int | None]]
     return chance.sample(every, min(_SAMPLES, len(every)))
 
 
-def _settled(uri: str, told: str) -> int:
+def _recover_and_count(uri: str, told: str) -> int:
     """How many people there are once everybody is back: whatever was left is ended, and told at most once."""
     age(uri)
     with acting(uri) as actor:
         actor.recover()
         assert actor.recover() == [], f"{told}: something is still pending"
-        assert all(one.state in ("done", "abandoned") for one in actor.graph.recover_list()), told
-        told_of = [one["operation_id"] for one in audits(actor.graph)]
+        assert all(intent.state in ("done", "abandoned") for intent in actor.graph.recover_list()), told
+        told_of = [audit["operation_id"] for audit in audits(actor.graph)]
         assert len(told_of) == len(set(told_of)), f"{told}: audited twice"
         assert actor.graph.verify().ok, told
         return len(names(actor.graph))
@@ -69,7 +69,7 @@ def _strike_driver(template: Path, uri: str, fault: Fault, n: int, times: int | 
     told = f"{fault} at request {n}, {'for good' if times is None else 'once'}: {plan.fired[:2]} told {error!r}"
     with acting(uri) as reader:
         at_once = len(names(reader.graph))
-    in_the_end = _settled(uri, told)
+    in_the_end = _recover_and_count(uri, told)
     assert {at_once, in_the_end} <= {_BEFORE, _AFTER}, told
     if error is None:
         assert (at_once, in_the_end) == (_AFTER, _AFTER), f"{told}: acknowledged and not there"
@@ -131,7 +131,7 @@ def _strike_recoverer(uri: str, point: str, fault: Fault, n: int, times: int | N
         if times is None and plan.fired and fault in _ANY_REQUEST:
             assert error is not None, f"{told}: an outage went unnoticed"
     assert before <= files(uri), f"{told}: something was deleted"
-    assert _settled(uri, told) == _DEATHS[point], told
+    assert _recover_and_count(uri, told) == _DEATHS[point], told
     with acting(uri) as actor:
         assert len(audits(actor.graph)) == 1, told
     return bool(plan.fired)
@@ -188,7 +188,7 @@ def test_s155_a_listing_that_fails_is_loud(dead_at: DeadAt) -> None:
         with pytest.raises(Unavailable):
             actor.recover()
         actor.arm(FaultPlan.none())
-        assert [one["verdict"] for one in actor.recover()] == ["rolled_forward"]
+        assert [recovered["verdict"] for recovered in actor.recover()] == ["rolled_forward"]
 
 
 def test_a_heart_that_cannot_be_heard_goes_on(template: Path, tmp_path: Path) -> None:

@@ -63,15 +63,15 @@ def _hearts() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "omnigraph-heartbeat"]
 
 
-def test_a_bulk_operation_leaves_three_objects_and_ends_itself(place: str) -> None:
-    with acting(place) as actor:
+def test_a_bulk_operation_leaves_three_objects_and_ends_itself(graph_address: str) -> None:
+    with acting(graph_address) as actor:
         receipt = actor.bulk()
-        (intent,) = intents(place)
-        assert objects(place, intent) == ["0-open", "1", "2"]
+        (intent,) = intents(graph_address)
+        assert objects(graph_address, intent) == ["0-open", "1", "2"]
         key = intent_key(intent, "2")
         assert decode_ending(actor.backend.store.get(key), key) == IntentEnding("done", receipt.commit_id, None)
         assert actor.recover() == []
-        assert [one.op_id for one in _members(actor, receipt.commit_id)] == [intent]
+        assert [member.op_id for member in _members(actor, receipt.commit_id)] == [intent]
     assert not _hearts()
 
 
@@ -81,10 +81,10 @@ def _members(actor: Actor, commit_id: str | None) -> tuple[Member, ...]:
     return record.members
 
 
-def test_a_small_change_writes_no_intent(place: str) -> None:
-    with acting(place) as actor:
+def test_a_small_change_writes_no_intent(graph_address: str) -> None:
+    with acting(graph_address) as actor:
         assert actor.bulk([InsertNode("Person", {"name": "Eve"})]).commit_id
-        assert intents(place) == []
+        assert intents(graph_address) == []
 
 
 @pytest.mark.parametrize(("people", "left"), [(20, 0), (9000, 1)])
@@ -92,12 +92,12 @@ def test_a_load_in_this_process_leaves_one_if_it_is_large(people: int, left: int
     lines = [node("Person", name=f"p{number}", email=f"{number}@{'x' * 120}") for number in range(people)]
     graph = new_graph(tmp_path / "graph")
     report = load(graph, write_lines(tmp_path / "many.ndjson", lines), engine="local", split_bytes=1 << 20)
-    assert [one.commit_id for one in graph.recover_list()] == [report.commit_id] * left
+    assert [intent.commit_id for intent in graph.recover_list()] == [report.commit_id] * left
     assert graph.view().table("Person").to_arrow(["id"]).num_rows == people
 
 
-def test_the_opening_says_who_does_what(place: str) -> None:
-    with acting(place) as actor:
+def test_the_opening_says_who_does_what(graph_address: str) -> None:
+    with acting(graph_address) as actor:
         head = actor.graph._branch.publisher.head
         options = WriteOptions(actor=ACTOR, message="nightly", client_key="k")
         intent = IntentScope(actor.backend, "load", options)
@@ -119,9 +119,9 @@ def test_the_opening_says_who_does_what(place: str) -> None:
         assert error.value.code == "intent_exists"
 
 
-def test_h38_the_first_decision_holds_for_everybody(place: str) -> None:
+def test_h38_the_first_decision_holds_for_everybody(graph_address: str) -> None:
     """H38: driver and recoverer, in both orders; and of two recoverers."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
         first = _open_silent_intent(actor)
         confirmed = first.confirm(_plan(actor, first))
         assert confirmed.answers == (f"{confirmed.base.stream}/{first.id}",)
@@ -133,14 +133,14 @@ def test_h38_the_first_decision_holds_for_everybody(place: str) -> None:
             second.confirm(_plan(actor, second))
 
 
-def test_h38_a_late_heartbeat_changes_no_decision(place: str) -> None:
+def test_h38_a_late_heartbeat_changes_no_decision(graph_address: str) -> None:
     """H38: the heartbeat is an object of its own, and the only one that is written twice."""
-    with acting(place, recovery_grace=0.02) as actor:
+    with acting(graph_address, recovery_grace=0.02) as actor:
         with _open_intent(actor) as intent:
             beats = list_intents(actor.backend.store)[0].objects
             for _ in range(3):
-                seen = beats.get("heartbeat")
-                while (beats := list_intents(actor.backend.store)[0].objects).get("heartbeat") == seen:
+                response = beats.get("heartbeat")
+                while (beats := list_intents(actor.backend.store)[0].objects).get("heartbeat") == response:
                     actor.backend.clock.monotonic()
             decide_aborted(actor.backend, intent.id, "silent", "recoverer")
             key = intent_key(intent.id, "1")
@@ -154,8 +154,8 @@ def test_h38_a_late_heartbeat_changes_no_decision(place: str) -> None:
         assert not _hearts()
 
 
-def test_h38_of_two_ends_the_first_holds(place: str) -> None:
-    with acting(place) as actor:
+def test_h38_of_two_ends_the_first_holds(graph_address: str) -> None:
+    with acting(graph_address) as actor:
         intent = _open_silent_intent(actor)
         assert write_end(actor.backend, intent.id, IntentEnding("done", "x.1", None)) == IntentEnding(
             "done", "x.1", None
@@ -167,107 +167,109 @@ def test_h38_of_two_ends_the_first_holds(place: str) -> None:
         assert take_over(actor.backend, intent.id, "driver") == "recovery"
 
 
-def test_h38_the_clock_is_the_store_s(place: str) -> None:
+def test_h38_the_clock_is_the_store_s(graph_address: str) -> None:
     """A driver whose own clock is years off is judged by what the store says of its objects."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
         _open_silent_intent(actor)
         found = list_intents(actor.backend.store)[0]
         state = read_intent(actor.backend, found)
         now = store_now(actor.backend)
         assert state.is_live(now, 900)
-        age(place, 2000)
+        age(graph_address, 2000)
         silent = read_intent(actor.backend, list_intents(actor.backend.store)[0])
         assert not silent.is_live(now, 900)
         assert silent.is_live(now, 3000)
         assert silent.opening.opened_at == state.opening.opened_at
 
 
-def test_the_grace_is_never_less_than_ten_heartbeats(place: str) -> None:
-    with acting(place) as actor:
+def test_the_grace_is_never_less_than_ten_heartbeats(graph_address: str) -> None:
+    with acting(graph_address) as actor:
         _open_silent_intent(actor)
-        age(place, 250)
+        age(graph_address, 250)
         state = read_intent(actor.backend, list_intents(actor.backend.store)[0])
         assert state.is_live(store_now(actor.backend), 0), "it beats every 30 seconds"
 
 
-def test_a_failing_operation_aborts_its_own_intent(place: str) -> None:
+def test_a_failing_operation_aborts_its_own_intent(graph_address: str) -> None:
     """It fails before it confirmed: nobody need recover anything, and no audit is due."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
         actor.pauses.fail_at("write.staged", InvalidInput("no"))
         with pytest.raises(InvalidInput):
             actor.bulk()
-        (intent,) = intents(place)
+        (intent,) = intents(graph_address)
         key = intent_key(intent, "1")
         decided = decode_decision(actor.backend.store.get(key), key)
         assert isinstance(decided, IntentAborted)
         assert (decided.by, "no" in decided.reason) == ("driver", True)
-        assert "2" in objects(place, intent)
+        assert "2" in objects(graph_address, intent)
         assert actor.recover() == []
         assert audits(actor.graph) == []
         with pytest.raises(ConstraintViolation):
             actor.bulk([InsertEdge("Knows", f"x{number}", "Ada") for number in range(ROWS)])
-        assert len(intents(place)) == 1, "what is refused before it stages anything opens none"
+        assert len(intents(graph_address)) == 1, "what is refused before it stages anything opens none"
     assert not _hearts()
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interrupted_operation_aborts_before_it_is_confirmed(place: str, interrupt: type[BaseException]) -> None:
-    with acting(place) as actor:
+def test_an_interrupted_operation_aborts_before_it_is_confirmed(
+    graph_address: str, interrupt: type[BaseException]
+) -> None:
+    with acting(graph_address) as actor:
         actor.pauses.call_at("write.staged", lambda: (_ for _ in ()).throw(interrupt()))
         with pytest.raises(interrupt):
             actor.bulk()
-        assert "2" in objects(place, intents(place)[0])
+        assert "2" in objects(graph_address, intents(graph_address)[0])
     assert not _hearts()
 
 
-def test_an_interrupted_operation_is_left_to_recovery_once_it_is_confirmed(place: str) -> None:
+def test_an_interrupted_operation_is_left_to_recovery_once_it_is_confirmed(graph_address: str) -> None:
     """Whether its record is on its way is not known here; what was promised by confirming is kept."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
         actor.pauses.call_at("intent.confirmed", lambda: (_ for _ in ()).throw(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             actor.bulk()
-        assert objects(place, intents(place)[0]) == ["0-open", "1"]
-        age(place)
-        assert [one["verdict"] for one in actor.recover()] == ["rolled_forward"]
+        assert objects(graph_address, intents(graph_address)[0]) == ["0-open", "1"]
+        age(graph_address)
+        assert [recovered["verdict"] for recovered in actor.recover()] == ["rolled_forward"]
         assert len(names(actor.graph)) == 2 + ROWS
     assert not _hearts()
 
 
-def test_a_definite_failure_after_confirm_gives_the_operation_up(place: str) -> None:
+def test_a_definite_failure_after_confirm_gives_the_operation_up(graph_address: str) -> None:
     """Who is told that it failed must not see it appear later: a recoverer obeys the driver that gave up."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
         actor.pauses.fail_at("intent.confirmed", Contention("too slow"))
         with pytest.raises(Contention):
             actor.bulk()
-        (intent,) = intents(place)
-        assert objects(place, intent) == ["0-open", "1", "2", "taken"]
-        (Path(place) / intent_key(intent, "2")).unlink()  # it died before it could note the end
-        age(place)
-        (told,) = actor.recover()
-        assert (told["verdict"], told["class"]) == ("rolled_back", "given_up")
+        (intent,) = intents(graph_address)
+        assert objects(graph_address, intent) == ["0-open", "1", "2", "taken"]
+        (Path(graph_address) / intent_key(intent, "2")).unlink()  # it died before it could note the end
+        age(graph_address)
+        (recovered,) = actor.recover()
+        assert (recovered["verdict"], recovered["class"]) == ("rolled_back", "given_up")
         assert names(actor.graph) == {"Ada", "Bob"}
 
 
-def test_a_failure_that_meets_a_recoverer_is_unknown(place: str) -> None:
+def test_a_failure_that_meets_a_recoverer_is_unknown(graph_address: str) -> None:
     """The driver would say "failed", but a recoverer has begun to publish: nobody knows yet."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
 
-        def taken_and_failed() -> None:
-            take_over(actor.backend, intents(place)[0], "recovery")
+        def take_over_and_fail() -> None:
+            take_over(actor.backend, intents(graph_address)[0], "recovery")
             raise Contention("too slow")
 
-        actor.pauses.call_at("intent.confirmed", taken_and_failed)
+        actor.pauses.call_at("intent.confirmed", take_over_and_fail)
         with pytest.raises(Unknown) as error:
             actor.bulk(client_key="k1")
-        assert error.value.details["op_id"] == intents(place)[0]
+        assert error.value.details["op_id"] == intents(graph_address)[0]
         assert error.value.details["client_key"] == "k1"
-        age(place)
-        assert [one["verdict"] for one in actor.recover()] == ["rolled_forward"]
+        age(graph_address)
+        assert [recovered["verdict"] for recovered in actor.recover()] == ["rolled_forward"]
 
 
-def test_a_failure_to_open_aborts_before_any_effect(place: str) -> None:
+def test_a_failure_to_open_aborts_before_any_effect(graph_address: str) -> None:
     """S155, phase A."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
         actor.arm(FaultPlan.at(1, Fault.FAIL_BEFORE, kinds={RequestKind.PUT}, times=None))
         staged: list[str] = []
         actor.pauses.call_at("write.staged", lambda: staged.append("staged"))
@@ -275,41 +277,43 @@ def test_a_failure_to_open_aborts_before_any_effect(place: str) -> None:
             actor.bulk()
         assert staged == []
         actor.arm(FaultPlan.none())
-        assert intents(place) == []
+        assert intents(graph_address) == []
 
 
-def test_a_failure_to_note_the_end_is_a_warning(place: str) -> None:
+def test_a_failure_to_note_the_end_is_a_warning(graph_address: str) -> None:
     """S155, phase D: the write is durable, the answer is positive, and the next open tidies up."""
-    with acting(place) as actor:
+    with acting(graph_address) as actor:
         actor.pauses.call_at("intent.before-done", lambda: _no_intents(actor))
         warnings: list[str] = []
         receipt = actor.bulk(warn=warnings.append)
         assert receipt.commit_id is not None
-        assert [intents(place)[0] in one for one in warnings] == [True]
+        assert [intents(graph_address)[0] in warning for warning in warnings] == [True]
         actor.arm(FaultPlan.none())
-        age(place)
-        assert [one["class"] for one in actor.recover()] == ["published"]
-        assert [one["recovery_kind"] for one in audits(actor.graph)] == ["rolled_forward"]
+        age(graph_address)
+        assert [recovered["class"] for recovered in actor.recover()] == ["published"]
+        assert [audit["recovery_kind"] for audit in audits(actor.graph)] == ["rolled_forward"]
 
 
 def _no_intents(actor: Actor) -> None:
     actor.arm(FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes={KeyClass.INTENT}, times=None))
 
 
-def test_a_conflict_that_the_driver_meets_is_its_own_business(place: str) -> None:
+def test_a_conflict_that_the_driver_meets_is_its_own_business(graph_address: str) -> None:
     """It re-prepares with its input at hand, under the same intent, and what it confirmed before is not published."""
-    driver, other = Actor(place), Actor(place)
+    driver, second_actor = Actor(graph_address), Actor(graph_address)
     try:
         meddle = [InsertNode("Person", {"name": "p0003", "age": 7})]
-        driver.pauses.call_at("intent.confirmed", lambda: other.graph.apply(meddle))
+        driver.pauses.call_at("intent.confirmed", lambda: second_actor.graph.apply(meddle))
         receipt = driver.bulk(on_conflict="retry")
         assert receipt.counts == {"inserted": ROWS - 1, "updated": 1, "deleted": 0}
-        assert len(names(other.graph)) == 2 + ROWS
-        assert objects(place, intents(place)[0]) == ["0-open", "1", "2"]
-        driver.pauses.call_at("intent.confirmed", lambda: other.graph.apply([InsertNode("Person", {"name": "q0003"})]))
+        assert len(names(second_actor.graph)) == 2 + ROWS
+        assert objects(graph_address, intents(graph_address)[0]) == ["0-open", "1", "2"]
+        driver.pauses.call_at(
+            "intent.confirmed", lambda: second_actor.graph.apply([InsertNode("Person", {"name": "q0003"})])
+        )
         with pytest.raises(Conflict):
             driver.bulk([InsertNode("Person", {"name": f"q{number:04d}"}) for number in range(ROWS)])
-        assert "taken" in objects(place, intents(place)[1])
+        assert "taken" in objects(graph_address, intents(graph_address)[1])
     finally:
         driver.close()
-        other.close()
+        second_actor.close()

@@ -34,8 +34,8 @@ def _audit_of(uri: str) -> dict[str, object]:
     """The one audit of the graph, by a process that opened it as users do."""
     graph = omnigraph.open(uri, config=CONFIG)
     (found,) = audits(graph)
-    (listed,) = graph.commits(limit=None, kind="recovery")
-    assert listed.actor == RECOVERY_ACTOR
+    (recovered,) = graph.commits(limit=None, kind="recovery")
+    assert recovered.actor == RECOVERY_ACTOR
     return found
 
 
@@ -78,7 +78,7 @@ def test_s150_a_driver_killed_after_confirm_is_rolled_forward(point: str, dead_a
     published = graph.at(str(audit["commit_id"])).state.record
     assert (published.kind, published.header.actor) == ("mutate", RECOVERY_ACTOR)
     assert published.extra == {"recovery_for": ACTOR, "operation_id": intent}
-    assert [one.op_id for one in published.members] == [intent]
+    assert [member.op_id for member in published.members] == [intent]
     assert graph.verify(deep=True).ok
 
 
@@ -91,7 +91,7 @@ def test_s151_a_driver_killed_after_publish_is_consumed(point: str, dead_at: Dea
         assert len(names(graph)) == 2 + ROWS
     audit = _audit_of(uri)
     assert (audit["recovery_kind"], audit["class"]) == ("rolled_forward", "published")
-    assert [one.kind for one in graph.commits(limit=2)] == ["recovery", "mutate"]
+    assert [commit.kind for commit in graph.commits(limit=2)] == ["recovery", "mutate"]
     assert graph.at(str(audit["commit_id"])).state.record.header.actor == ACTOR
 
 
@@ -105,7 +105,14 @@ def test_s150_two_processes_open_at_the_same_moment(dead_at: DeadAt) -> None:
     assert len({one["commit_id"] for one in told}) == 1
     graph = omnigraph.open(uri, config=CONFIG)
     assert len(names(graph)) == 2 + ROWS
-    assert [one.kind for one in graph.commits(limit=None)] == ["recovery", "mutate", "mutate", "fold", "mutate", "init"]
+    assert [commit.kind for commit in graph.commits(limit=None)] == [
+        "recovery",
+        "mutate",
+        "mutate",
+        "fold",
+        "mutate",
+        "init",
+    ]
     assert graph.verify(deep=True).ok
 
 
@@ -126,7 +133,7 @@ def test_a_recoverer_dies_as_well(point: str, death: str, dead_at: DeadAt) -> No
     landed = point not in UNCONFIRMED
     assert len(names(graph)) == 2 + ROWS * landed
     assert _audit_of(uri)["recovery_kind"] == ("rolled_forward" if landed else "rolled_back")
-    assert [one.state for one in graph.recover_list()] == ["done" if landed else "abandoned"]
+    assert [intent.state for intent in graph.recover_list()] == ["done" if landed else "abandoned"]
 
 
 def test_s152_a_live_writer_is_left_alone(dead_at: DeadAt) -> None:
@@ -164,7 +171,7 @@ def test_s152_the_grace_is_a_setting(dead_at: DeadAt, monkeypatch: pytest.Monkey
     assert settings.recovery_grace == 500
     age(uri, seconds=700)
     with acting(uri, recovery_grace=settings.recovery_grace) as actor:
-        assert [one["verdict"] for one in actor.recover()] == ["rolled_back"]
+        assert [recovered["verdict"] for recovered in actor.recover()] == ["rolled_back"]
 
 
 def test_s153_disjoint_commits_do_not_cost_the_work(dead_at: DeadAt) -> None:
@@ -177,7 +184,7 @@ def test_s153_disjoint_commits_do_not_cost_the_work(dead_at: DeadAt) -> None:
         actor.graph.optimize()
         for number in range(6):
             actor.graph.apply([InsertNode("Company", {"name": f"x{number}"})])
-        assert [one["verdict"] for one in actor.recover()] == ["rolled_forward"]
+        assert [recovered["verdict"] for recovered in actor.recover()] == ["rolled_forward"]
         assert len(names(actor.graph)) == 3 + ROWS
         assert names(actor.graph, "Company") == {"Acme", "New", *(f"x{number}" for number in range(6))}
         assert actor.graph.verify(deep=True).ok
@@ -188,9 +195,9 @@ def test_s153_a_conflict_rolls_it_back_with_the_reason(dead_at: DeadAt) -> None:
     uri = dead_at("intent.confirmed")
     with acting(uri) as actor:
         actor.graph.apply([InsertNode("Person", {"name": "p0007", "age": 99})])
-        (told,) = actor.recover()
-        assert (told["verdict"], told["class"]) == ("rolled_back", "conflicting")
-        assert "was written" in told["reason"]
+        (recovered,) = actor.recover()
+        assert (recovered["verdict"], recovered["class"]) == ("rolled_back", "conflicting")
+        assert "was written" in recovered["reason"]
         assert names(actor.graph) == {"Ada", "Bob", "p0007"}
     audit = _audit_of(uri)
     assert "was written" in str(audit["reason"])
@@ -201,7 +208,7 @@ def test_s153_an_overwrite_is_not_put_over_newer_rows(dead_at: DeadAt) -> None:
     uri = dead_at("intent.confirmed", change="overwrite")
     with acting(uri) as actor:
         actor.graph.apply([Delete("Person", Compare("name", "=", "Bob"))])
-        assert [one["class"] for one in actor.recover()] == ["conflicting"]
+        assert [recovered["class"] for recovered in actor.recover()] == ["conflicting"]
         assert names(actor.graph) == {"Ada"}
 
 
@@ -209,7 +216,7 @@ def test_an_overwrite_is_rolled_forward_over_a_fold(dead_at: DeadAt) -> None:
     uri = dead_at("intent.confirmed", change="overwrite")
     with acting(uri) as actor:
         actor.graph.fold()
-        assert [one["verdict"] for one in actor.recover()] == ["rolled_forward"]
+        assert [recovered["verdict"] for recovered in actor.recover()] == ["rolled_forward"]
         assert names(actor.graph) == {"Only"}
         assert actor.graph.snapshot()["tables"][0]["rows"] == 1
 
@@ -219,8 +226,8 @@ def test_h40_a_schema_change_rolls_it_back(dead_at: DeadAt) -> None:
     uri = dead_at("intent.confirmed")
     with acting(uri) as actor:
         actor.graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32?  nick: String?"))
-        (told,) = actor.recover()
-        assert (told["verdict"], told["reason"]) == ("rolled_back", "the schema changed")
+        (recovered,) = actor.recover()
+        assert (recovered["verdict"], recovered["reason"]) == ("rolled_back", "the schema changed")
         assert names(actor.graph) == {"Ada", "Bob"}
 
 
@@ -230,7 +237,7 @@ def test_h40_a_schema_that_changed_and_changed_back_rolls_it_back(dead_at: DeadA
     with acting(uri) as actor:
         actor.graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32?  nick: String?"))
         actor.graph.schema.apply(SCHEMA, allow_data_loss=True)
-        assert [one["verdict"] for one in actor.recover()] == ["rolled_back"]
+        assert [recovered["verdict"] for recovered in actor.recover()] == ["rolled_back"]
 
 
 def test_a_deleted_branch_takes_its_operation_along(dead_at: DeadAt) -> None:
@@ -244,53 +251,55 @@ def test_a_deleted_branch_takes_its_operation_along(dead_at: DeadAt) -> None:
         _rewrite_opening(path, stream=stream, branch="side")
         actor.graph.branch.delete("side")
         age(uri)
-        (told,) = actor.recover()
-        assert (told["verdict"], told["class"]) == ("rolled_back", "branch_deleted")
-        assert [one["class"] for one in audits(actor.graph)] == ["branch_deleted"]
+        (recovered,) = actor.recover()
+        assert (recovered["verdict"], recovered["class"]) == ("rolled_back", "branch_deleted")
+        assert [audit["class"] for audit in audits(actor.graph)] == ["branch_deleted"]
 
 
 def _rewrite_opening(path: Path, **changes: str) -> None:
     path.write_bytes(encode_opening(replace(decode_opening(path.read_bytes(), str(path)), **changes)))  # type: ignore[arg-type]
 
 
-def test_operations_on_branches_are_recovered_from_main(place: str) -> None:
-    with acting(place) as actor:
+def test_operations_on_branches_are_recovered_from_main(graph_address: str) -> None:
+    with acting(graph_address) as actor:
         actor.graph.branch.create("side")
-    with Workers(drive_until_killed, 1, {"uri": place, "point": "intent.confirmed", "branch": "side"}) as workers:
+    with Workers(
+        drive_until_killed, 1, {"uri": graph_address, "point": "intent.confirmed", "branch": "side"}
+    ) as workers:
         workers.start()
         assert workers.wait(check=False)[0].exit_code == -signal.SIGKILL
-    age(place)
-    graph = omnigraph.open(place, config=CONFIG)
+    age(graph_address)
+    graph = omnigraph.open(graph_address, config=CONFIG)
     assert names(graph) == {"Ada", "Bob"}
     assert len(names(graph.on_branch("side"))) == 2 + ROWS
-    assert [one["class"] for one in audits(graph.on_branch("side"))] == ["confirmed"]
+    assert [audit["class"] for audit in audits(graph.on_branch("side"))] == ["confirmed"]
 
 
 def test_a_claimed_branch_waits_for_whoever_takes_it_over(dead_at: DeadAt) -> None:
     """A dead exclusive writer keeps everybody out, recovery too; the next one ends what it left."""
     uri = dead_at("intent.confirmed")
     with acting(uri) as actor:
-        actor.site.claim(actor.graph._branch, WriteOptions())
+        actor.runtime.claim(actor.graph._branch, WriteOptions())
     waiting = omnigraph.open(uri, config=CONFIG)
     assert names(waiting) == {"Ada", "Bob"}
     assert [one.verdict for one in waiting.recover()] == ["waiting"]
     with omnigraph.open(uri, exclusive=True, config=CONFIG) as graph:
         assert len(names(graph)) == 2 + ROWS
-    assert [one.state for one in waiting.recover_list()] == ["done"]
+    assert [intent.state for intent in waiting.recover_list()] == ["done"]
 
 
-def test_the_client_key_of_a_recovered_operation_is_answered(place: str) -> None:
+def test_the_client_key_of_a_recovered_operation_is_answered(graph_address: str) -> None:
     """Whoever repeats the operation after the crash is told that it has happened."""
-    how = {"uri": place, "point": "intent.confirmed", "client_key": "night-1"}
+    how = {"uri": graph_address, "point": "intent.confirmed", "client_key": "night-1"}
     with Workers(drive_until_killed, 1, how) as workers:
         workers.start()
         assert workers.wait(check=False)[0].exit_code == -signal.SIGKILL
-    age(place)
-    with acting(place) as actor:
-        (told,) = actor.recover()
+    age(graph_address)
+    with acting(graph_address) as actor:
+        (recovered,) = actor.recover()
         again = actor.bulk(client_key="night-1")
-        assert (again.replayed, again.commit_id) == (True, told["commit_id"])
-        assert len(intents(place)) == 1, "an answer that is known needs no intent"
+        assert (again.replayed, again.commit_id) == (True, recovered["commit_id"])
+        assert len(intents(graph_address)) == 1, "an answer that is known needs no intent"
 
 
 @pytest.mark.parametrize("name", ["0-open", "1"])
@@ -300,7 +309,7 @@ def test_s154_a_corrupt_intent_is_loud_for_writers_only(name: str, damage: str, 
     uri = dead_at("intent.confirmed")
     (intent,) = intents(uri)
     path = Path(uri) / RECOVERY / intent / name
-    data = _damaged(path.read_bytes(), damage)
+    data = _damage(path.read_bytes(), damage)
     path.write_bytes(data)
     with pytest.raises(omnigraph.errors.OmnigraphError) as error:
         omnigraph.open(uri, config=CONFIG)
@@ -309,14 +318,14 @@ def test_s154_a_corrupt_intent_is_loud_for_writers_only(name: str, damage: str, 
     assert isinstance(error.value, Corruption) or damage == "newer"
     reader = omnigraph.open(uri, read_only=True, config=CONFIG)
     assert names(reader) == {"Ada", "Bob"}
-    (listed,) = reader.recover_list()
-    assert (listed.id, listed.state) == (intent, "unreadable")
+    (recovered,) = reader.recover_list()
+    assert (recovered.id, recovered.state) == (intent, "unreadable")
     assert path.read_bytes() == data
     os.rename(path.parent, Path(uri).parent / "moved-away")
     assert names(omnigraph.open(uri, config=CONFIG)) == {"Ada", "Bob"}
 
 
-def _damaged(data: bytes, how: str) -> bytes:
+def _damage(data: bytes, how: str) -> bytes:
     if how == "flipped":
         return data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
     if how == "newer":
@@ -337,60 +346,60 @@ def test_s154_another_intent_is_recovered_all_the_same(dead_at: DeadAt) -> None:
         assert "2" in objects(uri, intent)
 
 
-def test_h39_a_driver_wakes_after_it_was_rolled_forward(place: str) -> None:
+def test_h39_a_driver_wakes_after_it_was_rolled_forward(graph_address: str) -> None:
     """H39: it is told its own commit; there is one."""
-    driver, other = Actor(place), Actor(place)
+    driver, second_actor = Actor(graph_address), Actor(graph_address)
     try:
-        driver.pauses.call_at("intent.confirmed", lambda: _recover_as_if_dead(other, place))
+        driver.pauses.call_at("intent.confirmed", lambda: _recover_as_if_dead(second_actor, graph_address))
         receipt = driver.bulk()
         assert receipt.counts["inserted"] == ROWS
-        assert other.graph.at(str(receipt.commit_id)).state.record.header.actor == RECOVERY_ACTOR
-        assert len(names(other.graph)) == 2 + ROWS
-        kinds = [one.kind for one in other.graph.commits(limit=None)]
+        assert second_actor.graph.at(str(receipt.commit_id)).state.record.header.actor == RECOVERY_ACTOR
+        assert len(names(second_actor.graph)) == 2 + ROWS
+        kinds = [commit.kind for commit in second_actor.graph.commits(limit=None)]
         assert kinds == ["recovery", "mutate", "mutate", "fold", "mutate", "init"]
     finally:
         driver.close()
-        other.close()
+        second_actor.close()
 
 
 @pytest.mark.parametrize("point", ["intent.opened", "write.staged"])
-def test_h36_h38_a_driver_wakes_after_it_was_aborted(point: str, place: str) -> None:
+def test_h36_h38_a_driver_wakes_after_it_was_aborted(point: str, graph_address: str) -> None:
     """H36, H38: a slow driver that lives obeys; nothing that it staged was deleted, and it may simply run again."""
-    driver, other = Actor(place), Actor(place)
+    driver, second_actor = Actor(graph_address), Actor(graph_address)
     try:
-        driver.pauses.call_at(point, lambda: _recover_as_if_dead(other, place))
+        driver.pauses.call_at(point, lambda: _recover_as_if_dead(second_actor, graph_address))
         with pytest.raises(omnigraph.errors.Conflict) as error:
             driver.bulk()
         assert error.value.code == "intent_ended"
-        assert names(other.graph) == {"Ada", "Bob"}
+        assert names(second_actor.graph) == {"Ada", "Bob"}
         assert driver.bulk().commit_id is not None
-        assert len(names(other.graph)) == 2 + ROWS
-        assert other.graph.verify(deep=True).ok
+        assert len(names(second_actor.graph)) == 2 + ROWS
+        assert second_actor.graph.verify(deep=True).ok
     finally:
         driver.close()
-        other.close()
+        second_actor.close()
 
 
-def test_h38_a_driver_wakes_after_its_plan_was_rolled_back(place: str) -> None:
+def test_h38_a_driver_wakes_after_its_plan_was_rolled_back(graph_address: str) -> None:
     """A conflict made recovery give it up. The log knows, so the driver cannot publish it after all, redone or not."""
-    driver, other = Actor(place), Actor(place)
+    driver, second_actor = Actor(graph_address), Actor(graph_address)
 
     def meddle() -> None:
-        other.graph.apply([InsertNode("Person", {"name": "p0007", "age": 99})])
-        _recover_as_if_dead(other, place)
+        second_actor.graph.apply([InsertNode("Person", {"name": "p0007", "age": 99})])
+        _recover_as_if_dead(second_actor, graph_address)
 
     try:
         driver.pauses.call_at("intent.confirmed", meddle)
         with pytest.raises(omnigraph.errors.Conflict) as error:
             driver.bulk(on_conflict="retry")
         assert error.value.code == "intent_ended"
-        assert names(other.graph) == {"Ada", "Bob", "p0007"}
-        assert [one["recovery_kind"] for one in audits(other.graph)] == ["rolled_back"]
+        assert names(second_actor.graph) == {"Ada", "Bob", "p0007"}
+        assert [audit["recovery_kind"] for audit in audits(second_actor.graph)] == ["rolled_back"]
     finally:
         driver.close()
-        other.close()
+        second_actor.close()
 
 
 def _recover_as_if_dead(actor: Actor, uri: str) -> None:
     age(uri)
-    assert [one["verdict"] for one in actor.recover()] in (["rolled_forward"], ["rolled_back"])
+    assert [recovered["verdict"] for recovered in actor.recover()] in (["rolled_forward"], ["rolled_back"])

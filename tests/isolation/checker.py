@@ -55,7 +55,7 @@ class Transaction:
 
     @property
     def appends(self) -> list[Append]:
-        return [one for one in self.steps if isinstance(one, Append)]
+        return [step for step in self.steps if isinstance(step, Append)]
 
     @classmethod
     def from_json(cls, name: str, raw: Mapping[str, Any]) -> Transaction:
@@ -88,15 +88,15 @@ class Dependency:
 
 def check(history: Sequence[Transaction], final: Mapping[str, Sequence[int]]) -> list[Anomaly]:
     """Every anomaly found; `final` is what the lists held in the end. Empty means strictly serializable."""
-    found = list(_impossible(history, final))
+    impossible = list(_impossible(history, final))
     orders, torn = _orders(history, final)
-    found += torn
-    if not found:
+    impossible += torn
+    if not impossible:
         # Of an undecided transaction only what somebody saw is known to have happened.
         seen = {(key, value) for key, values in orders.items() for value in values}
         counted = [one for one in history if one.outcome == "ok" or _was_seen(one, seen)]
-        found += _cycles(list(dependencies(counted, orders)))
-    return found
+        impossible += _cycles(list(dependencies(counted, orders)))
+    return impossible
 
 
 # ---- reads that no order explains ------------------------------------------------------------------------------------
@@ -118,14 +118,14 @@ def _impossible(history: Sequence[Transaction], final: Mapping[str, Sequence[int
                 yield Anomaly("G1a", f"{name} read {value} of {key}, which the failed {writer.name} appended")
             elif writer.name != name and place == len(values) - 1 and _goes_on(writer, key, value):
                 yield Anomaly("G1b", f"{name} read {key} up to {value}, in the middle of {writer.name}")
-    yield from _lost(history, final)
+    yield from _find_lost_writes(history, final)
 
 
-def _own_view(one: Transaction) -> Iterator[Anomaly]:
+def _own_view(transaction: Transaction) -> Iterator[Anomaly]:
     """Within a transaction a list only grows by the transaction's own values."""
     known: dict[str, tuple[int, ...]] = {}
     unread: defaultdict[str, list[int]] = defaultdict(list)
-    for step in one.steps:
+    for step in transaction.steps:
         if isinstance(step, Append):
             if step.key in known:
                 known[step.key] = (*known[step.key], step.value)
@@ -135,13 +135,15 @@ def _own_view(one: Transaction) -> Iterator[Anomaly]:
         expected = known.get(step.key)
         own = unread.pop(step.key, [])
         if expected is not None and step.values != expected:
-            yield Anomaly("internal", f"{one.name} read {step.key} = {list(step.values)} after {list(expected)}")
+            yield Anomaly(
+                "internal", f"{transaction.name} read {step.key} = {list(step.values)} after {list(expected)}"
+            )
         elif own and list(step.values[-len(own) :]) != own:
-            yield Anomaly("internal", f"{one.name} does not see its own {own} in {step.key}")
+            yield Anomaly("internal", f"{transaction.name} does not see its own {own} in {step.key}")
         known[step.key] = step.values
 
 
-def _lost(history: Sequence[Transaction], final: Mapping[str, Sequence[int]]) -> Iterator[Anomaly]:
+def _find_lost_writes(history: Sequence[Transaction], final: Mapping[str, Sequence[int]]) -> Iterator[Anomaly]:
     for one in history:
         if one.outcome != "ok":
             continue
@@ -188,8 +190,8 @@ def _writers(history: Sequence[Transaction]) -> dict[tuple[str, int], Transactio
     return found
 
 
-def _was_seen(one: Transaction, seen: set[tuple[str, int]]) -> bool:
-    return any((append.key, append.value) in seen for append in one.appends)
+def _was_seen(transaction: Transaction, seen: set[tuple[str, int]]) -> bool:
+    return any((append.key, append.value) in seen for append in transaction.appends)
 
 
 # ---- dependencies ----------------------------------------------------------------------------------------------------
@@ -340,15 +342,15 @@ def _knots(edges: Sequence[Dependency]) -> list[set[str]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == number[node]:
-                    knots.append(_popped(stack, waiting, node))
+                    knots.append(_pop_component(stack, waiting, node))
             elif step not in number:
                 enter(step)
             else:
                 low[node] = min(low[node], number[step])
-    return [one for one in knots if len(one) > 1]
+    return [knot for knot in knots if len(knot) > 1]
 
 
-def _popped(stack: list[str], waiting: set[str], until: str) -> set[str]:
+def _pop_component(stack: list[str], waiting: set[str], until: str) -> set[str]:
     knot = set()
     while True:
         node = stack.pop()

@@ -50,10 +50,14 @@ def record(
 
 def _transactions(result: WorkerResult) -> list[dict[str, Any]]:
     """Begin and end put together; the last one of a killed process is undecided."""
-    found = {one["begin"]: {**one, "outcome": "unknown", "ended_s": None} for one in result.messages if "begin" in one}
-    for one in result.messages:
-        if "end" in one:
-            found[one["end"]] |= {"outcome": one["outcome"], "ended_s": one["ended_s"]}
+    found = {
+        message["begin"]: {**message, "outcome": "unknown", "ended_s": None}
+        for message in result.messages
+        if "begin" in message
+    }
+    for message in result.messages:
+        if "end" in message:
+            found[message["end"]] |= {"outcome": message["outcome"], "ended_s": message["ended_s"]}
     return list(found.values())
 
 

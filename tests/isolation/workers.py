@@ -99,32 +99,32 @@ def read_all(graph: Graph) -> Lists:
     return {key: _read(view, key) for key in names}
 
 
-def _only_read(graph: Graph, commit_id: str, seen: Lists, keys: Sequence[str], values: Mapping[str, int]) -> None:
+def _only_read(graph: Graph, commit_id: str, lists: Lists, keys: Sequence[str], values: Mapping[str, int]) -> None:
     """A view is one state."""
 
 
-def _if_commit(graph: Graph, commit_id: str, seen: Lists, keys: Sequence[str], values: Mapping[str, int]) -> None:
+def _if_commit(graph: Graph, commit_id: str, lists: Lists, keys: Sequence[str], values: Mapping[str, int]) -> None:
     """Nothing may have happened since the reads."""
-    graph.mutate_many(ADD, _rows(seen, values), strict=True, if_commit=commit_id)
+    graph.mutate_many(ADD, _rows(lists, values), strict=True, if_commit=commit_id)
 
 
-def _mutation(graph: Graph, commit_id: str, seen: Lists, keys: Sequence[str], values: Mapping[str, int]) -> None:
+def _mutation(graph: Graph, commit_id: str, lists: Lists, keys: Sequence[str], values: Mapping[str, int]) -> None:
     """The strict inserts themselves tell whether the lists ended there."""
-    graph.mutate_many(ADD, _rows(seen, values), strict=True)
+    graph.mutate_many(ADD, _rows(lists, values), strict=True)
 
 
-def _transaction(graph: Graph, commit_id: str, seen: Lists, keys: Sequence[str], values: Mapping[str, int]) -> None:
+def _transaction(graph: Graph, commit_id: str, lists: Lists, keys: Sequence[str], values: Mapping[str, int]) -> None:
     """Every list that was read is vouched for."""
     with graph.transaction() as transaction:
         for key in keys:
-            place = {"k": key, "p": len(seen[key])}
+            place = {"k": key, "p": len(lists[key])}
             transaction.mutate(ADD, {**place, "v": values.get(key, 0)}, strict=True)
             if key not in values:
                 transaction.mutate(DROP, place)
 
 
-def _rows(seen: Lists, values: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [{"k": key, "p": len(seen[key]), "v": value} for key, value in values.items()]
+def _rows(lists: Lists, values: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"k": key, "p": len(lists[key]), "v": value} for key, value in values.items()]
 
 
 _KINDS: Mapping[str, Callable[[Graph, str, Lists, Sequence[str], Mapping[str, int]], None]] = {

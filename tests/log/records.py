@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.log.commit_record import (
+    CommitKind,
     CommitRecord,
     CommitRef,
     Epoch,
     Header,
-    CommitKind,
     Member,
     Pin,
     TouchedTable,

@@ -48,10 +48,10 @@ def test_create_delete_create_never_aliases(registry: Registry) -> None:
     entry = registry.create("dev", "s0")
     for incarnation in range(1, 4):
         registry.tombstone(entry)
-        found = registry.find("dev")
-        assert found is not None
-        assert not found.alive
-        assert found.stream == entry.stream
+        rows = registry.find("dev")
+        assert rows is not None
+        assert not rows.alive
+        assert rows.stream == entry.stream
         with pytest.raises(NotFound):
             registry.live("dev")
         assert registry.names() == []

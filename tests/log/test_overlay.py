@@ -87,9 +87,9 @@ def test_lookup_by_id_skips_tombstones() -> None:
 
 def test_encoding_is_stable_and_complete() -> None:
     one = entries("r1", {"a": 1}, ["c"]).with_entries(entries("r2", {"d": None}))
-    again = OverlayTable.decode(one.encoded)
+    again = OverlayTable.decode(one.as_bytes)
     assert again.table.equals(one.table.combine_chunks())
-    assert again.encoded == one.encoded
+    assert again.as_bytes == one.as_bytes
     assert again.stamps == one.stamps
 
 
@@ -109,7 +109,7 @@ def test_entries_of_an_older_shape_read_as_null() -> None:
 def test_size_counts_all_tables() -> None:
     one, other = entries("r1", {"a": 1}), entries("r1", {"b": 1, "c": 2}, ["d"])
     assert overlay_size({}) == (0, 0)
-    assert overlay_size({"t": one, "u": other}) == (len(one.encoded) + len(other.encoded), 4)
+    assert overlay_size({"t": one, "u": other}) == (len(one.as_bytes) + len(other.as_bytes), 4)
 
 
 def test_rows_need_not_come_in_the_order_of_the_columns() -> None:

@@ -47,27 +47,27 @@ FULL = replace(
 )
 
 
-def _same(one: CommitRecord, other: CommitRecord) -> bool:
+def _same(commit_record: CommitRecord, other: CommitRecord) -> bool:
     plain = ("header", "epoch", "content_seq", "pins", "touched", "trail", "gc", "extra")
     return (
-        all(getattr(one, name) == getattr(other, name) for name in plain)
-        and (one.writes.wild, one.writes.scopes) == (other.writes.wild, other.writes.scopes)
-        and bool(np.array_equal(one.writes.exact, other.writes.exact))
-        and {name: table.table.to_pylist() for name, table in one.overlay.items()}
+        all(getattr(commit_record, name) == getattr(other, name) for name in plain)
+        and (commit_record.writes.wild, commit_record.writes.scopes) == (other.writes.wild, other.writes.scopes)
+        and bool(np.array_equal(commit_record.writes.exact, other.writes.exact))
+        and {name: table.table.to_pylist() for name, table in commit_record.overlay.items()}
         == {name: table.table.to_pylist() for name, table in other.overlay.items()}
     )
 
 
-@pytest.mark.parametrize("one", [FULL, record(0, "init"), record(7)], ids=["full", "init", "plain"])
-def test_a_record_survives_encoding(one: CommitRecord) -> None:
-    again = decode_record(one.encoded, "here")
+@pytest.mark.parametrize("commit_record", [FULL, record(0, "init"), record(7)], ids=["full", "init", "plain"])
+def test_a_record_survives_encoding(commit_record: CommitRecord) -> None:
+    again = decode_record(commit_record.as_bytes, "here")
     assert isinstance(again, CommitRecord)
-    assert _same(one, again)
-    assert again.encoded == one.encoded, "the same record always has the same bytes"
+    assert _same(commit_record, again)
+    assert again.as_bytes == commit_record.as_bytes, "the same record always has the same bytes"
 
 
 def test_versions_beyond_64_bits_stay_exact() -> None:
-    again = decode_record(FULL.encoded, "here")
+    again = decode_record(FULL.as_bytes, "here")
     assert isinstance(again, CommitRecord)
     assert again.pins["node.person-1"].version == "9223372036854775809"
 
@@ -75,8 +75,8 @@ def test_versions_beyond_64_bits_stay_exact() -> None:
 @pytest.mark.parametrize(("count", "compressed"), [(1, False), (600, True)])
 def test_large_records_are_compressed(count: int, compressed: bool) -> None:
     one = record(3, overlay={"t": entries("rid3", {f"row-{number}": number for number in range(count)})})
-    assert one.encoded[4] == (1 if compressed else 0)
-    again = decode_record(one.encoded, "here")
+    assert one.as_bytes[4] == (1 if compressed else 0)
+    again = decode_record(one.as_bytes, "here")
     assert isinstance(again, CommitRecord)
     assert _same(one, again)
 
@@ -87,14 +87,14 @@ def test_a_stub_keeps_what_answers_was_it_mine() -> None:
     assert again == stub
     assert (again.rid, again.seq, again.commit_id) == (FULL.rid, 33, FULL.commit_id)
     with pytest.raises(SnapshotExpired) as caught:
-        raise stub.expired_error()
+        raise stub.make_expired_error()
     assert caught.value.details == {"commit_id": FULL.commit_id}
 
 
 def _bytes(name: str) -> bytes:
     if name == "raw":
-        return record(3, overlay={"t": entries("rid3", {"a": 1})}).encoded
-    return record(3, overlay={"t": entries("rid3", {f"row-{number}": number for number in range(600)})}).encoded
+        return record(3, overlay={"t": entries("rid3", {"a": 1})}).as_bytes
+    return record(3, overlay={"t": entries("rid3", {f"row-{number}": number for number in range(600)})}).as_bytes
 
 
 @pytest.mark.parametrize("name", ["raw", "compressed"])
@@ -103,9 +103,9 @@ def test_every_changed_byte_is_found(name: str, sweep_seed: int) -> None:
     data = _bytes(name)
     chance = random.Random(sweep_seed)
     places = [*range(13), *chance.sample(range(13, len(data)), 60)]
-    for place in places:
+    for location in places:
         for bit in range(8):
-            damaged = data[:place] + bytes([data[place] ^ (1 << bit)]) + data[place + 1 :]
+            damaged = data[:location] + bytes([data[location] ^ (1 << bit)]) + data[location + 1 :]
             with pytest.raises((Corruption, Unsupported)) as caught:
                 decode_record(damaged, "the key")
             assert "the key" in str(caught.value)
@@ -121,7 +121,7 @@ def test_every_truncation_is_found(name: str) -> None:
 
 def test_bytes_behind_the_end_are_found() -> None:
     with pytest.raises(Corruption):
-        decode_record(record(3).encoded + b"x", "the key")
+        decode_record(record(3).as_bytes + b"x", "the key")
 
 
 @pytest.mark.parametrize("data", [b"", b"x", bytes(13), b"PAR1" + bytes(100), b"{}" * 40], ids=repr)

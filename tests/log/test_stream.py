@@ -27,10 +27,10 @@ def _chain(store: MeteredStore, length: int) -> list[Header]:
     """So many linked records, with the trails that the engine gives them."""
     one = record(0, "init")
     made = [one.header]
-    store.put(record_key(STREAM, 0), one.encoded)
+    store.put(record_key(STREAM, 0), one.as_bytes)
     for seq in range(1, length):
         one = next_record(one, [PublishPlan("mutate", f"op{seq}", one)], f"rid{seq}", NOON)
-        store.put(record_key(STREAM, seq), one.encoded)
+        store.put(record_key(STREAM, seq), one.as_bytes)
         made.append(one.header)
     return made
 
@@ -89,30 +89,30 @@ def test_reading_ahead_is_one_hop_and_can_be_limited(store: MeteredStore) -> Non
 
 
 def test_headers_cost_one_get_per_32_commits(store: MeteredStore) -> None:
-    made = _chain(store, 130)
+    chain = _chain(store, 130)
     records = RecordStream(store, STREAM)
     head = records.newest()
     assert head is not None
     with store.measure() as cost:
         listed = list(records.headers(head))
-    assert listed == made[::-1]
+    assert listed == chain[::-1]
     assert cost.by_kind[RequestKind.GET] <= 130 // 32 + 1
-    assert list(records.headers(records.record(0))) == made[:1]
+    assert list(records.headers(records.record(0))) == chain[:1]
     for seq in (31, 32, 33, 64):
-        assert list(records.headers(records.record(seq))) == made[: seq + 1][::-1]
+        assert list(records.headers(records.record(seq))) == chain[: seq + 1][::-1]
 
 
 def test_headers_go_on_over_stubs(store: MeteredStore) -> None:
-    made = _chain(store, 70)
+    chain = _chain(store, 70)
     for seq in range(69):
-        store.put(record_key(STREAM, seq), Stub(made[seq]).encode())
+        store.put(record_key(STREAM, seq), Stub(chain[seq]).encode())
     records = RecordStream(store, STREAM)
-    assert list(records.headers(records.record(69))) == made[::-1]
+    assert list(records.headers(records.record(69))) == chain[::-1]
 
 
 def test_a_stub_is_told_as_expired(store: MeteredStore) -> None:
-    made = _chain(store, 5)
-    store.put(record_key(STREAM, 2), Stub(made[2]).encode())
+    chain = _chain(store, 5)
+    store.put(record_key(STREAM, 2), Stub(chain[2]).encode())
     records = RecordStream(store, STREAM)
     with pytest.raises(SnapshotExpired):
         records.record(2)
@@ -124,8 +124,8 @@ def test_a_stub_is_told_as_expired(store: MeteredStore) -> None:
 
 
 def test_a_newest_record_that_is_a_stub_is_corruption(store: MeteredStore) -> None:
-    made = _chain(store, 3)
-    store.put(record_key(STREAM, 2), Stub(made[2]).encode())
+    chain = _chain(store, 3)
+    store.put(record_key(STREAM, 2), Stub(chain[2]).encode())
     with pytest.raises(Corruption, match="stub"):
         RecordStream(store, STREAM).newest()
 

@@ -37,10 +37,10 @@ OVERLAY = entries("r1", {"p1": 100, "p2": None, "new": 7}, ["p3", "never"])
 SEEN = {"p0": 0, "p1": 100, "p2": None, "p4": 4, "p5": None, "p6": 6, "p7": 7, "p8": 8, "p9": 9, "new": 7}
 
 
-def _ages(found: pa.Table) -> dict[str, int | None]:
-    listed = found.to_pylist()
-    by_id = {row["id"]: row["age"] for row in listed}
-    assert len(by_id) == len(listed)
+def _ages(table: pa.Table) -> dict[str, int | None]:
+    rows = table.to_pylist()
+    by_id = {row["id"]: row["age"] for row in rows}
+    assert len(by_id) == len(rows)
     return by_id
 
 

@@ -118,9 +118,9 @@ class _Run:
 
     def finish(self) -> Applied:
         changes = [
-            (self._before[name].get(one), self._now[name].get(one))
+            (self._before[name].get(row_id), self._now[name].get(row_id))
             for name, ids in self._touched.items()
-            for one in ids
+            for row_id in ids
         ]
         changes = [change for change in changes if change != (None, None)]
         if not changes:
@@ -181,10 +181,10 @@ def violations(state: State) -> Iterator[str]:
     for name, kind in KINDS.items():
         rows = state[name].values()
         if kind.unique:
-            held = Counter(tuple(row[one] for one in kind.unique) for row in rows)
+            counter = Counter(tuple(row[one] for one in kind.unique) for row in rows)
             yield from (
                 f"{name}: {value} is held {times} times"
-                for value, times in held.items()
+                for value, times in counter.items()
                 if times > 1 and None not in value
             )
         if kind.ends is None:

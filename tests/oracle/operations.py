@@ -44,11 +44,11 @@ class Dice:
         """One to four statements; now and then a large one that cannot ride in a record."""
         roll = self._chance.random()
         if roll < 0.04:
-            return [self._person(f"{tag}.{place}") for place in range(40)]
+            return [self._person(f"{tag}.{number}") for number in range(40)]
         count = 1 if roll < 0.6 else self._chance.randint(2, 4)
         found: list[Json] = []
-        for place in range(count):
-            found += self._statement(f"{tag}.{place}")
+        for number in range(count):
+            found += self._statement(f"{tag}.{number}")
         return found
 
     def _statement(self, tag: str) -> list[Json]:
@@ -111,11 +111,11 @@ class Dice:
     def _again(self, tag: str) -> list[Json]:
         """A row that is removed and made, or made and removed, within one operation."""
         name = self._chance.choice(PEOPLE)
-        gone = _delete("Person", {"name": "name", "op": "=", "value": name})
-        made = _insert("Person", {"name": name, "age": 95})
+        delete = _delete("Person", {"name": "name", "op": "=", "value": name})
+        insert = _insert("Person", {"name": name, "age": 95})
         if self._chance.random() < 0.5:
-            return [gone, made]
-        return [made, _delete("Person", {"name": "age", "op": ">", "value": 94}), self._note(tag)]
+            return [delete, insert]
+        return [insert, _delete("Person", {"name": "age", "op": ">", "value": 94}), self._note(tag)]
 
     def _by_name(self) -> Json:
         names = self._chance.sample(PEOPLE, self._chance.randint(1, 2))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omnigraph.commit.footprint import claim, tuple_key
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.footprint import hash_claim, tuple_key
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.idempotency import OPS_TYPE
 from omnigraph.log.commit_record import NON_LOGICAL, CommitRecord, Stub
 from omnigraph.log.overlay import DEL, RID
@@ -63,15 +63,15 @@ class Verdict:
         return "\n".join([shown, *self.violations[:40]])
 
 
-def judge(site: Site, diaries: Diaries) -> Verdict:
-    return _Judge(site, diaries).verdict()
+def judge(runtime: GraphRuntime, diaries: Diaries) -> Verdict:
+    return _Judge(runtime, diaries).verdict()
 
 
 class _Judge:
-    def __init__(self, site: Site, diaries: Diaries) -> None:
-        self._site = site
+    def __init__(self, runtime: GraphRuntime, diaries: Diaries) -> None:
+        self._runtime = runtime
         self._diaries = diaries
-        self._reader = _Reader(site)
+        self._reader = _Reader(runtime)
         self._verdict = Verdict()
         self._records: dict[str, list[CommitRecord]] = {}
         self._states: dict[tuple[str, int], State] = {}
@@ -79,10 +79,10 @@ class _Judge:
         self._places: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
 
     def verdict(self) -> Verdict:
-        for stream in stream_ids(self._site):
-            entries = entries_of(self._site, stream)
-            assert not any(isinstance(one, Stub) for one in entries)
-            self._records[stream] = [one for one in entries if isinstance(one, CommitRecord)]
+        for stream in stream_ids(self._runtime):
+            entries = entries_of(self._runtime, stream)
+            assert not any(isinstance(entry, Stub) for entry in entries)
+            self._records[stream] = [entry for entry in entries if isinstance(entry, CommitRecord)]
         for stream in sorted(self._records, key=lambda one: self._records[one][0].header.gen):
             self._judge_stream(stream)
         self._judge_op_ids()
@@ -103,9 +103,9 @@ class _Judge:
             say = [*self._reader.damage]
             self._reader.damage.clear()
             if previous is not None:
-                say += [*chain_violations(previous, record), *pin_violations(self._site, previous, record)]
+                say += [*chain_violations(previous, record), *pin_violations(self._runtime, previous, record)]
                 say += _write_set_violations(self._reader.types(record), previous, record, *self._both(previous, state))
-                say += self._held_violations(previous, record)
+                say += self._exclusive_violations(previous, record)
             say += self._serial_violations(previous, record, state, ops)
             say += self._rule_violations(previous, record, state)
             if record.seq % _VIEW_EVERY == 0 or record is self._records[stream][-1]:
@@ -134,12 +134,12 @@ class _Judge:
                 self._places[member.actor or ""].append((record.stream, record.seq))
                 if member.client_key is not None:
                     expected_ops[f"{record.stream}:{member.client_key}"] = (member.op_id, record.seq)
-                begun = self._diaries.begun.get(member.actor or "")
-                if begun is None or begun["stream"] != record.stream:
+                response = self._diaries.begun.get(member.actor or "")
+                if response is None or response["stream"] != record.stream:
                     yield f"{member.actor} never began here"
                     return
                 try:
-                    applied = model.apply(expected, begun["operation"])
+                    applied = model.apply(expected, response["operation"])
                 except Refused as refused:
                     yield f"{member.actor} landed, but serially its answer is {refused.answer}"
                     return
@@ -148,20 +148,20 @@ class _Judge:
                 expected = _with_minted_ids(applied, state)
         yield from _differences(expected, state)
         if expected_ops != ops:
-            yield f"_ops has {_changed(expected_ops, ops)}"
+            yield f"_ops has {_describe_difference(expected_ops, ops)}"
 
     def _rule_violations(self, previous: CommitRecord | None, record: CommitRecord, state: State) -> list[str]:
         """Broken constraints, told where they begin."""
         known = set(model.violations(self._states[previous.stream, previous.seq])) if previous else set()
         return [text for text in model.violations(state) if text not in known]
 
-    def _held_violations(self, previous: CommitRecord, record: CommitRecord) -> Iterator[str]:
+    def _exclusive_violations(self, previous: CommitRecord, record: CommitRecord) -> Iterator[str]:
         """While somebody holds the branch nobody else writes (H30)."""
         if previous.epoch.holder is None or record.kind != "mutate":
             return
         for member in record.members:
-            begun = self._diaries.begun.get(member.actor or "", {})
-            if begun.get("holder") != previous.epoch.holder:
+            response = self._diaries.begun.get(member.actor or "", {})
+            if response.get("holder") != previous.epoch.holder:
                 yield f"{member.actor} wrote while another writer held the branch"
 
     def _count(self, record: CommitRecord) -> None:
@@ -175,10 +175,10 @@ class _Judge:
 
     def _judge_op_ids(self) -> None:
         """No operation lands twice, whatever it was told."""
-        seen = Counter(member.op_id for one in self._records.values() for record in one for member in record.members)
-        self._verdict.violations += [f"operation {op_id} landed {n} times" for op_id, n in seen.items() if n > 1]
+        counter = Counter(member.op_id for one in self._records.values() for record in one for member in record.members)
+        self._verdict.violations += [f"operation {op_id} landed {n} times" for op_id, n in counter.items() if n > 1]
 
-    def _judge_answer(self, tag: str, begun: Line, ended: Line | None) -> list[str]:
+    def _judge_answer(self, tag: str, line: Line, ended: Line | None) -> list[str]:
         places = self._places.get(tag, [])
         word = ended["answer"] if ended else "none"
         self._verdict.counts[f"answer {word}"] += 1
@@ -189,20 +189,20 @@ class _Judge:
             return []
         assert ended is not None
         if word in ("landed", "replayed"):
-            return [f"{tag}: {text}" for text in self._positive_violations(begun, ended, places)]
+            return [f"{tag}: {text}" for text in self._positive_violations(line, ended, places)]
         if places:
             return [f"{tag} was told {word} and landed at {places}: {ended.get('text')}"]
-        if self._is_right(word, begun, ended):
+        if self._is_right(word, line, ended):
             return []
-        versions = f"{begun['low']}..{ended['high']}"
+        versions = f"{line['low']}..{ended['high']}"
         return [f"{tag} was told {word}, which no version of {versions} bears out: {ended.get('text')}"]
 
-    def _positive_violations(self, begun: Line, ended: Line, places: Sequence[tuple[str, int]]) -> Iterator[str]:
+    def _positive_violations(self, line: Line, ended: Line, places: Sequence[tuple[str, int]]) -> Iterator[str]:
         stream, _, seq = ended["commit_id"].rpartition(".")
         place = (stream, int(seq))
         if ended["answer"] == "replayed":
-            key = begun["options"]["client_key"]
-            members = self._records[stream][place[1]].members if stream == begun["stream"] else ()
+            key = line["options"]["client_key"]
+            members = self._records[stream][place[1]].members if stream == line["stream"] else ()
             if key not in [one.client_key for one in members]:
                 yield f"replayed {ended['commit_id']}, which has no member with the key {key}"
             if places and places != [place]:
@@ -211,33 +211,33 @@ class _Judge:
         if places != [place]:
             yield f"acknowledged at {ended['commit_id']}, found at {places}"
             return
-        if not begun["low"] < place[1] <= ended["high"]:
-            yield f"acknowledged at {place[1]}, outside {begun['low']}..{ended['high']}"
-        member = next(one for one in self._records[stream][place[1]].members if one.actor == begun["tag"])
+        if not line["low"] < place[1] <= ended["high"]:
+            yield f"acknowledged at {place[1]}, outside {line['low']}..{ended['high']}"
+        member = next(one for one in self._records[stream][place[1]].members if one.actor == line["tag"])
         if dict(member.counts) != ended["counts"]:
             yield f"told {ended['counts']}, recorded {dict(member.counts)}"
-        named = begun["options"].get("if_commit")
-        if named and not self._holds(stream, int(named.rpartition(".")[2]), place[1] - 1):
-            yield f"landed at {place[1]} though it was bound to {named}"
+        response = line["options"].get("if_commit")
+        if response and not self._holds(stream, int(response.rpartition(".")[2]), place[1] - 1):
+            yield f"landed at {place[1]} though it was bound to {response}"
 
-    def _is_right(self, word: str, begun: Line, ended: Line) -> bool:
+    def _is_right(self, word: str, line: Line, ended: Line) -> bool:
         """Whether some version between the call's begin and end bears the answer out."""
-        stream, versions = begun["stream"], range(begun["low"], ended["high"] + 1)
+        stream, versions = line["stream"], range(line["low"], ended["high"] + 1)
         records = self._records[stream]
         if word in ("contention", "unavailable", "read_set"):
             return True
         if word == "closed":
             return records[-1].kind == "close" and records[-1].seq <= ended["high"]
         if word == "fenced":
-            return any(one.epoch.holder != begun["holder"] for one in records[: ended["high"] + 1])
+            return any(record.epoch.holder != line["holder"] for record in records[: ended["high"] + 1])
         if word == "precondition":
-            named = int(begun["options"]["if_commit"].rpartition(".")[2])
+            named = int(line["options"]["if_commit"].rpartition(".")[2])
             return any(not self._holds(stream, named, seq) for seq in versions)
-        return any(_outcome(self._states[stream, seq], begun["operation"]) == word for seq in versions)
+        return any(_outcome(self._states[stream, seq], line["operation"]) == word for seq in versions)
 
     def _holds(self, stream: str, named: int, seq: int) -> bool:
         """Whether nothing logical happened after `named` as of `seq`."""
-        return all(one.kind in NON_LOGICAL for one in self._records[stream][named + 1 : seq + 1]) and named <= seq
+        return all(record.kind in NON_LOGICAL for record in self._records[stream][named + 1 : seq + 1]) and named <= seq
 
     def _judge_other(self, line: Line) -> Iterator[str]:
         self._verdict.counts[line["what"]] += 1
@@ -254,31 +254,31 @@ class _Judge:
 class _Reader:
     """States of records, without the engine's views."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, runtime: GraphRuntime) -> None:
+        self._runtime = runtime
         self._pinned: dict[tuple[str, str], dict[str, Row]] = {}
         self.damage: list[str] = []
 
     def types(self, record: CommitRecord) -> dict[str, TypeDef]:
-        return {one.name: one for one in self._site.catalogs.get(record.schema).types}
+        return {type_def.name: type_def for type_def in self._runtime.catalogs.get(record.schema).types}
 
     def state(self, record: CommitRecord) -> State:
-        found: State = {}
+        state: State = {}
         for name, one in self.types(record).items():
-            found[name] = {row_id: _named(one, row) for row_id, row in self._rows(record, one.id).items()}
-        return found
+            state[name] = {row_id: _with_user_names(one, row) for row_id, row in self._rows(record, one.id).items()}
+        return state
 
     def ops(self, record: CommitRecord) -> Ops:
         return {row_id: (row["op_id"], row["seq"]) for row_id, row in self._rows(record, OPS_TYPE.id).items()}
 
     def view_violations(self, record: CommitRecord, state: State) -> Iterator[str]:
         """What the engine's own views show of the record."""
-        snapshot = Snapshot(self._site.backend, record, self._site.catalogs.get(record.schema))
+        snapshot = Snapshot(self._runtime.backend, record, self._runtime.catalogs.get(record.schema))
         for name, one in self.types(record).items():
             rows = snapshot.view(one).scan().to_pylist()
-            seen = {row["id"]: _named(one, row) for row in rows}
+            seen = {row["id"]: _with_user_names(one, row) for row in rows}
             if len(seen) != len(rows) or seen != state[name]:
-                yield f"the view of {name} shows {_changed(state[name], seen)}"
+                yield f"the view of {name} shows {_describe_difference(state[name], seen)}"
 
     def _rows(self, record: CommitRecord, table: str) -> dict[str, Row]:
         pin, entries = record.pins.get(table), record.overlay.get(table)
@@ -294,7 +294,7 @@ class _Reader:
 
     def _version(self, table: str, version: str) -> dict[str, Row]:
         if (table, version) not in self._pinned:
-            rows = self._site.backend.tables.open(table, version).scan().to_pylist()
+            rows = self._runtime.backend.tables.open(table, version).scan().to_pylist()
             by_id = {row["id"]: row for row in rows}
             if len(by_id) != len(rows):
                 self.damage.append(f"version {version} of {table} holds an id twice")
@@ -302,10 +302,10 @@ class _Reader:
         return self._pinned[table, version]
 
 
-def _named(one: TypeDef, row: Row) -> Row:
+def _with_user_names(type_def: TypeDef, row: Row) -> Row:
     """A row under the names that users know."""
-    ends = {"from": row["src"], "to": row["dst"]} if one.kind == "edge" else {}
-    return {"id": row["id"], **ends, **{prop.name: row.get(prop.id) for prop in one.properties}}
+    ends = {"from": row["src"], "to": row["dst"]} if type_def.kind == "edge" else {}
+    return {"id": row["id"], **ends, **{prop.name: row.get(prop.id) for prop in type_def.properties}}
 
 
 def _with_minted_ids(applied: model.Applied, actual: State) -> State:
@@ -332,12 +332,12 @@ def _outcome(state: State, operation: Sequence[Line]) -> str:
 def _differences(expected: State, actual: State) -> Iterator[str]:
     for name in KINDS:
         if expected[name] != actual[name]:
-            yield f"{name} differs from the serial result: {_changed(expected[name], actual[name])}"
+            yield f"{name} differs from the serial result: {_describe_difference(expected[name], actual[name])}"
 
 
-def _changed(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> str:
+def _describe_difference(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> str:
     ids = [one for one in {**expected, **actual} if expected.get(one) != actual.get(one)]
-    return "; ".join(f"{one}: {expected.get(one)} became {actual.get(one)}" for one in ids[:4])
+    return "; ".join(f"{row_id}: {expected.get(row_id)} became {actual.get(row_id)}" for row_id in ids[:4])
 
 
 def _write_set_violations(
@@ -351,7 +351,7 @@ def _write_set_violations(
         for row_id in {**before[name], **after[name]}:
             old, new = before[name].get(row_id), after[name].get(row_id)
             for table, kind, key in _claims(types, name, row_id, old, new) if old != new else ():
-                if claim(table, kind, key) not in exact and not {f"{table}|*", f"{table}|{kind}|*"} & wild:
+                if hash_claim(table, kind, key) not in exact and not {f"{table}|*", f"{table}|{kind}|*"} & wild:
                     yield f"changed {name} {row_id} and does not say {kind}|{key}"
 
 

@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any
 
 from omnigraph.api import init, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from tests.oracle.model import SCHEMA
 from tests.oracle.operations import first_operation, to_statements
@@ -54,12 +54,12 @@ def run_trial(trial: Trial) -> Verdict:
             _wait(trial, lives, started)
         finally:
             over.set()
-        counts = [one.result() for one in lives]
-    site = Site.open(make_backend(trial.uri, trial.options, Config(fsync=False)), read_only=True)
-    verdict = judge(site, Diaries.read(trial.diaries))
-    for one in counts:
-        verdict.counts.update(one)
-    site.backend.close()
+        counts = [live.result() for live in lives]
+    runtime = GraphRuntime.open(make_backend(trial.uri, trial.options, Config(fsync=False)), read_only=True)
+    verdict = judge(runtime, Diaries.read(trial.diaries))
+    for count in counts:
+        verdict.counts.update(count)
+    runtime.backend.close()
     return verdict
 
 
@@ -78,24 +78,24 @@ def _begin(trial: Trial) -> None:
     receipt = graph.apply(to_statements(operation), actor="first")
     ended = {"tag": "first", "answer": "landed", "commit_id": receipt.commit_id, "counts": receipt.counts, "high": 1}
     lines = [{"what": "begin", **begun}, {"what": "end", **ended}]
-    (trial.diaries / "first").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    (trial.diaries / "first").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def _wait(trial: Trial, lives: Sequence[Future[Counter[str]]], started: Sequence[Event]) -> None:
     """From the moment all are there until there is enough of it, somebody failed, or patience has an end."""
     while not all(one.wait(0.1) for one in started):
-        if any(one.done() for one in lives):
+        if any(live.done() for live in lives):
             return
     began = time.monotonic()
     while time.monotonic() - began < trial.seconds * _PATIENCE:
-        if any(one.done() for one in lives):
+        if any(live.done() for live in lives):
             return
-        if time.monotonic() - began >= trial.seconds and _landed(trial.diaries) >= trial.least:
+        if time.monotonic() - began >= trial.seconds and _count_landed(trial.diaries) >= trial.least:
             return
         time.sleep(0.5)
 
 
-def _landed(diaries: Path) -> int:
+def _count_landed(diaries: Path) -> int:
     return sum(path.read_text().count('"answer": "landed"') for path in diaries.iterdir())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.idempotency import OPS_SCHEMA, OPS_TYPE
 from omnigraph.log.commit_record import NON_LOGICAL, CommitRecord, Pin, Stub
 from omnigraph.log.snapshot import Snapshot
@@ -14,36 +14,36 @@ _NO_PIN = Pin(None, 0, 0, 0, 0)
 _BIRTH = "1"
 
 
-def stream_ids(site: Site) -> list[str]:
+def stream_ids(runtime: GraphRuntime) -> list[str]:
     """Every stream there is, registered or not."""
-    listed = site.backend.store.list("__manifest/")
+    listed = runtime.backend.store.list("__manifest/")
     return sorted({one.key.split("/")[1] for one in listed})
 
 
-def entries_of(site: Site, stream: str) -> list[CommitRecord | Stub]:
+def entries_of(runtime: GraphRuntime, stream: str) -> list[CommitRecord | Stub]:
     """All records by seq; a gap fails here."""
-    seqs = sorted(seq_of_key(one.key) for one in site.backend.store.list(f"__manifest/{stream}/"))
+    seqs = sorted(seq_of_key(one.key) for one in runtime.backend.store.list(f"__manifest/{stream}/"))
     assert seqs == list(range(len(seqs))), f"stream {stream} has a gap: {seqs}"
-    records = site.records(stream)
+    records = runtime.records(stream)
     found = [records.get(seq) for seq in seqs]
     return [one for one in found if one is not None]
 
 
-def structure_violations(site: Site) -> list[str]:
+def structure_violations(runtime: GraphRuntime) -> list[str]:
     """Everything wrong with the chains and pins of all streams, in words."""
-    return [text for stream in stream_ids(site) for text in _stream_violations(site, stream)]
+    return [text for stream in stream_ids(runtime) for text in _stream_violations(runtime, stream)]
 
 
-def _stream_violations(site: Site, stream: str) -> Iterator[str]:
+def _stream_violations(runtime: GraphRuntime, stream: str) -> Iterator[str]:
     previous: CommitRecord | None = None
-    for entry in entries_of(site, stream):
+    for entry in entries_of(runtime, stream):
         if isinstance(entry, Stub):
             previous = None
             continue
         if previous is not None:
             yield from chain_violations(previous, entry)
-            yield from pin_violations(site, previous, entry)
-        yield from table_violations(site, entry)
+            yield from pin_violations(runtime, previous, entry)
+        yield from table_violations(runtime, entry)
         previous = entry
 
 
@@ -66,7 +66,7 @@ def chain_violations(previous: CommitRecord, record: CommitRecord) -> Iterator[s
         yield f"{where}: the epoch changed from {before} to {holder} without an epoch record"
 
 
-def pin_violations(site: Site, previous: CommitRecord, record: CommitRecord) -> Iterator[str]:
+def pin_violations(runtime: GraphRuntime, previous: CommitRecord, record: CommitRecord) -> Iterator[str]:
     """A pin moves only to a version that was built on the pin before it (H5)."""
     for table, pin in record.pins.items():
         before = previous.pins.get(table, _NO_PIN)
@@ -78,7 +78,7 @@ def pin_violations(site: Site, previous: CommitRecord, record: CommitRecord) -> 
         if pin.version == _BIRTH:
             base, wanted = None, before.version
         else:
-            base, wanted = site.backend.tables.open(table, pin.version).built_on(), before.version or _BIRTH
+            base, wanted = runtime.backend.tables.open(table, pin.version).base_version(), before.version or _BIRTH
         if base != wanted:
             yield f"{record.commit_id}: {table} moved from {before.version} to {pin.version}, which was built on {base}"
     for table in previous.pins.keys() - record.pins.keys():
@@ -86,15 +86,15 @@ def pin_violations(site: Site, previous: CommitRecord, record: CommitRecord) -> 
             yield f"{record.commit_id}: {table} is gone"
 
 
-def table_violations(site: Site, record: CommitRecord) -> Iterator[str]:
+def table_violations(runtime: GraphRuntime, record: CommitRecord) -> Iterator[str]:
     """No id twice in any table, and the row counts of the record are those of its tables."""
-    snapshot = Snapshot(site.backend, record, site.catalogs.get(record.schema))
+    snapshot = Snapshot(runtime.backend, record, runtime.catalogs.get(record.schema))
     known = snapshot.catalog.by_id
     for table, pin in record.pins.items():
         view = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA) if table == OPS_TYPE.id else snapshot.view(known[table])
         ids = view.scan(["id"])["id"].to_pylist()
         if len(set(ids)) != len(ids):
-            twice = sorted({one for one in ids if ids.count(one) > 1})
+            twice = sorted({row_id for row_id in ids if ids.count(row_id) > 1})
             yield f"{record.commit_id}: {table} holds {twice} twice"
         if len(ids) != pin.rows:
             yield f"{record.commit_id}: {table} says {pin.rows} rows and has {len(ids)}"

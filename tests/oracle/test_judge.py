@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from omnigraph.api import init, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import record_key
@@ -34,8 +34,8 @@ class History:
     def write(self, seed: int, steps: int) -> History:
         init(self._uri, SCHEMA, config=Config(fsync=False))
         self._diaries.mkdir()
-        observed = Site.open(make_backend(self._uri, None, self._config), read_only=True)
-        actor = Actor("w", self.site, Observer(observed), Diary(str(self._diaries / "w")), f"{seed}")
+        observed = GraphRuntime.open(make_backend(self._uri, None, self._config), read_only=True)
+        actor = Actor("w", self.runtime, Observer(observed), Diary(str(self._diaries / "w")), f"{seed}")
         for _ in range(steps):
             actor.step()
         return self
@@ -53,18 +53,18 @@ class History:
         return self._folder / "diaries"
 
     @cached_property
-    def site(self) -> Site:
-        return Site.open(make_backend(self._uri, None, self._config), read_only=False)
+    def runtime(self) -> GraphRuntime:
+        return GraphRuntime.open(make_backend(self._uri, None, self._config), read_only=False)
 
     @cached_property
     def diaries(self) -> Diaries:
         return Diaries.read(self._diaries)
 
     def records(self, stream: str) -> list[CommitRecord]:
-        return [one for one in entries_of(self.site, stream) if isinstance(one, CommitRecord)]
+        return [one for one in entries_of(self.runtime, stream) if isinstance(one, CommitRecord)]
 
     def rewrite(self, record: CommitRecord) -> None:
-        self.site.backend.store.put(record_key(record.stream, record.seq), record.encoded)
+        self.runtime.backend.store.put(record_key(record.stream, record.seq), record.as_bytes)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_one_writer_is_what_the_model_says(tmp_path: Path, sweep_seed: int, conf
     """Every verb means the same to the engine and to the model, folded, staged or inline."""
     print(f"seed {sweep_seed}")
     history = History(tmp_path, **config).write(sweep_seed, 70)
-    verdict = judge(history.site, history.diaries)
+    verdict = judge(history.runtime, history.diaries)
     assert not verdict.violations, str(verdict)
     assert verdict.counts["mutate"] >= 8, str(verdict)
 
@@ -82,76 +82,76 @@ def test_one_writer_is_what_the_model_says(tmp_path: Path, sweep_seed: int, conf
 Lie = Callable[[History], None]
 
 
-def _landed(history: History) -> Line:
+def _last_landed(history: History) -> Line:
     """The last acknowledged write on main whose rows say so."""
-    main = history.site.stamp.main_stream
+    main = history.runtime.stamp.main_stream
     ends = [one for one in history.diaries.ended.values() if one["answer"] == "landed"]
-    return [one for one in ends if one["commit_id"].startswith(main)][-1]
+    return [end for end in ends if end["commit_id"].startswith(main)][-1]
 
 
-def _refused(history: History, word: str) -> Line:
+def _last_refused(history: History, word: str) -> Line:
     return next(one for one in history.diaries.ended.values() if one["answer"] == word)
 
 
 def _wrong_place(history: History) -> None:
-    end = _landed(history)
+    end = _last_landed(history)
     stream, _, seq = end["commit_id"].rpartition(".")
     history.diaries.ended[end["tag"]] = {**end, "commit_id": f"{stream}.{int(seq) - 1}"}
 
 
 def _wrong_counts(history: History) -> None:
-    end = _landed(history)
+    end = _last_landed(history)
     history.diaries.ended[end["tag"]] = {**end, "counts": {"inserted": 99, "updated": 0, "deleted": 0}}
 
 
-def _told_it_failed(history: History) -> None:
-    end = _landed(history)
+def _report_failure(history: History) -> None:
+    end = _last_landed(history)
     history.diaries.ended[end["tag"]] = {**end, "answer": "contention"}
 
 
 def _false_negative(history: History) -> None:
     """Nothing to do, the caller was told, though there was."""
-    end = _refused(history, "nothing")
+    end = _last_refused(history, "nothing")
     history.diaries.ended[end["tag"]] = {**end, "answer": "violation"}
 
 
 def _other_operation(history: History) -> None:
-    end = _landed(history)
+    end = _last_landed(history)
     begun = history.diaries.begun[end["tag"]]
     other = {"do": "insert", "type": "Person", "values": {"name": "nobody", "age": 1}, "strict": False}
     history.diaries.begun[end["tag"]] = {**begun, "operation": [*begun["operation"], other]}
 
 
-def _lost_row(history: History) -> None:
+def _lose_row(history: History) -> None:
     """The newest overlay lacks an entry."""
-    head = next(one for one in reversed(history.records(history.site.stamp.main_stream)) if one.overlay)
+    head = next(record for record in reversed(history.records(history.runtime.stamp.main_stream)) if record.overlay)
     table, entries = next((table, one) for table, one in head.overlay.items() if one.rows.num_rows and table != "_ops")
     history.rewrite(replace(head, overlay={**head.overlay, table: entries.without_ids(entries.rows["id"].to_pylist())}))
 
 
 def _forgotten_write_set(history: History) -> None:
-    end = _landed(history)
+    end = _last_landed(history)
     stream, _, seq = end["commit_id"].rpartition(".")
     record = history.records(stream)[int(seq)]
     history.rewrite(replace(record, writes=type(record.writes)()))
 
 
 def _time_went_back(history: History) -> None:
-    record = history.records(history.site.stamp.main_stream)[2]
+    record = history.records(history.runtime.stamp.main_stream)[2]
     history.rewrite(replace(record, header=replace(record.header, created_at=datetime(2000, 1, 1, tzinfo=UTC))))
 
 
 def _twice(history: History) -> None:
     """The same operation in two records."""
-    records = history.records(history.site.stamp.main_stream)
-    first = next(one for one in records if one.kind == "mutate")
+    records = history.records(history.runtime.stamp.main_stream)
+    first = next(record for record in records if record.kind == "mutate")
     history.rewrite(replace(records[-1], header=replace(records[-1].header, members=first.members)))
 
 
 @pytest.fixture(scope="module")
 def true_history(tmp_path_factory: pytest.TempPathFactory) -> History:
     history = History(tmp_path_factory.mktemp("true"), fold="never").write(seed=3, steps=50)
-    assert not judge(history.site, history.diaries).violations
+    assert not judge(history.runtime, history.diaries).violations
     return history
 
 
@@ -160,10 +160,10 @@ def true_history(tmp_path_factory: pytest.TempPathFactory) -> History:
     [
         _wrong_place,
         _wrong_counts,
-        _told_it_failed,
+        _report_failure,
         _false_negative,
         _other_operation,
-        _lost_row,
+        _lose_row,
         _forgotten_write_set,
         _time_went_back,
         _twice,
@@ -173,7 +173,7 @@ def test_a_lie_is_noticed(tmp_path: Path, true_history: History, lie: Lie) -> No
     """Each falsification of a true history makes the oracle speak."""
     history = true_history.copy(tmp_path)
     lie(history)
-    assert judge(history.site, history.diaries).violations
+    assert judge(history.runtime, history.diaries).violations
 
 
 def test_the_model_cascades_and_checks_the_end() -> None:

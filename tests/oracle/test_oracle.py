@@ -11,7 +11,7 @@ from tests.oracle.run import Trial, run_trial
 from tests.support.s3 import S3Place
 
 
-def _passed(verdict: Verdict, least: int) -> None:
+def _assert_passed(verdict: Verdict, least: int) -> None:
     """No violation, and enough of everything that the run means something."""
     print(verdict)
     assert not verdict.violations, str(verdict)
@@ -37,7 +37,7 @@ def test_random_histories_are_serial(tmp_path: Path, sweep_seed: int) -> None:
     print(f"seed {sweep_seed}")
     least = 80
     trial = Trial(str(tmp_path / "graph"), None, tmp_path / "diaries", sweep_seed, seconds=20.0, least=least)
-    _passed(run_trial(trial), least)
+    _assert_passed(run_trial(trial), least)
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_long_random_histories_are_serial(tmp_path: Path, sweep_seed: int, numbe
     trial = Trial(
         str(tmp_path / "graph"), None, tmp_path / "diaries", seed, seconds=50.0, least=least, processes=4 + number
     )
-    _passed(run_trial(trial), least)
+    _assert_passed(run_trial(trial), least)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_long_random_histories_on_s3_are_serial(tmp_path: Path, s3_place: S3Plac
     print(f"seed {sweep_seed}")
     least = 150
     trial = Trial(s3_place.uri, s3_place.storage_options, tmp_path / "diaries", sweep_seed, seconds=75.0, least=least)
-    _passed(run_trial(trial), least)
+    _assert_passed(run_trial(trial), least)
 
 
 NOTICED_BY_CHANCE = [

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.config import Config
 from omnigraph.errors import (
@@ -82,8 +82,8 @@ class Diary:
 class Observer:
     """The newest record of each stream as the store has it, without telling the engine about it."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, runtime: GraphRuntime) -> None:
+        self._runtime = runtime
         self._seen: dict[str, int] = {}
 
     def newest(self, stream: str) -> int:
@@ -95,7 +95,7 @@ class Observer:
 
     def _is_there(self, stream: str, seq: int) -> bool:
         try:
-            self._site.backend.store.head(record_key(stream, seq))
+            self._runtime.backend.store.head(record_key(stream, seq))
         except ObjectMissing:
             return False
         return True
@@ -104,9 +104,9 @@ class Observer:
 class Actor:
     """One thread of a worker."""
 
-    def __init__(self, name: str, site: Site, observer: Observer, diary: Diary, seed: str) -> None:
+    def __init__(self, name: str, runtime: GraphRuntime, observer: Observer, diary: Diary, seed: str) -> None:
         self._name = name
-        self._site = site
+        self._runtime = runtime
         self._observer = observer
         self._diary = diary
         self._chance = random.Random(seed)
@@ -135,7 +135,7 @@ class Actor:
     def _graph(self) -> Graph:
         name = self._chance.choices(BRANCHES, (70, 15, 15))[0]
         if name not in self._graphs:
-            self._graphs[name] = Graph(self._site, self._site.branch(name))
+            self._graphs[name] = Graph(self._runtime, self._runtime.branch(name))
         return self._graphs[name]
 
     def _operate(self, graph: Graph) -> None:
@@ -194,12 +194,12 @@ class Actor:
 
     def _create_or_delete(self) -> None:
         name = self._chance.choice(BRANCHES[1:])
-        graph = Graph(self._site, self._site.branch("main"))
+        graph = Graph(self._runtime, self._runtime.branch("main"))
         if self._chance.random() < 0.5:
-            made = graph.branch.create(name)
-            self._diary.write(what="created", stream=made._branch.publisher.records.stream)
+            created = graph.branch.create(name)
+            self._diary.write(what="created", stream=created._branch.publisher.records.stream)
             return
-        stream = self._site.branch(name).publisher.records.stream
+        stream = self._runtime.branch(name).publisher.records.stream
         graph.branch.delete(name)
         self._diary.write(what="deleted", stream=stream)
         self._graphs.pop(name, None)
@@ -207,10 +207,10 @@ class Actor:
     def _exclusively(self, on: Graph) -> None:
         """Claim a branch, write a little, and give it back: also how a dead owner's branch becomes free."""
         branch = on._branch
-        holder = self._site.claim(branch, WriteOptions())
+        holder = self._runtime.claim(branch, WriteOptions())
         for _ in range(self._chance.randint(0, 2)):
-            self._operate(Graph(self._site, branch, holder=holder))
-        self._site.release(branch, holder, WriteOptions())
+            self._operate(Graph(self._runtime, branch, holder=holder))
+        self._runtime.release(branch, holder, WriteOptions())
 
 
 def run(
@@ -234,22 +234,22 @@ def run(
     threads, latency_s = (4, 0.012) if slot == 0 else chance.choice([(1, 0.0), (2, 0.004), (4, 0.012)])
     config = _config(chance, slot)
     backend = make_backend(uri, options, config, wrap=lambda store: FaultyStore(ThrottledStore(store, latency_s), plan))
-    observed = Site.open(make_backend(uri, options, config), read_only=True)
-    site = Site.open(backend, read_only=False)
+    observed = GraphRuntime.open(make_backend(uri, options, config), read_only=True)
+    runtime = GraphRuntime.open(backend, read_only=False)
     book = Diary(diary)
     actors = [
-        Actor(f"{name}.{number}", site, Observer(observed), book, f"{seed}/{number}") for number in range(threads)
+        Actor(f"{name}.{number}", runtime, Observer(observed), book, f"{seed}/{number}") for number in range(threads)
     ]
     link.ready()
     failures: list[BaseException] = []
     for actor in actors:
         threading.Thread(target=_act, args=(actor, failures), daemon=True).start()
-    told = 0
+    count = 0
     while not failures:
         fired = plan.fired
-        for one in fired[told:]:
+        for one in fired[count:]:
             book.write(what=f"fault {one.fault}")
-        told = len(fired)
+        count = len(fired)
         time.sleep(0.1)
     raise failures[0]
 

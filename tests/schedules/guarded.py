@@ -13,7 +13,7 @@ from tests.schedules.world import World
 Schedule = Callable[[World], None]
 
 
-def guarded_by(*rules: str) -> Callable[[Schedule], Callable[..., None]]:
+def run_without_rules(*rules: str) -> Callable[[Schedule], Callable[..., None]]:
     """The schedule as a test: once as the code is, then once without each of the rules, which must be noticed."""
 
     def decorate(schedule: Schedule) -> Callable[..., None]:

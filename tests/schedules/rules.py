@@ -39,7 +39,7 @@ from omnigraph.log.stream import RecordStream, record_key
 from omnigraph.log.table_view import TableView
 from omnigraph.mutate import changed_rows as delta_module
 from omnigraph.mutate import claims as claims_module
-from omnigraph.mutate.table_state import PendingTable, RowChange
+from omnigraph.mutate.pending_table import PendingTable, RowChange
 from omnigraph.schema.arrow import system_fields
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import PinnedTable, StagedTable, TableStore
@@ -111,7 +111,7 @@ def _empty_staging_moves_nothing(patch: Patch) -> None:
 
 
 @_rule("supersede")
-def _staged_under_overlay(patch: Patch) -> None:
+def _keep_overlay_under_staged(patch: Patch) -> None:
     """H3: a staged write leaves older overlay entries of its ids in place."""
     apply = next_module._apply
 
@@ -139,19 +139,19 @@ def _restage_fragments_only(patch: Patch) -> None:
 def _no_pin_cas(patch: Patch) -> None:
     """H5: a version replaces the pin whatever it was built on."""
 
-    def moved(pin: Any, move: StagedMove, table: str) -> Any:
+    def move_pin(pin: Any, move: StagedMove, table: str) -> Any:
         return replace(pin, version=move.version, size_bytes=move.size_bytes, fragments=move.fragments)
 
     def live(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
-        return tuple(one for one in folds if one.table in previous.overlay)
+        return tuple(fold for fold in folds if fold.table in previous.overlay)
 
-    patch(next_module, "_moved", moved)
+    patch(next_module, "_move_pin", move_pin)
     patch(publish_module, "live_folds", live)
-    patch(publish_module, "_pin_moved", lambda *_: False)
+    patch(publish_module, "_has_pin_moved", lambda *_: False)
 
 
 @_rule("own-change-only")
-def _captured_overlay(patch: Patch) -> None:
+def _send_captured_overlay(patch: Patch) -> None:
     """H6: a refused writer sends the overlay that it captured at first again."""
     captured: dict[str, Overlay] = {}
     compose = next_module.next_record
@@ -168,10 +168,10 @@ def _fold_takes_own_rows(patch: Patch) -> None:
     """H7: a record's own entries carry the stamp of somebody else, as if it had folded them away."""
     of_change = OverlayTable.of_change
 
-    def unstamped(schema: Any, rows: Any, deleted: Any, rid: str) -> OverlayTable:
+    def make_unstamped(schema: Any, rows: Any, deleted: Any, rid: str) -> OverlayTable:
         return of_change(schema, rows, deleted, "somebody")
 
-    patch(OverlayTable, "of_change", unstamped)
+    patch(OverlayTable, "of_change", make_unstamped)
 
 
 @_rule("compare-images")
@@ -208,8 +208,8 @@ def _schema_meets_nobody(patch: Patch) -> None:
     """H12: a schema change in between is tested like any other commit."""
     real = footprint_module.find_footprint_conflict
 
-    def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> PlanConflict | None:
-        return real(ours, schema if isinstance(theirs, Stub) else theirs.schema, theirs)
+    def conflict(footprint: Footprint, schema: str, commit_record: CommitRecord | Stub) -> PlanConflict | None:
+        return real(footprint, schema if isinstance(commit_record, Stub) else commit_record.schema, commit_record)
 
     patch(publish_module, "find_footprint_conflict", conflict)
 
@@ -268,7 +268,7 @@ def _no_phantoms(patch: Patch) -> None:
 
 
 @_rule("looked-up-rows")
-def _vanished_rows_unread(patch: Patch) -> None:
+def _no_read_of_vanished_rows(patch: Patch) -> None:
     """H17: a row that a mutation makes and removes again was never looked at."""
     patch(PendingTable, "dependency_ids", property(lambda self: set()))
 
@@ -293,7 +293,7 @@ def _stale_negatives(patch: Patch) -> None:
 @_rule("wildcards")
 def _no_wildcards(patch: Patch) -> None:
     """H19: what a record does not name it did not write."""
-    patch(footprint_module, "_meets_wildcard", lambda *_: None)
+    patch(footprint_module, "_find_wildcard_conflict", lambda *_: None)
 
 
 @_rule("stub-is-wild")
@@ -301,8 +301,8 @@ def _stubs_wrote_nothing(patch: Patch) -> None:
     """H19, H23: a collected record in between is taken for harmless."""
     real = footprint_module.find_footprint_conflict
 
-    def conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> PlanConflict | None:
-        return None if isinstance(theirs, Stub) else real(ours, schema, theirs)
+    def conflict(footprint: Footprint, schema: str, commit_record: CommitRecord | Stub) -> PlanConflict | None:
+        return None if isinstance(commit_record, Stub) else real(footprint, schema, commit_record)
 
     patch(publish_module, "find_footprint_conflict", conflict)
 
@@ -316,8 +316,8 @@ def _any_group(patch: Patch) -> None:
 @_rule("read-ahead")
 def _one_record_per_round(patch: Patch) -> None:
     """H21: a loser reads the record that refused it and no further."""
-    follow = Publisher._follow
-    patch(Publisher, "_follow", lambda self, entries: follow(self, entries[:1]))
+    follow = Publisher._take_over_entries
+    patch(Publisher, "_take_over_entries", lambda self, entries: follow(self, entries[:1]))
 
 
 @_rule("recapture")
@@ -353,14 +353,14 @@ def _absent_is_lost(patch: Patch) -> None:
     def put_record(backend: Backend, records: RecordStream, record: CommitRecord, deadline: float) -> Any:
         key = record_key(record.stream, record.seq)
         try:
-            if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
+            if backend.store.put_if_absent(key, record.as_bytes) is PutResult.CREATED:
                 return outcome_module.RecordLanded()
         except Unavailable:
-            known = outcome_module._look(records, record)
-            if known is None:
+            look = outcome_module._look_up_outcome(records, record)
+            if look is None:
                 raise
-            return known
-        return outcome_module._look(records, record)
+            return look
+        return outcome_module._look_up_outcome(records, record)
 
     patch(publish_module, "put_record", put_record)
 
@@ -368,8 +368,12 @@ def _absent_is_lost(patch: Patch) -> None:
 @_rule("exists-is-no-answer")
 def _exists_is_mine(patch: Patch) -> None:
     """H25: "exists" without a record to read is taken for an own success."""
-    look = outcome_module._look
-    patch(outcome_module, "_look", lambda records, record: look(records, record) or outcome_module.RecordLanded())
+    look = outcome_module._look_up_outcome
+    patch(
+        outcome_module,
+        "_look_up_outcome",
+        lambda records, record: look(records, record) or outcome_module.RecordLanded(),
+    )
 
 
 @_rule("rid-and-op-id")
@@ -377,10 +381,10 @@ def _exists_is_theirs(patch: Patch) -> None:
     """H25, H39: "exists" always means that somebody else won: neither the rid nor the op_id is looked at."""
 
     def look(records: RecordStream, record: CommitRecord) -> Any:
-        found = records.read_ahead(record.seq)
-        return outcome_module.RecordRefused(tuple(found)) if found else None
+        ahead = records.read_ahead(record.seq)
+        return outcome_module.RecordRefused(tuple(ahead)) if ahead else None
 
-    patch(outcome_module, "_look", look)
+    patch(outcome_module, "_look_up_outcome", look)
     patch(publish_module, "is_published_in", lambda *_: False)
 
 
@@ -409,11 +413,13 @@ def _gen_of_the_first_parent(patch: Patch) -> None:
     """H27: a merge is one further than the branch it lands on, however deep the other side is."""
     compose = next_module.next_record
 
-    def counted(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
+    def count_generation(
+        previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime
+    ) -> CommitRecord:
         made = compose(previous, members, rid, now)
         return replace(made, header=replace(made.header, gen=previous.header.gen + 1))
 
-    patch(publish_module, "next_record", counted)
+    patch(publish_module, "next_record", count_generation)
 
 
 @_rule("gap-is-damage")
@@ -497,11 +503,11 @@ def _own_clock(patch: Patch) -> None:
     """H31: a record bears the time of its writer."""
     compose = next_module.next_record
 
-    def dated(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
+    def date_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
         made = compose(previous, members, rid, now)
         return replace(made, header=replace(made.header, created_at=now))
 
-    patch(publish_module, "next_record", dated)
+    patch(publish_module, "next_record", date_record)
 
 
 @_rule("close-fence")
@@ -529,7 +535,7 @@ def _fork_without_a_second_look(patch: Patch) -> None:
 @_rule("list-again")
 def _cleanup_without_a_second_look(patch: Patch) -> None:
     """H33: what became a root while stubs were written stays collected."""
-    patch(Cleanup, "_restore", lambda *_: None)
+    patch(Cleanup, "_restore_protected", lambda *_: None)
 
 
 @_rule("complete-birth")
@@ -582,14 +588,14 @@ def _temporary_not_synced(patch: Patch) -> None:
     """H41: a record gets its name before its bytes are on the disk."""
     write = LocalStore._write_temporary
 
-    def unsynced(self: LocalStore, path: str, data: bytes) -> str:
+    def write_unsynced(self: LocalStore, path: str, data: bytes) -> str:
         self._fsync, before = False, self._fsync
         try:
             return write(self, path, data)
         finally:
             self._fsync = before
 
-    patch(LocalStore, "_write_temporary", unsynced)
+    patch(LocalStore, "_write_temporary", write_unsynced)
 
 
 @_rule("recovery-keeps-files")
@@ -597,35 +603,35 @@ def _recovery_tidies_up(patch: Patch) -> None:
     """H36: whoever rolls an operation back also removes the files that no record names."""
     given_up = Recovery._give_up
 
-    def tidied(self: Recovery, *args: Any) -> Any:
-        store, tables = self._site.backend.store, self._site.backend.tables
+    def tidy_up(self: Recovery, *args: Any) -> Any:
+        store, tables = self._runtime.backend.store, self._runtime.backend.tables
         named = set[str]()
-        for table, pin in self._site.branch("main").publisher.refresh().pins.items():
+        for table, pin in self._runtime.branch("main").publisher.refresh().pins.items():
             if pin.version:
-                named |= {f"tables/{table}/{one}" for one in tables.open(table, pin.version).files()}
+                named |= {f"tables/{table}/{file}" for file in tables.open(table, pin.version).files()}
         for one in store.list("tables/"):
             if "/data/" in one.key and one.key not in named:
                 store.delete(one.key)
         return given_up(self, *args)
 
-    patch(Recovery, "_give_up", tidied)
+    patch(Recovery, "_give_up", tidy_up)
 
 
 @_rule("condemned-for-a-while")
-def _condemned_is_due(patch: Patch) -> None:
+def _no_wait_of_condemned(patch: Patch) -> None:
     """H37: what is on a list goes with the next run, however soon that is."""
 
     def due(self: Cleanup, lists: Any, store_now: datetime, marks: Any) -> Any:
-        return [one for trash, _ in lists for one in trash.files if one.key not in marks]
+        return [file for trash, _ in lists for file in trash.files if file.key not in marks]
 
-    patch(Cleanup, "_due", due)
+    patch(Cleanup, "_find_due", due)
 
 
 @_rule("mark-again")
-def _condemned_for_good(patch: Patch) -> None:
+def _no_pardon_of_condemned(patch: Patch) -> None:
     """H37: what is on a list goes when its time has come, whatever names it by then."""
-    real: Any = Cleanup._due
-    patch(Cleanup, "_due", lambda self, lists, store_now, marks: real(self, lists, store_now, ()))
+    real: Any = Cleanup._find_due
+    patch(Cleanup, "_find_due", lambda self, lists, store_now, marks: real(self, lists, store_now, ()))
 
 
 @_rule("first-decision-holds")
@@ -643,4 +649,4 @@ def _last_decision_holds(patch: Patch) -> None:
 @_rule("no-blind-roll-forward")
 def _rolls_forward_anyway(patch: Patch) -> None:
     """H40: a confirmed plan is published on whatever the newest record is."""
-    patch(recovery_module._OpenStream, "test", lambda *_: None)
+    patch(recovery_module._OpenStream, "find_outcome", lambda *_: None)

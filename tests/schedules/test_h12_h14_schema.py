@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph.errors import ConstraintViolation, InvalidInput, OmnigraphError
 from omnigraph.query.language.statements import InsertNode
-from tests.schedules.guarded import guarded_by
+from tests.schedules.guarded import run_without_rules
 from tests.schedules.world import SCHEMA, WAIT_S, World, person
 
 _NICK = SCHEMA.replace("age: I32?", "age: I32?  nick: String?")
@@ -38,12 +38,12 @@ def test_h12_a_type_re_added_under_its_name_is_empty(world: World) -> None:
     assert world.rows("Thing") == {}
 
 
-@guarded_by("schema-meets-all")
+@run_without_rules("schema-meets-all")
 def test_h12_a_fold_that_meets_a_schema_change_stops(world: World) -> None:
     """It has staged the old shape. H12"""
     folder, changer = world.actor(), world.actor()
     folder.apply(person("x", 1), InsertNode("Note", {"text": "n"}))
-    with folder.held("fold.before-record", folder.graph.fold) as late:
+    with folder.hold_at("fold.before-record", folder.graph.fold) as late:
         changer.graph.schema.apply(_NICK)
     assert late.result(WAIT_S) is None
     changer.apply(person("x", nick="n"))
@@ -57,30 +57,30 @@ def test_h12_a_writer_that_meets_a_schema_change_prepares_again(world: World) ->
     """Its row has the old shape and was checked against the old rules. H12, H13"""
     world.actor().apply(person("a", 1))
     writer, changer = world.actor(), world.actor()
-    with writer.held("write.before-record", lambda: writer.apply(person("b", 1))) as late:
+    with writer.hold_at("write.before-record", lambda: writer.apply(person("b", 1))) as late:
         changer.graph.schema.apply(_UNIQUE_AGE)
     with pytest.raises(ConstraintViolation):
         late.result(WAIT_S)
     assert set(world.ages()) == {"a"}
 
 
-@guarded_by("schema-meets-all")
+@run_without_rules("schema-meets-all")
 def test_h12_a_staged_write_that_meets_a_schema_change_stages_again(world: World) -> None:
     """What it wrote lacks the new column. H12"""
     stager, changer = world.actor(inline_share=0), world.actor()
-    with stager.held("write.before-record", lambda: stager.apply(person("x", 1))) as late:
+    with stager.hold_at("write.before-record", lambda: stager.apply(person("x", 1))) as late:
         changer.graph.schema.apply(_NICK)
     assert late.result(WAIT_S).attempts == 2
     assert world.rows("Person")["x"]["nick"] is None
     world.assert_sound()
 
 
-@guarded_by("schema-reads-all")
+@run_without_rules("schema-reads-all")
 def test_h13_a_rule_is_validated_again_if_rows_landed_meanwhile(world: World) -> None:
     """`@unique` was validated at N; a duplicate lands at N + 1. H13"""
     world.actor().apply(person("a", 1))
     changer, writer = world.actor(), world.actor()
-    with changer.held("write.before-record", lambda: changer.graph.schema.apply(_UNIQUE_AGE)) as late:
+    with changer.hold_at("write.before-record", lambda: changer.graph.schema.apply(_UNIQUE_AGE)) as late:
         writer.apply(person("b", 1))
     with pytest.raises(OmnigraphError) as refused:
         late.result(WAIT_S)
@@ -91,13 +91,13 @@ def test_h13_a_rule_is_validated_again_if_rows_landed_meanwhile(world: World) ->
 def test_h13_a_change_that_tightens_nothing_commutes_with_writes(world: World) -> None:
     """A new optional property does not care about rows. H13"""
     changer, writer = world.actor(), world.actor()
-    with changer.held("write.before-record", lambda: changer.graph.schema.apply(_NICK)) as late:
+    with changer.hold_at("write.before-record", lambda: changer.graph.schema.apply(_NICK)) as late:
         writer.apply(person("b", 1))
     assert late.result(WAIT_S).attempts == 1
     assert world.rows("Person")["b"]["nick"] is None
 
 
-@guarded_by("birth-is-pure")
+@run_without_rules("birth-is-pure")
 def test_h14_two_branches_give_birth_to_one_table(world: World) -> None:
     """Both fold their first rows of a type at the same time; version 1 is the same for both. H14"""
     main = world.actor()
@@ -105,7 +105,7 @@ def test_h14_two_branches_give_birth_to_one_table(world: World) -> None:
     dev = world.actor(branch="dev")
     main.apply(person("m", 1))
     dev.apply(person("d", 2))
-    with main.held("fold.staged", main.graph.fold) as late:
+    with main.hold_at("fold.staged", main.graph.fold) as late:
         assert dev.graph.fold() is not None
     assert late.result(WAIT_S) is not None
     assert world.ages() == {"m": 1}

@@ -14,15 +14,15 @@ from omnigraph.errors import ConstraintViolation, KeyConflict, PreconditionFaile
 from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Update
-from tests.schedules.guarded import guarded_by
-from tests.schedules.world import WAIT_S, Actor, World, aged, knows, named, person, without
+from tests.schedules.guarded import run_without_rules
+from tests.schedules.world import WAIT_S, Actor, World, by_name, knows, person, set_age, without
 
 
 def _over(world: World, ours: Callable[[Actor], Any], theirs: Callable[[Actor], Any]) -> Future[Any]:
     """`ours` is prepared and stands before its record while `theirs` lands; then it goes on."""
-    actor, other = world.actor(), world.actor()
-    with actor.held("write.before-record", lambda: ours(actor)) as late:
-        assert theirs(other).commit_id is not None
+    actor, second_actor = world.actor(), world.actor()
+    with actor.hold_at("write.before-record", lambda: ours(actor)) as late:
+        assert theirs(second_actor).commit_id is not None
     late.exception(WAIT_S)
     return late
 
@@ -33,7 +33,7 @@ def _seed(world: World, *statements: Any) -> Actor:
     return seeder
 
 
-@guarded_by("unique-claims")
+@run_without_rules("unique-claims")
 def test_h15_one_unique_value_for_two_rows(world: World) -> None:
     """Two inserts with other ids and the same unique value, from the same base. H15"""
     late = _over(
@@ -47,22 +47,22 @@ def test_h15_one_unique_value_for_two_rows(world: World) -> None:
     assert set(world.ages()) == {"b"}
 
 
-@guarded_by("unique-claims")
+@run_without_rules("unique-claims")
 def test_h15_a_freed_value_may_be_taken_only_after_it_was_freed(world: World) -> None:
     """b takes over what a gave up, while c takes it as well. H15"""
     _seed(world, person("a", email="e@x"), person("b"), person("c"))
-    world.actor().apply(Update("Person", {"email": None}, named("a")))
+    world.actor().apply(Update("Person", {"email": None}, by_name("a")))
     late = _over(
         world,
-        lambda one: one.apply(Update("Person", {"email": "e@x"}, named("b"))),
-        lambda one: one.apply(Update("Person", {"email": "e@x"}, named("c"))),
+        lambda one: one.apply(Update("Person", {"email": "e@x"}, by_name("b"))),
+        lambda one: one.apply(Update("Person", {"email": "e@x"}, by_name("c"))),
     )
     with pytest.raises(ConstraintViolation):
         late.result(WAIT_S)
     assert [one for one, row in world.rows("Person").items() if row["email"]] == ["c"]
 
 
-@guarded_by("card-claims")
+@run_without_rules("card-claims")
 def test_h15_two_edges_of_one_source_and_a_greatest_number(world: World) -> None:
     """`@card(0..2)`: one edge is there, two more come at the same time. H15"""
     notes = [InsertNode("Note", {"id": f"n{number}"}) for number in range(3)]
@@ -78,7 +78,7 @@ def test_h15_two_edges_of_one_source_and_a_greatest_number(world: World) -> None
     assert world.edges("Owns") == {("a", "n0"), ("a", "n2")}
 
 
-@guarded_by("card-claims")
+@run_without_rules("card-claims")
 def test_h15_two_deletes_and_a_least_number(world: World) -> None:
     """`@card(1..)`: of two edges each writer removes one. H15"""
     task = InsertNode("Task", {"title": "t"})
@@ -100,7 +100,7 @@ def test_h15_two_deletes_and_a_least_number(world: World) -> None:
     assert world.edges("Needs") == {("t", "a")}
 
 
-@guarded_by("references")
+@run_without_rules("references")
 def test_h16_a_node_is_deleted_while_an_edge_to_it_is_on_the_way(world: World) -> None:
     """The edge comes second: its end is gone. H16"""
     _seed(world, person("n"), person("m"))
@@ -111,7 +111,7 @@ def test_h16_a_node_is_deleted_while_an_edge_to_it_is_on_the_way(world: World) -
     assert world.edges() == set()
 
 
-@guarded_by("references")
+@run_without_rules("references")
 def test_h16_an_edge_lands_while_the_delete_of_its_end_is_on_the_way(world: World) -> None:
     """The delete comes second and must take the new edge along. H16"""
     _seed(world, person("n"), person("m"))
@@ -120,7 +120,7 @@ def test_h16_an_edge_lands_while_the_delete_of_its_end_is_on_the_way(world: Worl
     assert world.edges() == set()
 
 
-@guarded_by("references")
+@run_without_rules("references")
 def test_h16_a_node_deleted_and_made_again_has_lost_its_edges(world: World) -> None:
     """Delete and insert of one node in one mutation still cascade over an edge that landed meanwhile. H16"""
     _seed(world, person("n"), person("m"))
@@ -130,7 +130,7 @@ def test_h16_a_node_deleted_and_made_again_has_lost_its_edges(world: World) -> N
     assert world.ages()["n"] == 5
 
 
-@guarded_by("references")
+@run_without_rules("references")
 def test_h16_a_moved_edge_needs_its_new_end(world: World) -> None:
     """Moving an edge's end is a delete and an insert. H16"""
     _seed(world, person("a"), person("b"), person("c"), knows("a", "b", id="e"))
@@ -148,7 +148,7 @@ def test_h16_edges_at_one_node_do_not_meet(world: World) -> None:
     assert world.edges() == {("a", "b"), ("a", "c")}
 
 
-@guarded_by("phantom")
+@run_without_rules("phantom")
 def test_h17_a_new_row_that_the_condition_selects(world: World) -> None:
     """`update where age > 50` over an insert of age 52. H17"""
     _seed(world, person("a", 60), person("b", 10))
@@ -161,24 +161,24 @@ def test_h17_a_new_row_that_the_condition_selects(world: World) -> None:
     assert world.ages() == {"a": 99, "b": 10, "c": 99}
 
 
-@guarded_by("phantom")
+@run_without_rules("phantom")
 def test_h17_a_row_that_was_changed_into_the_condition(world: World) -> None:
     """The row existed and did not match; now it does. H17"""
     _seed(world, person("a", 60), person("b", 10))
     late = _over(
-        world, lambda one: one.apply(Delete("Person", Compare("age", ">", 50))), lambda one: one.apply(aged("b", 70))
+        world, lambda one: one.apply(Delete("Person", Compare("age", ">", 50))), lambda one: one.apply(set_age("b", 70))
     )
     assert late.result(WAIT_S).counts["deleted"] == 2
     assert world.ages() == {}
 
 
-@guarded_by("phantom")
+@run_without_rules("phantom")
 def test_h17_a_staged_change_has_no_row_images_to_look_at(world: World) -> None:
     """So whoever selects rows of its table by a condition is prepared again. H17"""
     _seed(world, person("a", 60))
     actor, stager = world.actor(), world.actor(inline_share=0)
     change = Update("Person", {"age": 99}, Compare("age", ">", 50))
-    with actor.held("write.before-record", lambda: actor.apply(change)) as late:
+    with actor.hold_at("write.before-record", lambda: actor.apply(change)) as late:
         stager.apply(person("c", 52))
     assert late.result(WAIT_S).counts["updated"] == 2
     assert world.ages() == {"a": 99, "c": 99}
@@ -196,7 +196,7 @@ def test_h17_a_row_that_does_not_match_is_no_reason(world: World) -> None:
     assert world.ages() == {"a": 99, "c": 20}
 
 
-@guarded_by("looked-up-rows")
+@run_without_rules("looked-up-rows")
 def test_h17_a_row_made_and_removed_within_one_mutation_was_read(world: World) -> None:
     """v is inserted and deleted by a condition in one mutation; meanwhile v appears. Serially it is gone. H17"""
     late = _over(
@@ -208,53 +208,53 @@ def test_h17_a_row_made_and_removed_within_one_mutation_was_read(world: World) -
     assert set(world.ages()) == {"w"}
 
 
-@guarded_by("negative-is-fresh")
+@run_without_rules("negative-is-fresh")
 def test_h18_nothing_matched_is_said_of_the_newest_record_only(world: World) -> None:
     """Another process's insert was acknowledged; our stale handle deletes it. H18"""
-    stale, other = world.actor(), world.actor()
-    other.apply(person("x"))
+    stale, second_actor = world.actor(), world.actor()
+    second_actor.apply(person("x"))
     assert stale.apply(without("x")).counts["deleted"] == 1
     assert world.ages() == {}
 
 
-@guarded_by("negative-is-fresh")
+@run_without_rules("negative-is-fresh")
 def test_h18_no_such_endpoint_is_said_of_the_newest_record_only(world: World) -> None:
     """Both ends were acknowledged to another process. H18"""
-    stale, other = world.actor(), world.actor()
-    other.apply(person("x"), person("y"))
+    stale, second_actor = world.actor(), world.actor()
+    second_actor.apply(person("x"), person("y"))
     stale.apply(knows("x", "y"))
     assert world.edges() == {("x", "y")}
 
 
-@guarded_by("negative-is-fresh")
+@run_without_rules("negative-is-fresh")
 def test_h18_a_violation_is_said_of_the_newest_record_only(world: World) -> None:
     """The row that had the value is gone. H18"""
-    stale, other = world.actor(), world.actor()
+    stale, second_actor = world.actor(), world.actor()
     stale.apply(person("x", email="e@x"))
-    other.apply(without("x"))
+    second_actor.apply(without("x"))
     stale.apply(person("y", email="e@x"))
     assert set(world.ages()) == {"y"}
 
 
-@guarded_by("negative-is-fresh")
+@run_without_rules("negative-is-fresh")
 def test_h18_a_key_conflict_is_said_of_the_newest_record_only(world: World) -> None:
     """The strict insert's key was freed. H18"""
-    stale, other = world.actor(), world.actor()
+    stale, second_actor = world.actor(), world.actor()
     stale.apply(person("x", 1))
-    other.apply(without("x"))
+    second_actor.apply(without("x"))
     stale.apply(person("x", 2, strict=True))
     assert world.ages() == {"x": 2}
 
 
-@guarded_by("negative-is-fresh")
+@run_without_rules("negative-is-fresh")
 def test_h18_a_precondition_fails_on_the_newest_record_only(world: World) -> None:
     """The commit that the caller names is newer than what its handle has seen. H18"""
-    stale, other = world.actor(), world.actor()
-    newest = other.apply(person("x")).commit_id
+    stale, second_actor = world.actor(), world.actor()
+    newest = second_actor.apply(person("x")).commit_id
     assert stale.apply(person("y"), if_commit=newest).commit_id is not None
 
 
-@guarded_by("if-commit-at-publish")
+@run_without_rules("if-commit-at-publish")
 def test_h18_a_precondition_holds_where_the_change_lands(world: World) -> None:
     """A commit that does not meet ours lands in between: the state is no longer the one that the caller named. H18"""
     named_commit = _seed(world, person("x")).head.commit_id
@@ -272,12 +272,12 @@ def test_h18_a_fold_does_not_break_a_precondition(world: World) -> None:
     """Folding changes nothing, so the named commit still is the state. H18"""
     named_commit = _seed(world, person("x")).head.commit_id
     actor, folder = world.actor(), world.actor()
-    with actor.held("write.before-record", lambda: actor.apply(person("y"), if_commit=named_commit)) as late:
+    with actor.hold_at("write.before-record", lambda: actor.apply(person("y"), if_commit=named_commit)) as late:
         assert folder.graph.fold() is not None
     assert late.result(WAIT_S).commit_id is not None
 
 
-@guarded_by("wildcards")
+@run_without_rules("wildcards")
 def test_h19_too_many_keys_to_name_are_a_wildcard(world: World) -> None:
     """A bulk insert, too large to name its rows, wrote the one that we are about to write. H19"""
     many = [person(f"p{number}", 1, email=f"{number}@x") for number in range(4100)]
@@ -286,24 +286,26 @@ def test_h19_too_many_keys_to_name_are_a_wildcard(world: World) -> None:
     assert world.rows("Person")["p7"]["email"] == "7@x"
 
 
-@guarded_by("stub-is-wild")
+@run_without_rules("stub-is-wild")
 def test_h19_a_collected_record_in_between_may_have_written_anything(world: World) -> None:
     """The record that changed our row was collected before we could look at it. H19, H23"""
     _seed(world, person("x", 1))
-    actor, other = world.actor(), world.actor()
-    with actor.held("write.before-record", lambda: actor.apply(aged("x", 2))) as late:
-        other.apply(Update("Person", {"email": "e@x"}, named("x")))
-        collected = other.head
-        other.apply(person("y"))
-        other.site.backend.store.put(record_key(collected.stream, collected.seq), Stub(collected.header).encode())
+    actor, second_actor = world.actor(), world.actor()
+    with actor.hold_at("write.before-record", lambda: actor.apply(set_age("x", 2))) as late:
+        second_actor.apply(Update("Person", {"email": "e@x"}, by_name("x")))
+        collected = second_actor.head
+        second_actor.apply(person("y"))
+        second_actor.runtime.backend.store.put(
+            record_key(collected.stream, collected.seq), Stub(collected.header).encode()
+        )
     late.result(WAIT_S)
     row = world.rows("Person")["x"]
     assert (row["age"], row["email"]) == (2, "e@x")
 
 
-def _queued_behind(actor: Actor, first: Callable[[], Any], *others: Callable[[], Any]) -> list[Future[Any]]:
+def _queue_behind(actor: Actor, first: Callable[[], Any], *others: Callable[[], Any]) -> list[Future[Any]]:
     """`first` is on its way when the others are prepared and queue up; then all go on."""
-    with actor.held("write.before-record", first) as leading:
+    with actor.hold_at("write.before-record", first) as leading:
         waiting = [actor._world.start(other) for other in others]
         actor.wait_queued(1 + len(others))
     for one in [leading, *waiting]:
@@ -311,11 +313,11 @@ def _queued_behind(actor: Actor, first: Callable[[], Any], *others: Callable[[],
     return [leading, *waiting]
 
 
-@guarded_by("group-members-apart")
+@run_without_rules("group-members-apart")
 def test_h20_members_that_meet_go_into_different_records(world: World) -> None:
     """Two waiting inserts with one unique value: one lands, the other is answered alone. H20"""
     actor = world.actor()
-    _, *both = _queued_behind(
+    _, *both = _queue_behind(
         actor,
         lambda: actor.apply(person("a")),
         lambda: actor.apply(person("b", email="e@x")),
@@ -327,16 +329,16 @@ def test_h20_members_that_meet_go_into_different_records(world: World) -> None:
     assert len(world.ages()) == 2
 
 
-@guarded_by("group-members-apart")
+@run_without_rules("group-members-apart")
 def test_h20_a_condition_and_a_row_that_it_selects_do_not_share_a_record(world: World) -> None:
     """The order within a record must not matter. H20, H17"""
     _seed(world, person("x", 60))
     actor = world.actor()
     change = Update("Person", {"age": 99}, Compare("age", ">", 50))
-    futures = _queued_behind(
+    futures = _queue_behind(
         actor, lambda: actor.apply(person("a")), lambda: actor.apply(person("b", 70)), lambda: actor.apply(change)
     )
-    inserted, updated = (one.result() for one in futures[1:])
+    inserted, updated = (future.result() for future in futures[1:])
     assert inserted.commit_id != updated.commit_id
     expected = 99 if _seq(inserted) < _seq(updated) else 70
     assert world.ages()["b"] == expected
@@ -345,17 +347,17 @@ def test_h20_a_condition_and_a_row_that_it_selects_do_not_share_a_record(world: 
 def test_h20_a_refused_group_is_run_again_on_the_new_head(world: World) -> None:
     """Of two members one no longer holds: it alone is answered, the other lands. H20"""
     _seed(world, person("x", 1))
-    actor, other = world.actor(), world.actor()
-    with actor.held("write.before-record", lambda: actor.apply(person("a"))) as leading:
+    actor, second_actor = world.actor(), world.actor()
+    with actor.hold_at("write.before-record", lambda: actor.apply(person("a"))) as leading:
         waiting = [world.start(lambda: actor.apply(person("x", strict=True, email="e@x")))]
         waiting += [world.start(partial(actor.apply, person(one))) for one in ("b", "c")]
         with pytest.raises(KeyConflict):
             waiting[0].result(WAIT_S)
         actor.wait_queued(3)
         hold = actor.pauses.hold("write.before-record")
-        other.apply(without("x"))
+        second_actor.apply(without("x"))
     hold.wait_reached()
-    other.apply(person("d"))
+    second_actor.apply(person("d"))
     hold.release()
     for one in [leading, *waiting[1:]]:
         assert one.result(WAIT_S).commit_id is not None
@@ -366,27 +368,27 @@ def test_h20_a_refused_group_is_run_again_on_the_new_head(world: World) -> None:
 def test_h20_members_of_a_group_are_all_named(world: World) -> None:
     """A record with several members says for each who it was and what it did. H20"""
     actor = world.actor()
-    futures = _queued_behind(
+    futures = _queue_behind(
         actor,
         lambda: actor.apply(person("a")),
         lambda: actor.apply(person("b"), actor="bea", client_key="k1"),
         lambda: actor.apply(person("c"), actor="cem"),
     )
-    assert len({one.result().commit_id for one in futures[1:]}) == 1
-    members = {one.actor: one for one in actor.head.members}
+    assert len({future.result().commit_id for future in futures[1:]}) == 1
+    members = {member.actor: member for member in actor.head.members}
     assert set(members) == {"bea", "cem"}
     assert members["bea"].client_key == "k1"
     assert members["cem"].counts["inserted"] == 1
     assert members["bea"].op_id != members["cem"].op_id
 
 
-@guarded_by("read-ahead")
+@run_without_rules("read-ahead")
 def test_h21_a_loser_jumps_to_the_newest_record(world: World) -> None:
     """Thirty records landed before ours: one more round, not thirty. H21"""
-    actor, other = world.actor(), world.actor()
-    with actor.held("write.before-record", lambda: actor.apply(person("x"))) as late:
+    actor, second_actor = world.actor(), world.actor()
+    with actor.hold_at("write.before-record", lambda: actor.apply(person("x"))) as late:
         for number in range(30):
-            other.apply(person(f"p{number}"))
+            second_actor.apply(person(f"p{number}"))
     assert late.result(WAIT_S).attempts == 1
     assert actor.pauses.seen.count("write.before-record") == 2
     assert len(world.ages()) == 31
@@ -394,22 +396,22 @@ def test_h21_a_loser_jumps_to_the_newest_record(world: World) -> None:
 
 def test_h21_a_plan_too_far_behind_is_prepared_anew(world: World) -> None:
     """More records than anybody should walk: prepare again from the newest. H19, H21"""
-    actor, other = world.actor(walk_limit=8), world.actor()
-    with actor.held("write.before-record", lambda: actor.apply(person("x"))) as late:
+    actor, second_actor = world.actor(walk_limit=8), world.actor()
+    with actor.hold_at("write.before-record", lambda: actor.apply(person("x"))) as late:
         for number in range(40):
-            other.apply(person(f"p{number}"))
+            second_actor.apply(person(f"p{number}"))
     assert late.result(WAIT_S).attempts == 2
     assert len(world.ages()) == 41
 
 
-@guarded_by("recapture")
+@run_without_rules("recapture")
 def test_h22_a_plan_is_prepared_again_from_the_record_that_refused_it(world: World) -> None:
     """A staged update of a row that was changed meanwhile: two attempts, not two hundred. H22"""
     _seed(world, person("x", 1))
-    stager, other = world.actor(inline_share=0), world.actor()
-    with stager.held("write.staged", lambda: stager.apply(aged("x", 2))) as late:
-        other.apply(Update("Person", {"email": "e@x"}, named("x")))
-        other.graph.fold()
+    stager, second_actor = world.actor(inline_share=0), world.actor()
+    with stager.hold_at("write.staged", lambda: stager.apply(set_age("x", 2))) as late:
+        second_actor.apply(Update("Person", {"email": "e@x"}, by_name("x")))
+        second_actor.graph.fold()
     receipt = late.result(WAIT_S)
     assert receipt.attempts == 2
     row = world.rows("Person")["x"]
@@ -419,7 +421,9 @@ def test_h22_a_plan_is_prepared_again_from_the_record_that_refused_it(world: Wor
 def test_h22_the_caller_may_decide_instead(world: World) -> None:
     """`on_conflict="fail"`: told which table, and what was expected of it. H22"""
     _seed(world, person("x", 1))
-    late = _over(world, lambda one: one.apply(aged("x", 2), on_conflict="fail"), lambda one: one.apply(aged("x", 3)))
+    late = _over(
+        world, lambda one: one.apply(set_age("x", 2), on_conflict="fail"), lambda one: one.apply(set_age("x", 3))
+    )
     with pytest.raises(ReadSetChanged) as refused:
         late.result(WAIT_S)
     found = refused.value.manifest_conflict
@@ -428,7 +432,7 @@ def test_h22_the_caller_may_decide_instead(world: World) -> None:
     assert world.ages() == {"x": 3}
 
 
-@guarded_by("write-set")
+@run_without_rules("write-set")
 def test_section_1_a_record_states_what_it_wrote(world: World) -> None:
     """Two upserts of one row with different properties: without the write set the second undoes the first."""
     late = _over(world, lambda one: one.apply(person("x", 1)), lambda one: one.apply(person("x", email="e@x")))
@@ -452,9 +456,11 @@ def _joins(name: str) -> list[Any]:
 def test_section_1_many_inserts_do_not_meet(world: World, share: int) -> None:
     """Keys, unique values, ends and counted sources differ, though all are at one node: nothing is prepared again."""
     _seed(world, person("hub"))
-    actor, others = world.actor(inline_share=share), [world.actor(inline_share=1) for _ in range(3)]
-    with actor.held("write.before-record", lambda: actor.apply(*_joins("late"))) as late:
-        landed = [other.apply(*_joins(f"p{number}{turn}")) for turn in range(4) for number, other in enumerate(others)]
+    actor, second_actor = world.actor(inline_share=share), [world.actor(inline_share=1) for _ in range(3)]
+    with actor.hold_at("write.before-record", lambda: actor.apply(*_joins("late"))) as late:
+        landed = [
+            other.apply(*_joins(f"p{number}{turn}")) for turn in range(4) for number, other in enumerate(second_actor)
+        ]
     assert {one.attempts for one in landed} == {1}
     receipt = late.result(WAIT_S)
     assert receipt.counts["inserted"] == 5

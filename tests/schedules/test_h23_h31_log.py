@@ -17,9 +17,9 @@ from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from omnigraph.storage.store import PutResult
 from tests.oracle.structure import entries_of
-from tests.schedules.guarded import guarded_by
+from tests.schedules.guarded import run_without_rules
 from tests.schedules.hooked import HookedStore, Put, ShortSighted
-from tests.schedules.world import WAIT_S, Actor, World, aged, person
+from tests.schedules.world import WAIT_S, Actor, World, person, set_age
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 
 NOTE = InsertNode("Note", {"text": "n"})
@@ -27,7 +27,7 @@ NOTE = InsertNode("Note", {"text": "n"})
 
 def _collect(actor: Actor, record: CommitRecord) -> None:
     """What cleanup leaves of a record: its name and its header."""
-    actor.site.backend.store.put(record_key(record.stream, record.seq), Stub(record.header).encode())
+    actor.runtime.backend.store.put(record_key(record.stream, record.seq), Stub(record.header).encode())
 
 
 def _notes(world: World) -> int:
@@ -37,37 +37,37 @@ def _notes(world: World) -> int:
 def _ops(world: World) -> list[str]:
     """Every operation of main, in order."""
     reader = world.reader()
-    return [one.op_id for entry in entries_of(reader.site, reader.head.stream) for one in entry.header.members]
+    return [member.op_id for entry in entries_of(reader.runtime, reader.head.stream) for member in entry.header.members]
 
 
 def test_h23_a_collected_name_stays_taken(world: World) -> None:
     """A writer stalls before seq 1; others land, and 1 is collected. It may not be born again there. H23"""
-    stalled, other = world.actor(), world.actor()
-    with stalled.held("write.before-record", lambda: stalled.apply(NOTE)) as late:
+    stalled, second_actor = world.actor(), world.actor()
+    with stalled.hold_at("write.before-record", lambda: stalled.apply(NOTE)) as late:
         for number in range(3):
-            other.apply(person(f"p{number}"))
-        _collect(other, other.site.records(other.head.stream).record(1))
-    assert late.result(WAIT_S).commit_id == f"{other.head.stream}.4"
+            second_actor.apply(person(f"p{number}"))
+        _collect(second_actor, second_actor.runtime.records(second_actor.head.stream).record(1))
+    assert late.result(WAIT_S).commit_id == f"{second_actor.head.stream}.4"
     assert _notes(world) == 1
     with pytest.raises(SnapshotExpired):
-        other.graph.at(f"{other.head.stream}.1")
+        second_actor.graph.at(f"{second_actor.head.stream}.1")
 
 
-@guarded_by("names-stay")
+@run_without_rules("names-stay")
 def test_h23_a_stub_still_says_whose_record_it_was(world: World) -> None:
     """Our PUT landed and its answer was lost; before we look, others land and ours is collected. H23"""
-    other = world.actor()
+    actor = world.actor()
 
-    def collected_unseen(number: int, key: str, data: bytes, put: Put) -> PutResult:
+    def collect_unseen(number: int, key: str, data: bytes, put: Put) -> PutResult:
         if number > 1:
             return put()
         put()
-        other.apply(person("x"))
-        _collect(other, other.site.records(other.head.stream).record(1))
+        actor.apply(person("x"))
+        _collect(actor, actor.runtime.records(actor.head.stream).record(1))
         raise Unavailable("the answer was lost")
 
-    writer = world.actor(wrap=lambda store: HookedStore(store, collected_unseen))
-    assert writer.apply(NOTE).commit_id == f"{other.head.stream}.1"
+    writer = world.actor(wrap=lambda store: HookedStore(store, collect_unseen))
+    assert writer.apply(NOTE).commit_id == f"{actor.head.stream}.1"
     assert _notes(world) == 1
     assert len(_ops(world)) == len(set(_ops(world)))
 
@@ -80,7 +80,7 @@ def _insisting(actor: Actor) -> Receipt:
         return actor.apply(NOTE)
 
 
-@guarded_by("absent-proves-nothing")
+@run_without_rules("absent-proves-nothing")
 def test_h24_a_put_that_arrives_late_is_not_doubled(world: World) -> None:
     """The PUT times out, the seq is absent, and only then it arrives. H24"""
     on_the_way: list[tuple[str, bytes]] = []
@@ -90,10 +90,10 @@ def test_h24_a_put_that_arrives_late_is_not_doubled(world: World) -> None:
             on_the_way.append((key, data))
             raise Unavailable("no answer")
         for old_key, old_data in on_the_way:
-            other.site.backend.store.put_if_absent(old_key, old_data)
+            actor.runtime.backend.store.put_if_absent(old_key, old_data)
         return put()
 
-    other = world.actor()
+    actor = world.actor()
     writer = world.actor(wrap=lambda store: HookedStore(store, late))
     receipt = _insisting(writer)
     assert _notes(world) == 1
@@ -109,16 +109,16 @@ def test_h24_unknown_is_said_with_the_means_to_ask_again(world: World) -> None:
         raise Unavailable("no answer")
 
     writer = world.actor(wrap=lambda store: HookedStore(store, silent), publish_deadline_s=0.2)
-    with pytest.raises(Unknown) as told:
+    with pytest.raises(Unknown) as raised:
         writer.apply(NOTE, client_key="k1")
-    assert told.value.details["client_key"] == "k1"
+    assert raised.value.details["client_key"] == "k1"
     assert len(set(sent)) == 1, "the same bytes at the same seq, however often"
-    other = world.actor()
-    other.site.backend.store.put_if_absent(*sent[0])
-    again = other.apply(NOTE, client_key="k1")
+    actor = world.actor()
+    actor.runtime.backend.store.put_if_absent(*sent[0])
+    again = actor.apply(NOTE, client_key="k1")
     assert again.replayed
-    assert again.commit_id == other.head.commit_id
-    assert told.value.details["op_id"] in _ops(world)
+    assert again.commit_id == actor.head.commit_id
+    assert raised.value.details["op_id"] in _ops(world)
     assert _notes(world) == 1
 
 
@@ -138,19 +138,19 @@ def _lands_once(world: World, fault: Fault) -> None:
     world.assert_sound()
 
 
-@guarded_by("exists-is-no-answer")
+@run_without_rules("exists-is-no-answer")
 def test_h25_exists_without_effect_is_sent_again(world: World) -> None:
     """409: the store says "exists" and nothing is there. H25"""
     _lands_once(world, Fault.EXISTS_WITHOUT_EFFECT)
 
 
-@guarded_by("rid-and-op-id")
+@run_without_rules("rid-and-op-id")
 def test_h25_exists_after_an_own_success_is_a_success(world: World) -> None:
     """412 to the client's own second try. H25"""
     _lands_once(world, Fault.EXISTS_AFTER_EFFECT)
 
 
-@guarded_by("rid-and-op-id")
+@run_without_rules("rid-and-op-id")
 def test_h25_a_lost_answer_is_looked_up(world: World) -> None:
     """Landed, and the connection broke. H25"""
     _lands_once(world, Fault.LOSE_ANSWER)
@@ -163,19 +163,19 @@ def test_h25_a_time_out_without_effect_is_sent_again(world: World) -> None:
 
 def test_h25_a_record_of_somebody_else_refuses(world: World) -> None:
     """Exists, and the rid is another's: ours goes one further. H25"""
-    writer, other = world.actor(), world.actor()
-    with writer.held("write.before-record", lambda: writer.apply(NOTE)) as late:
-        other.apply(person("x"))
-    assert late.result(WAIT_S).commit_id == f"{other.head.stream}.2"
+    writer, second_actor = world.actor(), world.actor()
+    with writer.hold_at("write.before-record", lambda: writer.apply(NOTE)) as late:
+        second_actor.apply(person("x"))
+    assert late.result(WAIT_S).commit_id == f"{second_actor.head.stream}.2"
     assert _notes(world) == 1
 
 
-@guarded_by("key-claim")
+@run_without_rules("key-claim")
 def test_h26_two_concurrent_uses_of_one_key_are_one_commit(world: World) -> None:
     """The second finds the first one's answer, though it was prepared before it landed. H26"""
-    writer, other = world.actor(), world.actor()
-    with writer.held("write.before-record", lambda: writer.apply(NOTE, client_key="k")) as late:
-        first = other.apply(NOTE, client_key="k")
+    writer, second_actor = world.actor(), world.actor()
+    with writer.hold_at("write.before-record", lambda: writer.apply(NOTE, client_key="k")) as late:
+        first = second_actor.apply(NOTE, client_key="k")
     second = late.result(WAIT_S)
     assert second.replayed
     assert second.commit_id == first.commit_id
@@ -183,7 +183,7 @@ def test_h26_two_concurrent_uses_of_one_key_are_one_commit(world: World) -> None
     assert _notes(world) == 1
 
 
-@guarded_by("key-of-stream")
+@run_without_rules("key-of-stream")
 def test_h26_a_branch_does_not_inherit_answers(world: World) -> None:
     """The same key on a fork is another write. H26"""
     main = world.actor()
@@ -232,16 +232,16 @@ def test_h27_no_order_is_taken_from_identifiers(world: World) -> None:
         writer.apply(person("x", number), actor=f"a{number}")
     writer.graph.branch.create("dev")
     dev = writer.graph.on_branch("dev")
-    dev.apply([aged("x", 9)])
+    dev.apply([set_age("x", 9)])
     dev.fold()
     assert world.ages("dev") == {"x": 9}
     assert world.ages() == {"x": 3}
-    told = [one.commit_id for one in dev.commits(limit=None)]
+    told = [commit.commit_id for commit in dev.commits(limit=None)]
     assert [one.rpartition(".")[2] for one in told] == ["2", "1", "0", "4", "3", "2", "1", "0"]
     world.assert_sound()
 
 
-@guarded_by("gen-of-all-parents")
+@run_without_rules("gen-of-all-parents")
 def test_h27_a_commit_is_found_by_its_public_id(world: World) -> None:
     """`<stream>.<seq>`; parents by stream, seq and rid; gen is one more than the greatest parent's. H27"""
     main = world.actor()
@@ -253,25 +253,25 @@ def test_h27_a_commit_is_found_by_its_public_id(world: World) -> None:
     merged = main.publish(main.plan("merge", merged=dev.head.header))
     assert isinstance(merged, PlanPublished)
     record = main.head
-    assert [one.commit_id for one in record.header.parents] == [old, dev.head.commit_id]
+    assert [parent.commit_id for parent in record.header.parents] == [old, dev.head.commit_id]
     assert record.header.gen == 1 + dev.head.header.gen
     assert old is not None
     assert main.graph.at(old).table("Person").count() == 1
 
 
-@guarded_by("gap-is-damage")
+@run_without_rules("gap-is-damage")
 def test_h28_a_gap_below_the_head_stops_loudly(world: World) -> None:
     """A record vanished: whoever opens the branch is told, nobody writes into the hole. H28"""
     writer = world.actor()
     for number in range(4):
         writer.apply(person(f"p{number}"))
-    writer.site.backend.store.delete(record_key(writer.head.stream, 2))
-    with pytest.raises(Corruption) as told:
+    writer.runtime.backend.store.delete(record_key(writer.head.stream, 2))
+    with pytest.raises(Corruption) as raised:
         world.actor()
-    assert told.value.details["seq"] == 2
+    assert raised.value.details["seq"] == 2
 
 
-@guarded_by("probe-upward")
+@run_without_rules("probe-upward")
 def test_h28_a_listing_that_lags_is_probed_upward(world: World) -> None:
     """The newest three records are not listed yet. H28"""
     writer = world.actor()
@@ -281,7 +281,7 @@ def test_h28_a_listing_that_lags_is_probed_upward(world: World) -> None:
     assert newcomer.publisher.head.seq == 6
 
 
-@guarded_by("complete-records")
+@run_without_rules("complete-records")
 def test_h29_every_record_is_complete(world: World) -> None:
     """Any commit is readable from its record alone, whatever became of the others. H29"""
     writer = world.actor()
@@ -290,17 +290,17 @@ def test_h29_every_record_is_complete(world: World) -> None:
     writer.graph.branch.create("dev")
     writer.apply(person("c", 1))
     for seq in (1, 2):
-        _collect(writer, writer.site.records(writer.head.stream).record(seq))
+        _collect(writer, writer.runtime.records(writer.head.stream).record(seq))
     assert world.ages() == {"a": 1, "b": 1, "c": 1}
     assert world.ages("dev") == {"a": 1, "b": 1}
 
 
-@guarded_by("epoch-fence")
+@run_without_rules("epoch-fence")
 def test_h30_while_somebody_holds_the_branch_nobody_else_publishes(world: World) -> None:
     """Neither who was there before, nor who comes later, nor a fold. H30"""
     before, owner = world.actor(), world.actor()
     before.apply(person("x"))
-    holder = owner.site.claim(owner.branch, WriteOptions())
+    holder = owner.runtime.claim(owner.branch, WriteOptions())
     late = world.actor()
     for outsider in (before, late):
         with pytest.raises(WriterFenced):
@@ -314,25 +314,25 @@ def test_h30_while_somebody_holds_the_branch_nobody_else_publishes(world: World)
     world.assert_sound()
 
 
-@guarded_by("epoch-in-between")
+@run_without_rules("epoch-in-between")
 def test_h30_a_claim_in_between_fences_though_it_was_released(world: World) -> None:
     """Each record in between is asked, not only the newest. H30"""
     writer, owner = world.actor(), world.actor()
-    with writer.held("write.before-record", lambda: writer.apply(person("x"))) as late:
-        holder = owner.site.claim(owner.branch, WriteOptions())
-        owner.site.release(owner.branch, holder, WriteOptions())
+    with writer.hold_at("write.before-record", lambda: writer.apply(person("x"))) as late:
+        holder = owner.runtime.claim(owner.branch, WriteOptions())
+        owner.runtime.release(owner.branch, holder, WriteOptions())
     with pytest.raises(WriterFenced):
         late.result(WAIT_S)
     assert world.ages() == {}
 
 
-@guarded_by("epoch-fence")
+@run_without_rules("epoch-fence")
 def test_h30_a_takeover_fences_the_holder_before(world: World) -> None:
     """Also one that is already on its way. H30"""
     first, second = world.actor(), world.actor()
-    first.graph._holder = first.site.claim(first.branch, WriteOptions())
-    with first.held("write.before-record", lambda: first.apply(person("x"))) as late:
-        second.graph._holder = second.site.claim(second.branch, WriteOptions())
+    first.graph._holder = first.runtime.claim(first.branch, WriteOptions())
+    with first.hold_at("write.before-record", lambda: first.apply(person("x"))) as late:
+        second.graph._holder = second.runtime.claim(second.branch, WriteOptions())
         second.apply(person("y"))
     with pytest.raises(WriterFenced):
         late.result(WAIT_S)
@@ -343,7 +343,7 @@ def test_h30_a_takeover_fences_the_holder_before(world: World) -> None:
 def test_h30_a_fork_starts_without_a_holder(world: World) -> None:
     """A claim is about one stream. H30"""
     owner = world.actor()
-    owner.graph._holder = owner.site.claim(owner.branch, WriteOptions())
+    owner.graph._holder = owner.runtime.claim(owner.branch, WriteOptions())
     world.actor().graph.branch.create("dev")
     world.actor(branch="dev").apply(person("x"))
     assert set(world.ages("dev")) == {"x"}
@@ -356,7 +356,7 @@ class _Behind(SystemClock):
         return super().now() - timedelta(days=1)
 
 
-@guarded_by("time-never-goes-back")
+@run_without_rules("time-never-goes-back")
 def test_h31_time_never_goes_back_along_the_chain(world: World) -> None:
     """A slow clock writes after a right one. H31"""
     right, slow = world.actor(), world.actor(clock=_Behind())
@@ -367,10 +367,10 @@ def test_h31_time_never_goes_back_along_the_chain(world: World) -> None:
     right.apply(person("x", 3))
     world.assert_sound()
     dev = world.actor(branch="dev").head.header
-    assert dev.created_at >= slow.site.records(dev.parents[0].stream).record(dev.parents[0].seq).header.created_at
+    assert dev.created_at >= slow.runtime.records(dev.parents[0].stream).record(dev.parents[0].seq).header.created_at
 
 
-@guarded_by("op-id-once")
+@run_without_rules("op-id-once")
 def test_h39_one_operation_published_twice_lands_once(world: World) -> None:
     """Two recoverers roll the same operation forward: the second finds the first one's record. H39"""
     first, second = world.actor(), world.actor()
@@ -388,7 +388,7 @@ def test_a_damaged_record_is_named(world: World) -> None:
     writer = world.actor()
     writer.apply(person("x"))
     key = record_key(writer.head.stream, 1)
-    data = bytearray(writer.site.backend.store.get(key))
+    data = bytearray(writer.runtime.backend.store.get(key))
     data[-3] ^= 1
     with pytest.raises(Corruption, match="damaged"):
         decode_record(bytes(data), key)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.schedules.guarded import guarded_by
+from tests.schedules.guarded import run_without_rules
 from tests.schedules.world import Actor, World, person
 
 
@@ -28,7 +28,7 @@ class _Calls:
 
 
 @contextmanager
-def _recorded() -> Iterator[_Calls]:
+def _record_calls() -> Iterator[_Calls]:
     calls = _Calls()
     fsync, link = os.fsync, os.link
 
@@ -49,7 +49,7 @@ def _durable(world: World, **config: Any) -> Actor:
 
 
 def _table_files(world: World) -> set[str]:
-    return {str(one) for one in (Path(world.path) / "tables").rglob("*") if one.is_file()}
+    return {str(path) for path in (Path(world.path) / "tables").rglob("*") if path.is_file()}
 
 
 def _assert_staged_is_durable(world: World, calls: _Calls, new: set[str]) -> None:
@@ -62,12 +62,12 @@ def _assert_staged_is_durable(world: World, calls: _Calls, new: set[str]) -> Non
     assert folders <= synced, sorted(folders - synced)
 
 
-@guarded_by("sync-tables")
+@run_without_rules("sync-tables")
 def test_h41_every_staged_file_is_synced_before_the_record(world: World) -> None:
     """Data, deletion, manifest and transaction files of the first and of a later staged write. H41"""
     stager = _durable(world, inline_share=0)
     before = _table_files(world)
-    with _recorded() as calls:
+    with _record_calls() as calls:
         for change in ([person("x", 1), person("y", 1)], [person("x", 2), person("z", 1)]):
             stager.apply(*change)
             new = _table_files(world) - before
@@ -76,22 +76,22 @@ def test_h41_every_staged_file_is_synced_before_the_record(world: World) -> None
     assert any("_deletions" in one for one in new)
 
 
-@guarded_by("sync-tables")
+@run_without_rules("sync-tables")
 def test_h41_a_fold_is_a_staged_write_too(world: World) -> None:
     """What a fold writes is synced before its record. H41"""
     writer = _durable(world)
     writer.apply(person("x", 1))
     before = _table_files(world)
-    with _recorded() as calls:
+    with _record_calls() as calls:
         writer.graph.fold()
     _assert_staged_is_durable(world, calls, _table_files(world) - before)
 
 
-@guarded_by("sync-names", "sync-temporary")
+@run_without_rules("sync-names", "sync-temporary")
 def test_h41_a_record_is_synced_linked_and_its_folder_synced(world: World) -> None:
     """Temporary file, fsync, link, fsync of the folder, and only then the answer. H41"""
     writer = _durable(world)
-    with _recorded() as calls:
+    with _record_calls() as calls:
         writer.apply(person("x", 1))
     place = calls.record_link()
     folder = str(Path(calls.made[place][1]).parent)
@@ -101,11 +101,11 @@ def test_h41_a_record_is_synced_linked_and_its_folder_synced(world: World) -> No
     assert folder in after
 
 
-@guarded_by("sync-names")
+@run_without_rules("sync-names")
 def test_h41_new_folders_are_anchored_in_their_parents(world: World) -> None:
     """The first record of a stream is in a folder that was just made. H41"""
     main = _durable(world)
-    with _recorded() as calls:
+    with _record_calls() as calls:
         main.graph.branch.create("dev")
     synced = {path for what, path in calls.made if what == "sync"}
     made = [Path(path) for what, path in calls.made if what == "link"]
@@ -114,12 +114,12 @@ def test_h41_new_folders_are_anchored_in_their_parents(world: World) -> None:
         assert {str(one.parent), str(one.parent.parent), world.path} <= synced
 
 
-@guarded_by("sync-names")
+@run_without_rules("sync-names")
 def test_h41_who_finds_its_own_record_makes_it_durable_before_saying_so(world: World) -> None:
     """The link's answer was lost: the second try finds the name taken, by itself. H41, H25"""
     writer = _durable(world)
-    store = writer.site.backend.store
+    store = writer.runtime.backend.store
     store.put_if_absent("__manifest/x/a.rec", b"1")
-    with _recorded() as calls:
+    with _record_calls() as calls:
         store.put_if_absent("__manifest/x/a.rec", b"1")
     assert ("sync", f"{world.path}/__manifest/x") in calls.made

@@ -50,13 +50,13 @@ def test_interrupted_while_the_record_is_composed(world: World, monkeypatch: pyt
 def test_the_group_of_an_interrupted_composer_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others were chosen for the same record: nothing of theirs was sent, so they land by the next one. S7, S38"""
     actor = world.actor()
-    with actor.held("write.before-record", lambda: actor.apply(person("first"))) as first:
+    with actor.hold_at("write.before-record", lambda: actor.apply(person("first"))) as first:
         group = [world.start(partial(actor.apply, person(name))) for name in ("a", "b", "c")]
         actor.wait_queued(4)
         monkeypatch.setattr("omnigraph.commit.publisher.next_record", _once(_interrupt, next_record))
     first.result(WAIT_S)
     errors = [one.exception(WAIT_S) for one in group]
-    assert sorted(str(type(one)) for one in errors if one is not None) == [str(KeyboardInterrupt)]
+    assert sorted(str(type(error)) for error in errors if error is not None) == [str(KeyboardInterrupt)]
     landed = {name for name, error in zip(("a", "b", "c"), errors, strict=True) if error is None}
     assert set(world.rows("Person")) == {"first", *landed}
 
@@ -76,7 +76,7 @@ def test_interrupted_as_soon_as_it_leads(world: World) -> None:
 def test_a_verdict_on_a_plan_that_was_just_withdrawn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its caller was interrupted while the leader looked at it: the leader's own write goes on. S7"""
     actor = world.actor()
-    judged = Publisher._verdict
+    judged = Publisher._find_outcome
 
     def verdict(self: Publisher, ticket: Any, head: Any, recent: Any) -> PublishOutcome | None:
         if ticket.plan.options.actor == "waiter":
@@ -84,12 +84,12 @@ def test_a_verdict_on_a_plan_that_was_just_withdrawn(world: World, monkeypatch: 
             return PlanStale(PlanConflict(None, "it does not hold"))
         return judged(self, ticket, head, recent)
 
-    with actor.held("write.before-record", lambda: actor.apply(person("first"))) as first:
+    with actor.hold_at("write.before-record", lambda: actor.apply(person("first"))) as first:
         waiting = world.start(lambda: actor.apply(person("waiter"), actor="waiter", on_conflict="fail"))
         actor.wait_queued(2)
         leading = world.start(lambda: actor.apply(person("leader")))
         actor.wait_queued(3)
-        monkeypatch.setattr(Publisher, "_verdict", verdict)
+        monkeypatch.setattr(Publisher, "_find_outcome", verdict)
     assert first.result(WAIT_S).commit_id
     assert leading.result(WAIT_S).commit_id
     assert isinstance(waiting.exception(WAIT_S), ReadSetChanged)
@@ -98,21 +98,21 @@ def test_a_verdict_on_a_plan_that_was_just_withdrawn(world: World, monkeypatch: 
 
 def test_a_caller_that_left_is_not_tried_again_after_a_lost_round(world: World) -> None:
     """Its record was on the way when it was interrupted, and was refused: that settles it. S7"""
-    other = world.actor()
+    second_actor = world.actor()
 
     def lose(number: int, key: str, data: bytes, put: Put) -> PutResult:
         if number == 1:
-            assert gone.in_flight
-            actor.publisher._withdraw(gone)
-            other.apply(person("winner"))
+            assert Ticket.is_in_flight
+            actor.publisher._withdraw(Ticket)
+            second_actor.apply(person("winner"))
         return put()
 
     actor: Actor = world.actor(wrap=lambda store: HookedStore(store, lose))
-    backend = actor.site.backend
+    backend = actor.runtime.backend
     plan = Mutation(backend, lambda _: [person("gone")]).prepare(WriteTxn(actor.snapshot()))
     assert isinstance(plan, PublishPlan)
-    gone = _Ticket(plan, backend.clock.monotonic() + WAIT_S)
-    actor.publisher._queue.append(gone)
+    Ticket = _Ticket(plan, backend.clock.monotonic() + WAIT_S)
+    actor.publisher._queue.append(Ticket)
     actor.apply(person("leader"))
     actor.apply(person("later"))
     assert set(world.rows("Person")) == {"winner", "leader", "later"}

@@ -20,7 +20,7 @@ from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import MeteredStore, RequestKind
 from omnigraph.storage.store import Store
-from tests.schedules.world import WAIT_S, Actor, World, aged, person
+from tests.schedules.world import WAIT_S, Actor, World, person, set_age
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 
 NOTE = InsertNode("Note", {"text": "n"})
@@ -28,12 +28,12 @@ NOTE = InsertNode("Note", {"text": "n"})
 
 def _collect_before(actor: Actor) -> None:
     """What cleanup leaves of everything before the newest commit: stubs, and no file that only older ones name."""
-    store, head = actor.site.backend.store, actor.head
+    store, head = actor.runtime.backend.store, actor.head
     for seq in range(head.seq):
-        found = actor.site.records(head.stream).get(seq)
-        assert found is not None
-        store.put(record_key(head.stream, seq), Stub(found.header).encode())
-    tables = actor.site.backend.tables
+        response = actor.runtime.records(head.stream).get(seq)
+        assert response is not None
+        store.put(record_key(head.stream, seq), Stub(response.header).encode())
+    tables = actor.runtime.backend.tables
     named = {key for table, pin in head.pins.items() if pin.version for key in tables.open(table, pin.version).files()}
     root = Path(store.root)
     folders = tuple(key for key in named if key.endswith("/"))
@@ -45,31 +45,31 @@ def _collect_before(actor: Actor) -> None:
 
 def test_a_writer_whose_version_was_collected_goes_on(world: World) -> None:
     """It holds the old version open, and a file of it is gone: not damage, but a reason to look again. S41"""
-    idle, other = world.actor(inline_share=0), world.actor(inline_share=0)
-    other.apply(person("x", 1))
-    other.apply(person("y", 1))
+    idle, second_actor = world.actor(inline_share=0), world.actor(inline_share=0)
+    second_actor.apply(person("x", 1))
+    second_actor.apply(person("y", 1))
     assert idle.head.pins
     idle.graph.table("Person").to_arrow()
-    other.apply(person("x", 2))
-    other.graph.optimize()
-    _collect_before(other)
-    idle.apply(aged("x", 3))
+    second_actor.apply(person("x", 2))
+    second_actor.graph.optimize()
+    _collect_before(second_actor)
+    idle.apply(set_age("x", 3))
     assert world.ages() == {"x": 3, "y": 1}
 
 
 def test_a_writer_that_must_fold_a_collected_version_goes_on(world: World) -> None:
     """The same, where the record it knows is so full that it would have to be folded first. S41"""
     idle = world.actor(fold="auto", overlay_soft_entries=2, overlay_hard_factor=1)
-    other, stager = world.actor(), world.actor(inline_share=0)
+    first_actor, stager = world.actor(), world.actor(inline_share=0)
     stager.apply(person("x", 1), person("y", 1))
     for number in range(4):
-        other.apply(person(f"p{number}", 1))
-    other.apply(aged("x", 2))
-    assert idle.head.commit_id == other.head.commit_id
-    other.graph.fold()
-    other.graph.optimize()
-    _collect_before(other)
-    idle.apply(aged("x", 3))
+        first_actor.apply(person(f"p{number}", 1))
+    first_actor.apply(set_age("x", 2))
+    assert idle.head.commit_id == first_actor.head.commit_id
+    first_actor.graph.fold()
+    first_actor.graph.optimize()
+    _collect_before(first_actor)
+    idle.apply(set_age("x", 3))
     assert world.ages()["x"] == 3
 
 
@@ -80,7 +80,7 @@ def test_damage_of_the_newest_version_is_still_told(world: World) -> None:
     for path in (Path(world.path) / "tables").rglob("*.lance"):
         path.unlink()
     with pytest.raises(Corruption):
-        writer.apply(aged("x", 3))
+        writer.apply(set_age("x", 3))
 
 
 def test_a_refused_writer_notices_that_somebody_else_optimized(world: World) -> None:
@@ -100,11 +100,11 @@ def test_who_is_far_behind_jumps(world: World) -> None:
     """The number of reads does not grow with the number of commits that were missed. H21"""
     meters: list[MeteredStore] = []
 
-    def metered(store: Store) -> Store:
+    def meter(store: Store) -> Store:
         meters.append(MeteredStore(store))
         return meters[-1]
 
-    late, busy = world.actor(wrap=metered, walk_limit=4, read_ahead=4), world.actor()
+    late, busy = world.actor(wrap=meter, walk_limit=4, read_ahead=4), world.actor()
     for _ in range(40):
         busy.apply(NOTE)
     with meters[0].measure() as cost:
@@ -127,22 +127,22 @@ def test_a_fork_of_a_busy_branch_ends(world: World, monkeypatch: pytest.MonkeyPa
         return refresh(self)
 
     monkeypatch.setattr(Publisher, "refresh", refresh_of_a_busy_branch)
-    made = world.start(lambda: creator.graph.branch.create("dev")).result(WAIT_S)
-    assert made.table("Note").count() == 1
+    result = world.start(lambda: creator.graph.branch.create("dev")).result(WAIT_S)
+    assert result.table("Note").count() == 1
     assert looks <= 2
 
 
 def test_branches_that_others_deleted_are_let_go(world: World) -> None:
     """A process that lives long meets many branches; of those that have ended it keeps nothing."""
-    server, other = world.actor(), world.actor()
+    server, second_actor = world.actor(), world.actor()
     for _ in range(3):
-        other.graph.branch.create("dev")
-        server.site.branch("dev")
-        other.graph.branch.delete("dev")
-    assert sorted(one.name for one in server.site._branches.values()) == ["dev", "main"]
+        second_actor.graph.branch.create("dev")
+        server.runtime.branch("dev")
+        second_actor.graph.branch.delete("dev")
+    assert sorted(branch.name for branch in server.runtime._branches.values()) == ["dev", "main"]
     with pytest.raises(NotFound):
-        server.site.branch("dev")
-    assert [one.name for one in server.site._branches.values()] == ["main"]
+        server.runtime.branch("dev")
+    assert [branch.name for branch in server.runtime._branches.values()] == ["main"]
 
 
 def test_a_look_that_failed_does_not_count_as_one(world: World) -> None:
@@ -153,9 +153,9 @@ def test_a_look_that_failed_does_not_count_as_one(world: World) -> None:
         stores.append(FaultyStore(store, FaultPlan.none()))
         return stores[-1]
 
-    actor, other = world.actor(wrap=faulty), world.actor()
-    reader = Graph(actor.site, actor.branch, freshness=3600.0)
-    other.apply(NOTE)
+    actor, second_actor = world.actor(wrap=faulty), world.actor()
+    reader = Graph(actor.runtime, actor.branch, freshness=3600.0)
+    second_actor.apply(NOTE)
     stores[0].plan = FaultPlan.at(1, Fault.FAIL_BEFORE, kinds=[RequestKind.GET], key_classes=[KeyClass.RECORD])
     with pytest.raises(Unavailable):
         reader.table("Note")
@@ -176,7 +176,7 @@ def test_a_text_that_no_record_can_hold_is_refused(world: World, what: str) -> N
 def test_a_landed_write_is_answered_though_nobody_folds_any_more(world: World) -> None:
     """The interpreter is about to end, and takes no more background work: the write is acknowledged all the same."""
     actor = world.actor(fold="auto", overlay_soft_entries=2, inline_share=1)
-    actor.site.backend._background.shutdown()
+    actor.runtime.backend._background.shutdown()
     assert actor.apply(person("x", 1), person("y", 1)).commit_id
     assert actor.branch.folder.wants_volunteer(actor.head)
     assert world.ages() == {"x": 1, "y": 1}

@@ -14,9 +14,9 @@ GUARDED = re.compile(r"@guarded_by\(([^)]*)\)\n(?:@[^\n]*\n)*def test_(h(\d\d)|s
 def _guards() -> list[tuple[set[str], int | None]]:
     """The rules that each guarded schedule misses when they are taken out, and the number it has in the protocol."""
     return [
-        (set(re.findall(r'"([^"]+)"', found[1])), int(found[3]) if found[3] else None)
+        (set(re.findall(r'"([^"]+)"', match[1])), int(match[3]) if match[3] else None)
         for path in sorted(HERE.glob("test_h*.py"))
-        for found in GUARDED.finditer(path.read_text())
+        for match in GUARDED.finditer(path.read_text())
     ]
 
 

@@ -1,6 +1,6 @@
 """A graph and several actors on it: each actor is what one process would be, steered point by point.
 
-Actors share nothing but the directory: each has its own site, publisher queue and pauses. A schedule holds one of
+Actors share nothing but the directory: each has its own runtime, publisher queue and pauses. A schedule holds one of
 them at a named point, lets others run, releases it, and says what must be true then.
 """
 
@@ -44,11 +44,11 @@ _CONFIG: dict[str, Any] = {"fsync": False, "fold": "never", "publish_deadline_s"
 class Actor:
     """One process's handle on one branch."""
 
-    def __init__(self, world: World, site: GraphRuntime, pauses: ControlledPauses, branch: str) -> None:
+    def __init__(self, world: World, runtime: GraphRuntime, pauses: ControlledPauses, branch: str) -> None:
         self._world = world
-        self.site = site
+        self.runtime = runtime
         self.pauses = pauses
-        self.graph = Graph(site, site.branch(branch))
+        self.graph = Graph(runtime, runtime.branch(branch))
 
     @property
     def branch(self) -> Branch:
@@ -67,12 +67,12 @@ class Actor:
 
     def publish(self, plan: PublishPlan) -> PublishOutcome:
         """Hand a plan straight to the publisher."""
-        clock = self.site.backend.clock
-        return self.publisher.publish(plan, clock.monotonic() + self.site.backend.config.publish_deadline_s)
+        clock = self.runtime.backend.clock
+        return self.publisher.publish(plan, clock.monotonic() + self.runtime.backend.config.publish_deadline_s)
 
     def plan(self, kind: Any, *actions: TableAction, **fields: Any) -> PublishPlan:
         return PublishPlan(
-            kind, self.site.backend.ids.ulid(), fields.pop("base", None) or self.head, actions=actions, **fields
+            kind, self.runtime.backend.ids.ulid(), fields.pop("base", None) or self.head, actions=actions, **fields
         )
 
     def gc_record(self, *honours: str) -> PublishOutcome:
@@ -80,7 +80,7 @@ class Actor:
         return self.publish(self.plan("gc", gc={"id": "gc-1", "honours": list(honours)}))
 
     @contextmanager
-    def held(self, point: str, work: Callable[[], A], nth: int = 1) -> Iterator[Future[A]]:
+    def hold_at(self, point: str, work: Callable[[], A], nth: int = 1) -> Iterator[Future[A]]:
         """`work` in a thread of its own, standing at `point` for as long as the block runs."""
         with self.pauses.hold(point, nth) as hold:
             running = self._world.start(work)
@@ -96,7 +96,7 @@ class Actor:
 
     def snapshot(self) -> Snapshot:
         head = self.head
-        return Snapshot(self.site.backend, head, self.site.catalogs.get(head.schema))
+        return Snapshot(self.runtime.backend, head, self.runtime.catalogs.get(head.schema))
 
 
 class World:
@@ -124,9 +124,9 @@ class World:
             self.path, self._options, Config(**{**_CONFIG, **config}), wrap=wrap, pauses=pauses, clock=clock, ids=ids
         )
         self._pauses.append(pauses)
-        made = Actor(self, GraphRuntime.open(backend, read_only=False), pauses, branch)
-        self._actors.append(made)
-        return made
+        actor = Actor(self, GraphRuntime.open(backend, read_only=False), pauses, branch)
+        self._actors.append(actor)
+        return actor
 
     def start(self, work: Callable[[], A]) -> Future[A]:
         return self._pool.submit(work)
@@ -137,9 +137,9 @@ class World:
 
     def rows(self, type_name: str, branch: str = "main") -> dict[str, dict[str, Any]]:
         """What a new process sees; an id that is there twice is damage."""
-        found = self.reader(branch).graph.table(type_name).to_arrow().to_pylist()
-        by_id = {row["id"]: row for row in found}
-        assert len(by_id) == len(found), f"an id of {type_name} is there twice: {sorted(row['id'] for row in found)}"
+        rows = self.reader(branch).graph.table(type_name).to_arrow().to_pylist()
+        by_id = {row["id"]: row for row in rows}
+        assert len(by_id) == len(rows), f"an id of {type_name} is there twice: {sorted(row['id'] for row in rows)}"
         return by_id
 
     def ages(self, branch: str = "main") -> dict[str, int | None]:
@@ -150,15 +150,15 @@ class World:
 
     def assert_sound(self) -> None:
         """Chain linear, pins built on each other, no id twice, counts right: for every record of every stream."""
-        found = structure_violations(self.reader().site)
+        found = structure_violations(self.reader().runtime)
         assert not found, "\n".join(found)
 
     def close(self) -> None:
-        for one in self._pauses:
-            one.release_all()
+        for pause in self._pauses:
+            pause.release_all()
         self._pool.shutdown(wait=True)
         for actor in self._actors:
-            actor.site.backend.close()
+            actor.runtime.backend.close()
 
 
 def person(name: str, age: int | None = None, *, strict: bool = False, **values: Any) -> InsertNode:
@@ -170,17 +170,17 @@ def knows(source: str, target: str, **values: Any) -> InsertEdge:
     return InsertEdge("Knows", source, target, values)
 
 
-def named(name: str) -> Condition:
+def by_name(name: str) -> Condition:
     return Compare("name", "=", name)
 
 
 def without(name: str) -> Delete:
-    return Delete("Person", named(name))
+    return Delete("Person", by_name(name))
 
 
-def aged(name: str, age: int) -> Update:
-    return Update("Person", {"age": age}, named(name))
+def set_age(name: str, age: int) -> Update:
+    return Update("Person", {"age": age}, by_name(name))
 
 
 def results(futures: Sequence[Future[A]]) -> list[A]:
-    return [one.result(WAIT_S) for one in futures]
+    return [future.result(WAIT_S) for future in futures]

@@ -33,7 +33,7 @@ def pressure_wait_s(head: CommitRecord, tables: Iterable[str], config: Config) -
     """How long a small writer of these tables has to wait. Raises Unavailable where it must not go on at all."""
     worst, count = max(
         ((table, small_fragments(head.pins[table])) for table in tables if table in head.pins),
-        key=lambda one: one[1],
+        key=lambda table_and_count: table_and_count[1],
         default=("", 0),
     )
     low, high = config.pressure_wait_fragments, config.pressure_stop_fragments

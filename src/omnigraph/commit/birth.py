@@ -30,7 +30,9 @@ class GraphExists(Conflict):
 
 
 def birth_record(stamp: Stamp) -> CommitRecord:
-    return first_record(stamp.main_stream, stamp.main_stream[-16:].lower(), stamp.graph_id, stamp.schema, stamp.created)
+    return first_record(
+        stamp.main_stream, stamp.main_stream[-16:].lower(), stamp.graph_id, stamp.schema, stamp.creation_time
+    )
 
 
 def init_graph(backend: Backend, catalog: Catalog) -> Stamp:
@@ -63,7 +65,7 @@ def init_graph(backend: Backend, catalog: Catalog) -> Stamp:
 def complete_birth(backend: Backend, stamp: Stamp) -> CommitRecord:
     """Write record 0 unless it is there. Also what a read-write open does after somebody's crash."""
     record = birth_record(stamp)
-    create_object(backend, record_key(record.stream, 0), record.encoded)
+    create_object(backend, record_key(record.stream, 0), record.as_bytes)
     return record
 
 

@@ -114,7 +114,7 @@ class FootprintBuilder:
                 wild.add(f"{scope}|*")
             else:
                 exact |= keys
-        scopes = frozenset(self._writes) | {one.removesuffix("|*") for one in wild}
+        scopes = frozenset(self._writes) | {wildcard.removesuffix("|*") for wildcard in wild}
         writes = WriteSet(np.array(sorted(exact), np.uint64), frozenset(wild), scopes)
         reads = {scope: frozenset(keys) for scope, keys in self._reads.items()}
         return Footprint(reads, frozenset(self._reads_all), tuple(self._predicates), writes)
@@ -126,50 +126,54 @@ def hash_claim(table: str, kind: str, key: str) -> int:
 
 def tuple_key(values: Iterable[Any]) -> str:
     """One text for a tuple of values; JSON keeps `("a", "b")` and `("a,b",)` apart."""
-    return json.dumps([one if isinstance(one, (str, int, float, bool)) else str(one) for one in values])
+    return json.dumps([value if isinstance(value, (str, int, float, bool)) else str(value) for value in values])
 
 
 def merge_writes(parts: Iterable[WriteSet]) -> WriteSet:
     """The write set of a record with several members."""
-    found = list(parts)
-    if len(found) == 1:
-        return found[0]
-    exact = np.unique(np.concatenate([one.exact for one in found])) if found else np.empty(0, np.uint64)
-    wild = frozenset().union(*(one.wild for one in found))
-    return WriteSet(exact, wild, frozenset().union(*(one.scopes for one in found)))
+    write_sets = list(parts)
+    if len(write_sets) == 1:
+        return write_sets[0]
+    exact = (
+        np.unique(np.concatenate([write_set.exact for write_set in write_sets]))
+        if write_sets
+        else np.empty(0, np.uint64)
+    )
+    wild = frozenset().union(*(write_set.wild for write_set in write_sets))
+    return WriteSet(exact, wild, frozenset().union(*(write_set.scopes for write_set in write_sets)))
 
 
-def find_footprint_conflict(ours: Footprint, schema: str, theirs: CommitRecord | Stub) -> PlanConflict | None:
+def find_footprint_conflict(footprint: Footprint, schema: str, entry: CommitRecord | Stub) -> PlanConflict | None:
     """The one conflict test: does `theirs`, which landed after our base, change what we depend on?"""
-    if isinstance(theirs, Stub):
+    if isinstance(entry, Stub):
         return PlanConflict(None, "a commit in between was collected, so what it wrote is unknown")
-    if not theirs.is_logical:
+    if not entry.is_logical:
         return None
-    if theirs.schema != schema:
+    if entry.schema != schema:
         return PlanConflict(None, "the schema changed")
-    return _meets(ours, theirs.writes) or _phantom(ours, theirs)
+    return _find_key_conflict(footprint, entry.writes) or _find_phantom(footprint, entry)
 
 
-def _meets(ours: Footprint, writes: WriteSet) -> PlanConflict | None:
+def _find_key_conflict(footprint: Footprint, writes: WriteSet) -> PlanConflict | None:
     for scope in writes.wild:
-        hit = _meets_wildcard(ours, scope)
-        if hit:
-            return hit
-    for table in ours.reads_all:
+        conflict = _find_wildcard_conflict(footprint, scope)
+        if conflict:
+            return conflict
+    for table in footprint.reads_all:
         if any(scope.split("|", 1)[0] == table for scope in writes.scopes):
             return PlanConflict(table, "the table was written, and the change depends on all of it")
-    for scope, keys in ours.reads.items():
+    for scope, keys in footprint.reads.items():
         if scope in writes.scopes and _intersects(keys, writes):
             return PlanConflict(scope.split("|", 1)[0], "a row or key that the change depends on was written")
     return None
 
 
-def _meets_wildcard(ours: Footprint, wild: str) -> PlanConflict | None:
+def _find_wildcard_conflict(footprint: Footprint, wild: str) -> PlanConflict | None:
     table, _, kind = wild.removesuffix("|*").partition("|")
-    depends = table in ours.reads_all or any(
-        scope == f"{table}|{kind}" if kind else scope.split("|", 1)[0] == table for scope in ours.reads
+    depends = table in footprint.reads_all or any(
+        scope == f"{table}|{kind}" if kind else scope.split("|", 1)[0] == table for scope in footprint.reads
     )
-    by_predicate = not kind and any(one.table == table for one in ours.predicates)
+    by_predicate = not kind and any(predicate.table == table for predicate in footprint.predicates)
     return PlanConflict(table, "a bulk change wrote the table") if depends or by_predicate else None
 
 
@@ -179,33 +183,33 @@ def _intersects(keys: frozenset[int], writes: WriteSet) -> bool:
     return bool(np.isin(np.fromiter(keys, np.uint64, len(keys)), writes.exact, assume_unique=True).any())
 
 
-def _phantom(ours: Footprint, theirs: CommitRecord) -> PlanConflict | None:
+def _find_phantom(footprint: Footprint, commit_record: CommitRecord) -> PlanConflict | None:
     """Rows that `theirs` wrote and that a predicate of ours would have selected.
 
     Before-images need no look: a row that matched before is among the rows we read.
     """
-    for one in ours.predicates:
-        touched = theirs.touched.get(one.table)
+    for predicate in footprint.predicates:
+        touched = commit_record.touched.get(predicate.table)
         if touched is None:
             continue
         if touched.staged:
             return PlanConflict(
-                one.table, "a bulk change wrote the table, and the change selects rows of it by a condition"
+                predicate.table, "a bulk change wrote the table, and the change selects rows of it by a condition"
             )
-        own = theirs.own_entries(one.table)
-        if own is not None and own.rows.filter(one.condition).num_rows:
-            return PlanConflict(one.table, "a new row satisfies a condition of the change")
+        own_entries = commit_record.own_entries(predicate.table)
+        if own_entries is not None and own_entries.rows.filter(predicate.condition).num_rows:
+            return PlanConflict(predicate.table, "a new row satisfies a condition of the change")
     return None
 
 
-def members_meet(one: Footprint, other: Footprint, touched_rows: Mapping[str, Any]) -> bool:
+def depends_on_member(footprint: Footprint, other_footprint: Footprint, touched_rows: Mapping[str, Any]) -> bool:
     """Whether `one` depends on something that `other`, prepared on the same base, writes.
 
     `touched_rows` maps a table to the Arrow rows that `other` writes, for the predicates of `one`.
     """
-    if _meets(one, other.writes):
+    if _find_key_conflict(footprint, other_footprint.writes):
         return True
-    for predicate in one.predicates:
+    for predicate in footprint.predicates:
         rows = touched_rows.get(predicate.table)
         if rows is not None and rows.filter(predicate.condition).num_rows:
             return True

@@ -1,4 +1,7 @@
-"""One graph as one process sees it: its branches, their publishers, and what creates and deletes branches."""
+"""`GraphRuntime`: one graph inside one process, with its open branches, their publishers and writers.
+
+Creates and deletes branches, and claims and releases them for exclusive writing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from omnigraph.storage.backend import Backend
 
 @dataclass(frozen=True)
 class Branch:
-    """One live incarnation of a branch in this process."""
+    """One life of a branch, opened in this process: its registry entry and the objects that write to its stream."""
 
     entry: BranchEntry
     publisher: Publisher
@@ -40,7 +43,7 @@ class Branch:
 
 
 class GraphRuntime:
-    """Shared by all handles of a process on one graph, so that its writers queue instead of racing each other."""
+    """What all handles of a process on one graph share, so that their writers queue instead of racing each other."""
 
     def __init__(self, backend: Backend, stamp: Stamp, *, read_only: bool) -> None:
         self.backend = backend
@@ -53,7 +56,7 @@ class GraphRuntime:
 
     @classmethod
     def open(cls, backend: Backend, *, read_only: bool) -> GraphRuntime:
-        """Read the stamp and, for writing, make sure that the store keeps its promises."""
+        """Read the stamp and, for writing, check that the store refuses to replace an object conditionally created."""
         stamp, data = read_stamp(backend.store)
         if not read_only:
             probe_for_writing(backend, data)
@@ -63,45 +66,49 @@ class GraphRuntime:
         return RecordStream.open(self.backend, stream)
 
     def branch(self, name: str) -> Branch:
-        """The live branch of this name, from memory if it was opened here and is still alive."""
+        """The live branch of this name, from memory if this process has opened it before.
+
+        Completes the registry if the branch's stream is closed but its deletion was not registered.
+        """
         try:
             entry = self._entry(name)
         except NotFound:
             self._forget(name)
             raise
         with self._lock:
-            known = self._branches.get(entry.stream)
-        if known is None:
-            known = self._open(entry)
-        if known.publisher.head.kind == "close":
+            branch = self._branches.get(entry.stream)
+        if branch is None:
+            branch = self._open(entry)
+        if branch.publisher.head.kind == "close":
             self._bury(entry)
             raise no_such_branch(name)
-        return known
+        return branch
 
     def branch_names(self) -> list[str]:
         return sorted({MAIN, *self.registry.names()})
 
     def create_branch(self, name: str, source: Branch | CommitRecord, options: WriteOptions) -> Branch:
-        """A branch that starts at a commit, or at the newest one of another branch. Two PUTs, no table is touched.
+        """Create a branch that starts at a commit, or at the newest commit of another branch. Two PUTs, no table work.
 
-        The record comes first and the registry last, so a crash in between leaves a stream nobody knows. After
-        the record is written the source is read again: if cleanup collected it meanwhile, one of the two sees it.
+        Record 0 is written first and the registry entry last, so a crash in between leaves a stream that no name
+        leads to. The source commit is read again after record 0 is written: either this call sees that cleanup has
+        collected the source, or cleanup sees the new stream.
         """
         check_branch_name(name)
         _refuse_main(name, "created")
         record, base = self._fork(name, source, options)
         self.backend.pauses.reach("branch.create.before-registry")
-        entry, still_there = self._register(name, record.stream, base)
-        if not isinstance(still_there, CommitRecord):
+        entry, source_now = self._register(name, record.stream, base)
+        if not isinstance(source_now, CommitRecord):
             self.registry.tombstone(entry)
-            raise still_there.expired_error() if still_there else no_such_commit(base.commit_id)
+            raise source_now.make_expired_error() if source_now else no_such_commit(base.commit_id)
         return self._remember(entry, record)
 
     def delete_branch(self, name: str, options: WriteOptions) -> Receipt:
-        """Close the stream, which fences every writer in flight, then say so in the registry."""
+        """Close the stream, which fences every writer in flight, then write the tombstone into the registry."""
         _refuse_main(name, "deleted")
         check_branch_name(name)
-        branch = self._known(name) or self.branch(name)
+        branch = self._find_open_branch(name) or self.branch(name)
         try:
             receipt = branch.writer.run(_CloseOperation(self.backend), options)
         except BranchClosed:
@@ -109,26 +116,26 @@ class GraphRuntime:
             return self.delete_branch(name, options)
         self.backend.pauses.reach("branch.delete.before-registry")
         with suppress(Unavailable, Forbidden, Unknown):
-            # The branch is gone for good with its last record; whoever opens it next completes the registry.
+            # The close record has ended the branch for good; the next process that opens it completes the registry.
             self._bury(branch.entry)
         return receipt
 
     def claim(self, branch: Branch, options: WriteOptions) -> str:
-        """Become the only writer of the branch, taking over from any other. The answer is the proof to write with."""
+        """Become the only writer of the branch, taking over from any other. Returns the holder token to write with."""
         holder = self.backend.ids.token(16)
         branch.writer.run(_EpochOperation(self.backend, holder), options)
         return holder
 
     def release(self, branch: Branch, holder: str, options: WriteOptions) -> None:
-        """End a claim. Nothing is left to do if somebody took over or the branch is gone."""
+        """End a claim. Does nothing if another writer took over or if the branch is gone."""
         with suppress(WriterFenced, BranchClosed):
             branch.writer.run(_EpochOperation(self.backend, None), options, holder=holder)
 
     def publisher(self, head: CommitRecord) -> Publisher:
-        """The publisher of the stream that `head` is the newest known record of: the one in use here, if any."""
+        """The publisher of the stream whose newest known record is `head`: the open branch's, or else a new one."""
         with self._lock:
-            known = self._branches.get(head.stream)
-        return known.publisher if known else Publisher(self.backend, self.records(head.stream), head)
+            branch = self._branches.get(head.stream)
+        return branch.publisher if branch else Publisher(self.backend, self.records(head.stream), head)
 
     def schema_of(self, record: CommitRecord, table: str) -> pa.Schema:
         if table == OPS_TYPE.id:
@@ -162,40 +169,41 @@ class GraphRuntime:
             return self._branches.setdefault(entry.stream, Branch(entry, publisher, folder, writer))
 
     def _forget(self, name: str, before: int | None = None) -> None:
-        """Let go of incarnations that have ended, perhaps elsewhere: each holds many records in memory."""
+        """Drop lives of the branch that have ended, perhaps by another process: each holds many records in memory."""
         with self._lock:
-            ended = [one for one in self._branches.values() if one.name == name]
-            for one in ended:
-                if before is None or one.entry.n < before:
-                    del self._branches[one.entry.stream]
+            ended = [branch for branch in self._branches.values() if branch.name == name]
+            for branch in ended:
+                if before is None or branch.entry.n < before:
+                    del self._branches[branch.entry.stream]
 
-    def _known(self, name: str) -> Branch | None:
-        """An incarnation that this process has used. It may have been deleted since; writing to it tells."""
+    def _find_open_branch(self, name: str) -> Branch | None:
+        """A life of the branch that this process has opened. Another process may have deleted the branch since."""
         with self._lock:
-            return next((one for one in self._branches.values() if one.name == name), None)
+            return next((branch for branch in self._branches.values() if branch.name == name), None)
 
     def _fork(
         self, name: str, source: Branch | CommitRecord, options: WriteOptions
     ) -> tuple[CommitRecord, CommitRecord]:
-        """Record 0 of a new stream, stored, and the commit it repeats.
+        """Store record 0 of a new stream; returns it with the commit that it repeats.
 
-        A branch's newest record is asked for while the fork of the newest known one is on its way: usually they
-        are the same and one hop is saved, else the stream just made stays unregistered and another one is made.
+        For a branch, the newest record is read while the fork of the newest known record is being written. Usually
+        both are the same record, which saves a hop. Otherwise the first stream stays unregistered and a second fork
+        is made.
         """
-        known = source.publisher.head if isinstance(source, Branch) else source
-        asked = self.backend.start(source.publisher.refresh) if isinstance(source, Branch) else None
-        record = self._fork_of(known, name, options)
-        newest = asked.result() if asked else known
-        if newest is known:
-            return record, known
-        # It was the newest one since the call began, which is all that was asked for: a busy branch always has newer.
+        known_head = source.publisher.head if isinstance(source, Branch) else source
+        refreshing = self.backend.start(source.publisher.refresh) if isinstance(source, Branch) else None
+        record = self._fork_of(known_head, name, options)
+        newest = refreshing.result() if refreshing else known_head
+        if newest is known_head:
+            return record, known_head
+        # The record was the newest at some moment since the call began, which is enough: a busy branch always moves on.
         return self._fork_of(newest, name, options), newest
 
     def _fork_of(self, base: CommitRecord, name: str, options: WriteOptions) -> CommitRecord:
         if base.kind == "close":
             raise BranchClosed(f"branch {base.header.branch!r} was deleted", advice="Fork from a commit id instead")
         record = fork_record(base, self._fork_header(name, base, options))
-        create_object(self.backend, record_key(record.stream, 0), record.encoded)
+        create_object(self.backend, record_key(record.stream, 0), record.as_bytes)
         return record
 
     def _fork_header(self, name: str, base: CommitRecord, options: WriteOptions) -> Header:
@@ -216,16 +224,16 @@ class GraphRuntime:
         )
 
     def _register(self, name: str, stream: str, source: CommitRecord) -> tuple[BranchEntry, CommitRecord | Stub | None]:
-        """The registry entry and, in the same hop, the source as it is now."""
-        looked = self.backend.start(lambda: self.records(source.stream).get(source.seq))
+        """Write the registry entry and, in the same hop, read the source commit again."""
+        second_look = self.backend.start(lambda: self.records(source.stream).get(source.seq))
         try:
             entry = self.registry.create(name, stream)
         except BranchExists:
             self._bury_if_closed(name)
             entry = self.registry.create(name, stream)
         with suppress(Unavailable, Forbidden):
-            return entry, looked.result()
-        try:  # The branch is there already, so one answer that failed is worth a second look.
+            return entry, second_look.result()
+        try:  # The branch exists already, so a failed read is tried a second time before the caller gets an error.
             return entry, self.records(source.stream).get(source.seq)
         except (Unavailable, Forbidden) as error:
             raise Unknown(
@@ -235,7 +243,7 @@ class GraphRuntime:
             ) from error
 
     def _bury_if_closed(self, name: str) -> None:
-        """Complete a deletion that crashed between its record and the registry."""
+        """Complete the deletion of a branch whose deleter crashed between the close record and the registry."""
         entry = self.registry.find(name)
         if entry is None or not entry.alive:
             return
@@ -249,7 +257,7 @@ class GraphRuntime:
         self._bury(entry)
 
     def _bury(self, entry: BranchEntry) -> None:
-        """Complete a deletion in the registry; somebody may have crashed before that."""
+        """Forget the branch and write its tombstone into the registry, unless a tombstone exists."""
         with self._lock:
             self._branches.pop(entry.stream, None)
         if not self.read_only:
@@ -257,7 +265,7 @@ class GraphRuntime:
 
 
 class _CloseOperation:
-    """The last record of a stream."""
+    """Publishes the close record, the last of a stream."""
 
     kind: CommitKind = "close"
 
@@ -269,7 +277,7 @@ class _CloseOperation:
 
 
 class _EpochOperation:
-    """A claim of the branch, or its release."""
+    """Claims the branch for a holder, or releases it with None."""
 
     kind: CommitKind = "epoch"
 

@@ -6,7 +6,7 @@ any order of its members. Sets of all members together make the usual test one i
 
 from __future__ import annotations
 
-from omnigraph.commit.footprint import Footprint, members_meet
+from omnigraph.commit.footprint import Footprint, depends_on_member
 from omnigraph.commit.publish_plan import PublishPlan
 
 
@@ -29,9 +29,11 @@ class CommitGroup:
     def admits(self, plan: PublishPlan) -> bool:
         if not self._plans:
             return True
-        if not (plan.groupable and self._plans[0].groupable):
+        if not (plan.is_groupable and self._plans[0].is_groupable):
             return False
-        if self._entries + _inline_entries(plan) > self._max_entries or self._staged & _staged_tables(plan):
+        if self._entries + _count_inline_entries(plan) > self._max_entries or self._staged & _tables_with_staged_files(
+            plan
+        ):
             return False
         return not self._meets(plan)
 
@@ -39,28 +41,32 @@ class CommitGroup:
         self._plans.append(plan)
         self._reads |= plan.footprint.read_keys
         self._writes |= plan.footprint.write_keys
-        self._staged |= _staged_tables(plan)
-        self._entries += _inline_entries(plan)
+        self._staged |= _tables_with_staged_files(plan)
+        self._entries += _count_inline_entries(plan)
 
     def _meets(self, plan: PublishPlan) -> bool:
-        ours = plan.footprint
-        if not (self._writes.isdisjoint(ours.read_keys) and self._reads.isdisjoint(ours.write_keys)):
+        footprint = plan.footprint
+        if not (self._writes.isdisjoint(footprint.read_keys) and self._reads.isdisjoint(footprint.write_keys)):
             return True
-        return any(_meet_beyond_keys(plan, other) for other in self._plans if ours.is_broad or other.footprint.is_broad)
+        return any(
+            _meet_beyond_keys(plan, member) for member in self._plans if footprint.is_broad or member.footprint.is_broad
+        )
 
 
-def _meet_beyond_keys(one: PublishPlan, other: PublishPlan) -> bool:
+def _meet_beyond_keys(plan: PublishPlan, other_plan: PublishPlan) -> bool:
     """Wildcards, whole tables and conditions, in both directions."""
-    return _selects(one.footprint, other) or _selects(other.footprint, one)
+    return _depends_on(plan.footprint, other_plan) or _depends_on(other_plan.footprint, plan)
 
 
-def _selects(footprint: Footprint, other: PublishPlan) -> bool:
-    return members_meet(footprint, other.footprint, {action.table: action.rows for action in other.actions})
+def _depends_on(footprint: Footprint, other_plan: PublishPlan) -> bool:
+    return depends_on_member(
+        footprint, other_plan.footprint, {action.table: action.rows for action in other_plan.actions}
+    )
 
 
-def _inline_entries(plan: PublishPlan) -> int:
-    return sum(one.entries for one in plan.actions if one.move is None)
+def _count_inline_entries(plan: PublishPlan) -> int:
+    return sum(action.entries for action in plan.actions if action.move is None)
 
 
-def _staged_tables(plan: PublishPlan) -> set[str]:
-    return {one.table for one in plan.actions if one.move is not None}
+def _tables_with_staged_files(plan: PublishPlan) -> set[str]:
+    return {action.table for action in plan.actions if action.move is not None}

@@ -1,21 +1,20 @@
-"""Repeating a write safely: `_ops`, a table like any other, remembers what a client key led to.
+"""Repeating a write safely: the system table `_ops` holds the receipt of each client key and of each intent.
 
-The row rides in the very record it speaks of, so the answer is there exactly if the commit is. The key is also a
-claim in the footprint: two concurrent uses of one key meet, and the second finds the first one's answer.
+The row is part of the same commit record as the change, so the receipt exists exactly if the commit does. The row is
+also a claim in the footprint: two concurrent writes with one key conflict, and the second finds the receipt of the
+first.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pyarrow as pa
 
 from omnigraph.commit.footprint import Footprint, FootprintBuilder, merge_writes
-from omnigraph.commit.publish_plan import PublishPlan, TableAction
+from omnigraph.commit.publish_plan import PublishPlan, Receipt, TableAction
 from omnigraph.errors import InvalidInput
 from omnigraph.log.commit_record import NON_LOGICAL
 from omnigraph.log.snapshot import Snapshot
@@ -42,7 +41,7 @@ _LAST_ULID_MILLIS = 253_402_300_799_000  # the end of the year 9999, where datet
 
 
 def check_client_key(key: str, now: datetime, keep_days: int) -> None:
-    """Refuse keys that cannot be kept, and ULID keys so old that their answer may have been forgotten."""
+    """Refuse keys that cannot be stored, and ULID keys so old that upkeep may have removed their receipt."""
     if not key or len(key) > _MAX_KEY or not key.isprintable():
         raise InvalidInput(
             f"{key!r} cannot be a client key", code="bad_client_key", advice=f"Use 1 to {_MAX_KEY} printable characters"
@@ -58,42 +57,49 @@ def check_client_key(key: str, now: datetime, keep_days: int) -> None:
 
 
 def ops_row_id(stream: str, client_key: str) -> str:
-    """Keys belong to a stream: a branch does not inherit the answers of its source."""
+    """The row of a client key. Keys belong to a stream: a branch does not inherit the receipts of its source."""
     return f"{stream}:{client_key}"
 
 
 def intent_row_id(stream: str, op_id: str) -> str:
-    """Where `_ops` tells what became of a bulk operation. No client key leads here: those follow a colon."""
+    """The row of a bulk operation. It is never the row of a client key, which follows a colon."""
     return f"{stream}/{op_id}"
 
 
-def intent_answer(snapshot: Snapshot, op_id: str) -> tuple[str, str] | None:
-    """What the log says of a bulk operation, by one point read: (op id that wrote it, commit id).
+def find_intent_outcome(snapshot: Snapshot, op_id: str) -> tuple[str, str] | None:
+    """How a bulk operation ended, by one point read: (op id that wrote its row, commit id); None if it has not ended.
 
-    The operation's own id means that it was published; that of an audit, that it was rolled back.
+    The operation's own op id means that it was published; the op id of an audit, that recovery rolled it back.
     """
     row_id = intent_row_id(snapshot.record.stream, op_id)
-    found = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA).find([row_id], ["id", "op_id", "seq"]).to_pylist()
-    return (found[0]["op_id"], f"{snapshot.record.stream}.{found[0]['seq']}") if found else None
+    rows = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA).find([row_id], ["id", "op_id", "seq"]).to_pylist()
+    return (rows[0]["op_id"], f"{snapshot.record.stream}.{rows[0]['seq']}") if rows else None
 
 
-def earlier_answer(snapshot: Snapshot, client_key: str) -> Mapping[str, Any] | None:
-    """What this key led to, by one point read: `{commit_id, counts, result}`."""
+def find_earlier_receipt(snapshot: Snapshot, client_key: str) -> Receipt | None:
+    """The receipt of the write that used this client key, by one point read."""
     row_id = ops_row_id(snapshot.record.stream, client_key)
-    found = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA).find([row_id], ["id", "seq", "result"]).to_pylist()
-    if not found:
-        return None
-    answer = json.loads(found[0]["result"])
-    return {"commit_id": f"{snapshot.record.stream}.{found[0]['seq']}", **answer}
+    rows = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA).find([row_id], ["id", "seq", "result"]).to_pylist()
+    return decode_receipt(rows[0]["result"], f"{snapshot.record.stream}.{rows[0]['seq']}") if rows else None
+
+
+def encode_receipt(plan: PublishPlan) -> str:
+    """What `_ops` stores of the receipt of `plan`; the commit id follows from the seq of the row."""
+    return json.dumps({"counts": plan.counts, "result": dict(plan.result)}, sort_keys=True)
+
+
+def decode_receipt(text: str, commit_id: str) -> Receipt:
+    """The receipt that `encode_receipt` stored, marked as replayed."""
+    fields = json.loads(text)
+    return Receipt(commit_id, fields["counts"], fields["result"], replayed=True)
 
 
 def ops_entry(plan: PublishPlan, stream: str, seq: int, now: datetime) -> TableAction:
-    """The rows that make `plan` answerable, by its client key and its intent, as part of the record at `seq`."""
+    """The rows of `_ops` that hold the receipt of `plan`, for its client key and its intent, in the record at `seq`."""
     key = plan.options.client_key
     ids = [*([ops_row_id(stream, key)] if key is not None else []), *plan.answers]
-    answer = json.dumps({"counts": plan.counts, "result": dict(plan.result)}, sort_keys=True)
-    row = {"op_id": plan.op_id, "seq": seq, "result": answer, "created_at": now}
-    rows = pa.Table.from_pylist([{"id": one, **row} for one in ids], OPS_SCHEMA)
+    row = {"op_id": plan.op_id, "seq": seq, "result": encode_receipt(plan), "created_at": now}
+    rows = pa.Table.from_pylist([{"id": row_id, **row} for row_id in ids], OPS_SCHEMA)
     return TableAction(OPS_TYPE.id, OPS_SCHEMA, rows, inserted=len(ids))
 
 
@@ -102,10 +108,11 @@ def with_key_claim(footprint: Footprint, stream: str, client_key: str) -> Footpr
 
 
 def with_intent_claim(plan: PublishPlan, op_id: str) -> PublishPlan:
-    """The plan, speaking for a bulk operation: of all plans that do, on this stream, one record is made.
+    """The plan with a claim on the row of its bulk operation: of all plans with this claim, one can land on a stream.
 
-    A plan that changes no answer leaves no row either, else every optimize would make work for the next. It only
-    reads the row, so that it never follows its own roll-back; twice it cannot land, its pins have moved then.
+    A plan that changes no row of a user's table leaves no row in `_ops` either: otherwise every optimize would make
+    work for the next. Such a plan only reads the row, so that it cannot land after recovery rolled it back. It cannot
+    land twice, because its pins have moved by then.
     """
     row_id = intent_row_id(plan.base.stream, op_id)
     if row_id in plan.answers:
@@ -117,20 +124,20 @@ def with_intent_claim(plan: PublishPlan, op_id: str) -> PublishPlan:
 
 
 def with_claim(footprint: Footprint, row_id: str) -> Footprint:
-    """The footprint of a plan that writes this row of `_ops`, and only if nobody else has."""
+    """The footprint with a claim on this row of `_ops`: the plan writes the row, and conflicts with any other write."""
     claims = FootprintBuilder()
     claims.read_write(OPS_TYPE.id, "row", row_id)
     built = claims.build()
     return replace(
         footprint,
-        reads={**footprint.reads, **_joined(footprint, built)},
+        reads={**footprint.reads, **_join_reads(footprint, built)},
         writes=merge_writes([footprint.writes, built.writes]),
     )
 
 
-def _joined(one: Footprint, other: Footprint) -> dict[str, frozenset[int]]:
+def _join_reads(footprint: Footprint, added_footprint: Footprint) -> dict[str, frozenset[int]]:
     """Reads of the scopes of `other`, by either: a plan may hold several claims on `_ops`."""
-    return {scope: keys | one.reads.get(scope, frozenset()) for scope, keys in other.reads.items()}
+    return {scope: keys | footprint.reads.get(scope, frozenset()) for scope, keys in added_footprint.reads.items()}
 
 
 def _ulid_time(key: str) -> datetime | None:
@@ -139,6 +146,6 @@ def _ulid_time(key: str) -> datetime | None:
     if len(text) != 26 or not set(text) <= set(_ULID):
         return None
     millis = 0
-    for one in text[:10]:
-        millis = millis * 32 + _ULID.index(one)
+    for char in text[:10]:
+        millis = millis * 32 + _ULID.index(char)
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis) if millis <= _LAST_ULID_MILLIS else None

@@ -38,7 +38,7 @@ class PinMoved(Exception):
 
 
 @dataclass(frozen=True)
-class RecordDraft:
+class CommitDraft:
     """State after some of the members: pins, overlay, what was touched."""
 
     pins: dict[str, Pin]
@@ -49,7 +49,7 @@ class RecordDraft:
 def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
     """The record at `previous.seq + 1` that publishes `members`, in order. Raises PinMoved (the pin CAS)."""
     first = members[0]
-    draft = RecordDraft(dict(previous.pins), dict(previous.overlay), {})
+    draft = CommitDraft(dict(previous.pins), dict(previous.overlay), {})
     seq = previous.seq + 1
     for plan in members:
         for action in plan.actions:
@@ -59,19 +59,21 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
         _reshape(draft, plan, rid)
         if plan.options.client_key is not None or plan.answers:
             _apply(draft, ops_entry(plan, previous.stream, seq, now), rid, seq)
-    came_from = [previous.header, first.merged] if first.merged else [previous.header]
+    parents = [previous.header, first.merged] if first.merged else [previous.header]
     header = Header(
         stream=previous.stream,
         seq=seq,
         rid=rid,
         kind=first.kind,
-        parents=tuple(one.ref for one in came_from),
-        gen=1 + max(one.gen for one in came_from),
+        parents=tuple(parent.ref for parent in parents),
+        gen=1 + max(parent.gen for parent in parents),
         schema=first.catalog.hash if first.catalog else previous.schema,
         created_at=max(_to_millis(now), previous.header.created_at),
         actor=first.options.actor,
         message=first.options.message,
-        members=tuple(Member(one.op_id, one.options.actor, one.options.client_key, one.counts) for one in members),
+        members=tuple(
+            Member(member.op_id, member.options.actor, member.options.client_key, member.counts) for member in members
+        ),
         branch=previous.header.branch,
     )
     return CommitRecord(
@@ -80,8 +82,8 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
         content_seq=previous.content_seq if first.kind in NON_LOGICAL else seq,
         pins=draft.pins,
         touched=draft.touched,
-        writes=merge_writes([one.footprint.writes for one in members]),
-        overlay={table: one for table, one in draft.overlay.items() if one.entries},
+        writes=merge_writes([member.footprint.writes for member in members]),
+        overlay={table: entries for table, entries in draft.overlay.items() if entries.entries},
         trail=_next_trail(previous),
         gc=first.gc,
         extra=first.extra,
@@ -121,61 +123,61 @@ def fork_record(source: CommitRecord, header: Header) -> CommitRecord:
 def live_folds(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
     """The folds that still fit: their table's pin has not moved and, if they fold, some of their entries are there."""
     return tuple(
-        one
-        for one in folds
-        if previous.pins.get(one.table, _NO_PIN).version == one.move.expected
-        and (not one.stamps or (one.table in previous.overlay and previous.overlay[one.table].stamps & one.stamps))
+        fold
+        for fold in folds
+        if previous.pins.get(fold.table, _NO_PIN).version == fold.move.expected
+        and (not fold.stamps or (fold.table in previous.overlay and previous.overlay[fold.table].stamps & fold.stamps))
     )
 
 
-def _apply(draft: RecordDraft, action: TableAction, rid: str, seq: int) -> None:
+def _apply(draft: CommitDraft, action: TableAction, rid: str, seq: int) -> None:
     pin = draft.pins.get(action.table, _NO_PIN)
     entries = draft.overlay.get(action.table)
     if action.move is None:
-        own = action.overlay(rid)
-        draft.overlay[action.table] = entries.with_entries(own) if entries else own
-        moved = pin
+        own_entries = action.overlay(rid)
+        draft.overlay[action.table] = entries.with_entries(own_entries) if entries else own_entries
+        new_pin = pin
     else:
-        moved = _moved(pin, action.move, action.table)
+        new_pin = _move_pin(pin, action.move, action.table)
         if action.adopted is not None:
             # What this stream has not seen yet was placed by this record (H1), the rest stays as it was.
-            draft.overlay[action.table] = action.adopted.stamped(entries.stamps if entries else (), rid)
+            draft.overlay[action.table] = action.adopted.restamp(entries.stamps if entries else (), rid)
         elif entries:
             # The overlay wins over the pin, so entries of the ids just staged would hide the new rows.
-            kept = entries.without_ids(entries.index.keys() if action.overwrite else action.ids)
-            draft.overlay[action.table] = kept
+            remaining = entries.without_ids(entries.index.keys() if action.overwrite else action.ids)
+            draft.overlay[action.table] = remaining
     rows = action.rows_alone if action.overwrite else pin.rows + action.inserted - action.removed
-    draft.pins[action.table] = replace(moved, rows=rows, changed_seq=seq)
+    draft.pins[action.table] = replace(new_pin, rows=rows, changed_seq=seq)
     draft.touched[action.table] = _touch(draft.touched.get(action.table), action, pin.version)
 
 
 def _touch(before: TouchedTable | None, action: TableAction, old_version: str | None) -> TouchedTable:
-    one = before or TouchedTable()
+    so_far = before or TouchedTable()
     return TouchedTable(
-        one.inserted + action.inserted,
-        one.updated + action.updated,
-        one.deleted + action.removed,
-        one.staged or action.move is not None,
-        old_version if action.move else one.old_version,
-        action.move.version if action.move else one.new_version,
+        so_far.inserted + action.inserted,
+        so_far.updated + action.updated,
+        so_far.deleted + action.removed,
+        so_far.staged or action.move is not None,
+        old_version if action.move else so_far.old_version,
+        action.move.version if action.move else so_far.new_version,
     )
 
 
-def _fold(draft: RecordDraft, fold: FoldAction) -> None:
+def _fold(draft: CommitDraft, fold: FoldAction) -> None:
     pin = draft.pins.get(fold.table, _NO_PIN)
-    draft.pins[fold.table] = _moved(replace(pin, rows=pin.rows - fold.rows_removed), fold.move, fold.table)
+    draft.pins[fold.table] = _move_pin(replace(pin, rows=pin.rows - fold.rows_removed), fold.move, fold.table)
     if fold.stamps:
         draft.overlay[fold.table] = draft.overlay[fold.table].without_stamps(fold.stamps)
     draft.touched[fold.table] = TouchedTable(staged=True, old_version=pin.version, new_version=fold.move.version)
 
 
-def _moved(pin: Pin, move: StagedMove, table: str) -> Pin:
+def _move_pin(pin: Pin, move: StagedMove, table: str) -> Pin:
     if pin.version != move.expected:
         raise PinMoved(table)
     return replace(pin, version=move.version, size_bytes=move.size_bytes, fragments=move.fragments)
 
 
-def _reshape(draft: RecordDraft, plan: PublishPlan, rid: str) -> None:
+def _reshape(draft: CommitDraft, plan: PublishPlan, rid: str) -> None:
     for table, reshape in plan.reshapes.items():
         if table in draft.overlay:
             draft.overlay[table] = reshape(draft.overlay[table], rid)
@@ -185,8 +187,8 @@ def _reshape(draft: RecordDraft, plan: PublishPlan, rid: str) -> None:
 
 
 def _next_trail(previous: CommitRecord) -> tuple[Header, ...]:
-    kept = previous.trail if previous.seq % TRAIL_LENGTH else ()
-    return (*kept, previous.header)
+    trail = previous.trail if previous.seq % TRAIL_LENGTH else ()
+    return (*trail, previous.header)
 
 
 def _to_millis(moment: datetime) -> datetime:

@@ -36,34 +36,34 @@ class Pacing:
 
     def wait_for_turn(self, seq: int) -> None:
         """Before trying for `seq`."""
-        left_s = self._not_before - self._clock.monotonic()
-        if seq % _SLOW_WINDOW_EVERY == 0 and self._met_others() and self._lost_rounds < _STARVING_ROUNDS:
-            left_s = max(left_s, min(_SLOW_WINDOW_ROUND_TRIPS * self._round_trip_s, _SLOW_WINDOW_MAX_S))
-        if left_s > 0:
-            self._clock.sleep(left_s)
+        wait_s = self._not_before - self._clock.monotonic()
+        if seq % _SLOW_WINDOW_EVERY == 0 and self._has_met_others() and self._lost_rounds < _STARVING_ROUNDS:
+            wait_s = max(wait_s, min(_SLOW_WINDOW_ROUND_TRIPS * self._round_trip_s, _SLOW_WINDOW_MAX_S))
+        if wait_s > 0:
+            self._clock.sleep(wait_s)
 
-    def saw_foreign(self) -> None:
+    def note_foreign_record(self) -> None:
         self._foreign_at = self._clock.monotonic()
         self._uncontested = 0
 
-    def lost(self, put_s: float) -> None:
+    def note_lost_round(self, put_s: float) -> None:
         """Another record took the seq."""
         self._measure(put_s)
         self._lost_rounds += 1
 
-    def landed(self, put_s: float) -> None:
+    def note_landed_record(self, put_s: float) -> None:
         """Our record landed after a PUT of `put_s`; decide when the next may start."""
         self._measure(put_s)
         self._lost_rounds = 0
         now = self._clock.monotonic()
-        if self._met_others():
+        if self._has_met_others():
             self._not_before = now + self._ids.uniform(0, 2 * self._round_trip_s)
             return
         self._uncontested += 1
         if self._uncontested % _COMMITS_PER_WINDOW == 0:
             self._not_before = now + 3 * self._round_trip_s
 
-    def _met_others(self) -> bool:
+    def _has_met_others(self) -> bool:
         return self._clock.monotonic() - self._foreign_at < _FOREIGN_MEMORY_S
 
     def _measure(self, put_s: float) -> None:

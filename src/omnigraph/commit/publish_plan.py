@@ -36,12 +36,12 @@ class WriteOptions:
 
     def __post_init__(self) -> None:
         """Refuse here what no record could hold: later it would fail in the hands of whoever leads the group."""
-        for what, text in (("actor", self.actor), ("message", self.message)):
+        for field_name, text in (("actor", self.actor), ("message", self.message)):
             try:
                 (text or "").encode()
             except UnicodeEncodeError as error:
                 raise InvalidInput(
-                    f"the {what} holds half of a surrogate pair, which UTF-8 cannot store",
+                    f"the {field_name} holds half of a surrogate pair, which UTF-8 cannot store",
                     code="bad_text",
                     advice="Give it as whole characters in UTF-8",
                 ) from error
@@ -61,8 +61,8 @@ class WriteTxn:
     def catalog(self) -> Catalog:
         return self.snapshot.catalog
 
-    def view(self, one: TypeDef) -> TableView:
-        return self.snapshot.view(one)
+    def view(self, type_def: TypeDef) -> TableView:
+        return self.snapshot.view(type_def)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,18 +180,18 @@ class PublishPlan:
     @property
     def counts(self) -> dict[str, int]:
         return {
-            "inserted": sum(one.inserted for one in self.actions),
-            "updated": sum(one.updated for one in self.actions),
-            "deleted": sum(one.removed for one in self.actions),
+            "inserted": sum(action.inserted for action in self.actions),
+            "updated": sum(action.updated for action in self.actions),
+            "deleted": sum(action.removed for action in self.actions),
         }
 
     @property
     def is_staged(self) -> bool:
         """Whether it names objects that were written before the record."""
-        return bool(self.folds or self.catalog) or any(one.move is not None for one in self.actions)
+        return bool(self.folds or self.catalog) or any(action.move is not None for action in self.actions)
 
     @property
-    def groupable(self) -> bool:
+    def is_groupable(self) -> bool:
         """Only plain mutations share a record; everything else is a commit of its own."""
         return self.kind == "mutate" and not self.extra and self.options.if_commit is None
 

@@ -1,14 +1,22 @@
-"""The publisher: the only code that makes anything visible.
+"""The publisher: the only code that makes a change visible.
 
-One per process and stream. Writers of one process queue here and never race each other for a seq; while one
-record is on its way the waiting plans gather, and those that do not meet go into the next record together.
-Whichever thread finds nobody leading leads one round, then looks whether its own plan is done.
+A process has one publisher per stream. Writers of the process queue their plans here and never race each other for a
+seq. While one commit record is being written, the waiting plans gather, and those whose footprints do not meet share
+the next record. There is no publisher thread: a writer that finds no leader leads one round for all waiting plans,
+then looks whether its own plan has an outcome.
+
+One round, in `Publisher._lead_one_round`:
+
+    wait_for_turn     leave other processes a chance (`pacing.py`)
+    _choose_members   answer the plans that cannot be published on the head; choose those that share the next record
+    _compose          build that record from the head and the chosen plans (`next_record.py`)
+    _put              store it with put-if-absent and learn the outcome (`put_record.py`)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import Condition
 
@@ -26,21 +34,24 @@ from omnigraph.storage.backend import Backend
 
 @dataclass(frozen=True, slots=True)
 class PlanPublished:
-    """The plan is part of this record, which may have been collected since."""
+    """The plan is part of `record`. Cleanup may have collected that record since, so it can be a stub."""
 
     record: StreamEntry
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStale:
-    """The plan does not hold on the newest record; prepare it anew from there."""
+    """The plan does not hold on the newest record, because of `conflict`; it must be prepared again from there."""
 
-    hit: PlanConflict
+    conflict: PlanConflict
 
 
 @dataclass(frozen=True, slots=True)
 class TableMoved:
-    """The change holds on `tested`, but a table it staged has a newer pin there: re-commit the staged files on that."""
+    """The change holds on the record `tested`, but a table that it staged has a newer pin there.
+
+    The staged files can be committed again on top of that pin.
+    """
 
     table: str
     tested: CommitRecord
@@ -48,37 +59,42 @@ class TableMoved:
 
 @dataclass(frozen=True, slots=True)
 class NothingToFold:
-    """A fold whose entries are gone: nothing to do, nothing lost."""
+    """Every overlay entry that the fold would move is gone from the overlay: there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFailed:
-    """An answer for the caller, typed unless the plan itself is defective."""
+    """The error for the caller: an `OmnigraphError`, unless the plan itself is defective."""
 
     error: Exception
 
 
 PublishOutcome = PlanPublished | PlanStale | TableMoved | NothingToFold | PlanFailed
 
-#: What the pause points around a record of this kind are called; all others are writes.
+#: The prefix of the pause points around a record of this kind; for every other kind it is "write".
 _POINTS = {"fold": "fold", "physical": "optimize", "gc": "cleanup"}
 
 
 class _Ticket:
-    """One waiting plan."""
+    """One plan that waits in the queue for its record.
+
+    `rounds` counts the seqs that the plan lost to other records. `must_go_alone` is set after a record with several
+    members could not be composed, so that a defective plan fails without the others. `is_in_flight` is true while a
+    record with the plan may be on its way to the store. `is_withdrawn` means that the caller no longer waits.
+    """
 
     def __init__(self, plan: PublishPlan, deadline: float) -> None:
         self.plan = plan
         self.deadline = deadline
         self.rounds = 0
-        self.in_flight = False
-        self.alone = False
-        self.withdrawn = False
+        self.is_in_flight = False
+        self.must_go_alone = False
+        self.is_withdrawn = False
         self.outcome: PublishOutcome | None = None
 
 
 class Publisher:
-    """Publishes plans on one stream, and knows its newest record as far as this process has seen it."""
+    """Publishes plans on one stream, and holds the newest record of the stream that this process has seen."""
 
     def __init__(self, backend: Backend, records: RecordStream, head: CommitRecord) -> None:
         self.records = records
@@ -93,16 +109,16 @@ class Publisher:
 
     @property
     def head(self) -> CommitRecord:
-        """The newest record this process has seen. Only `refresh` says whether there is a newer one."""
+        """The newest record that this process has seen. Only `refresh` asks the store for a newer one."""
         return self._head
 
     def refresh(self) -> CommitRecord:
-        """Ask the store for newer records: one GET when there are none, and never more than may be walked."""
-        self._follow(self.records.after(self._head.seq, self._backend.config.walk_limit))
+        """Read newer records: one GET if there are none, and never many more than `walk_limit` records."""
+        self._take_over_entries(self.records.after(self._head.seq, self._backend.config.walk_limit))
         return self._head
 
     def publish(self, plan: PublishPlan, deadline: float) -> PublishOutcome:
-        """Publish `plan`, together with others where possible. Blocks until its outcome is known."""
+        """Publish `plan`, in one record with other waiting plans where possible. Blocks until the outcome is known."""
         ticket = _Ticket(plan, deadline)
         try:
             with self._turn:
@@ -123,35 +139,36 @@ class Publisher:
                     self._leader = ticket
                 self._lead_one_round()
             finally:
-                # An interrupt may strike at any step, also before the round has begun: somebody else leads then.
+                # An interrupt may strike at any step, also before the round has begun: another thread must lead then.
                 self._step_down(ticket)
 
     def _step_down(self, ticket: _Ticket) -> None:
-        """The round of this leader, if it leads, is over, and nothing that is still queued is on its way any more."""
+        """End the round that the owner of `ticket` leads, if it leads. No queued plan is in flight afterwards."""
         with self._turn:
             if self._leader is not ticket:
                 return
             self._leader = None
-            for one in list(self._queue):
-                one.in_flight = False
-                if one.withdrawn:
-                    one.outcome = PlanFailed(_interrupted(one.plan))
-                    self._queue.remove(one)
+            for queued_ticket in list(self._queue):
+                queued_ticket.is_in_flight = False
+                if queued_ticket.is_withdrawn:
+                    queued_ticket.outcome = PlanFailed(_interrupted_error(queued_ticket.plan))
+                    self._queue.remove(queued_ticket)
             self._turn.notify_all()
 
     def _withdraw(self, ticket: _Ticket) -> None:
-        """A caller that was interrupted while waiting leaves nothing behind, unless its record is on the way.
+        """Remove the plan of a caller that was interrupted while waiting, unless its record is in flight.
 
-        If that record is refused, its leader drops the plan: nobody waits for it, so nobody may try it again.
+        If the record in flight is refused, its leader drops the plan: nobody waits for the plan, so it is not tried
+        again.
         """
         with self._turn:
-            ticket.withdrawn = True
-            if ticket in self._queue and not ticket.in_flight:
+            ticket.is_withdrawn = True
+            if ticket in self._queue and not ticket.is_in_flight:
                 self._queue.remove(ticket)
 
     def _lead_one_round(self) -> None:
         self._pacing.wait_for_turn(self._head.seq + 1)
-        head, members = self._choose()
+        head, members = self._choose_members()
         record = self._compose(head, members) if members else None
         if record is None:
             return
@@ -159,49 +176,53 @@ class Publisher:
             self._put(record, members)
         except OmnigraphError as error:
             for ticket in members:
-                self._settle(ticket, PlanFailed(_for_member(error, ticket.plan)))
+                self._settle(ticket, PlanFailed(_error_for_member(error, ticket.plan)))
         except BaseException:
             for ticket in members:
-                self._settle(ticket, PlanFailed(_interrupted(ticket.plan)))
+                self._settle(ticket, PlanFailed(_interrupted_error(ticket.plan)))
             raise
 
-    def _choose(self) -> tuple[CommitRecord, list[_Ticket]]:
-        """Answer the plans that cannot go on; of the others take as many as may share the record after the head."""
+    def _choose_members(self) -> tuple[CommitRecord, list[_Ticket]]:
+        """Settle the plans that cannot be published on the head; of the others choose those that share a record."""
         config = self._backend.config
         with self._turn:
             waiting, head, recent = list(self._queue), self._head, list(self._recent)
         group = CommitGroup(config.group_max_members, config.overlay_soft_entries)
         members: list[_Ticket] = []
         for ticket in waiting:
-            verdict = self._verdict_or_defect(ticket, head, recent)
-            if verdict is not None:
-                self._settle(ticket, verdict)
-            elif not (ticket.alone and members) and group.admits(ticket.plan):
-                # It holds on this head, so a lost round need not test what came before again.
+            outcome = self._find_outcome_or_defect(ticket, head, recent)
+            if outcome is not None:
+                self._settle(ticket, outcome)
+            elif not (ticket.must_go_alone and members) and group.admits(ticket.plan):
+                # The plan holds on this head, so a later round need not test the records up to it again.
                 ticket.plan = replace(ticket.plan, base=head)
                 group.add(ticket.plan)
                 members.append(ticket)
-                if ticket.alone:
+                if ticket.must_go_alone:
                     break
-            elif not ticket.plan.groupable:
-                break  # it goes next, and nobody behind it may pass
+            elif not ticket.plan.is_groupable:
+                break  # this plan needs a record of its own, and no plan behind it may overtake it
             if group.is_full:
                 break
         with self._turn:
             members = [ticket for ticket in members if ticket in self._queue]
             for ticket in members:
-                ticket.in_flight = True
+                ticket.is_in_flight = True
         return head, members
 
     def _compose(self, head: CommitRecord, members: Sequence[_Ticket]) -> CommitRecord | None:
-        """The record for these members. A defective plan fails by itself: a group goes on one by one."""
-        plans = [_trimmed(ticket.plan, head) for ticket in members]
+        """The record that publishes these members; None if it cannot be built.
+
+        A single member then fails. Several members go into records of their own in the next rounds, so that only the
+        defective one fails.
+        """
+        plans = [_drop_moved_folds(ticket.plan, head) for ticket in members]
         try:
             record = next_record(head, plans, self._backend.ids.token(16), self._backend.clock.now())
-            assert record.encoded
-        except Exception as error:  # noqa: BLE001 - nothing was sent, and it must not stop the others
+            assert record.as_bytes
+        except Exception as error:  # noqa: BLE001 - nothing was sent, and the other members must go on
             for ticket in members:
-                ticket.alone = True
+                ticket.must_go_alone = True
                 if len(members) == 1:
                     self._settle(ticket, PlanFailed(error))
             return None
@@ -216,89 +237,98 @@ class Publisher:
         outcome = put_record(backend, self.records, record, max(ticket.deadline for ticket in members))
         backend.pauses.reach(f"{point}.after-record")
         if isinstance(outcome, RecordLanded):
-            self._pacing.landed(backend.clock.monotonic() - started)
+            self._pacing.note_landed_record(backend.clock.monotonic() - started)
             self._advance([record])
             for ticket in members:
                 self._settle(ticket, PlanPublished(record))
             return
         for ticket in members:
             ticket.rounds += 1
-        self._pacing.lost(backend.clock.monotonic() - started)
+        self._pacing.note_lost_round(backend.clock.monotonic() - started)
         newer = list(outcome.entries)
         if len(newer) == backend.config.read_ahead:
             newer += self.records.after_many(newer[-1].seq, limit=backend.config.walk_limit)
-        self._follow(newer)
+        self._take_over_entries(newer)
 
-    def _verdict_or_defect(
+    def _find_outcome_or_defect(
         self, ticket: _Ticket, head: CommitRecord, recent: Sequence[StreamEntry]
     ) -> PublishOutcome | None:
         try:
-            return self._verdict(ticket, head, recent)
-        except Exception as error:  # noqa: BLE001 - it answers its own caller, not whoever happens to lead
+            return self._find_outcome(ticket, head, recent)
+        except Exception as error:  # noqa: BLE001 - the error belongs to the plan's caller, not to the leader
             return PlanFailed(error)
 
-    def _verdict(self, ticket: _Ticket, head: CommitRecord, recent: Sequence[StreamEntry]) -> PublishOutcome | None:
-        """Why the plan cannot be published on `head`; None if it can."""
+    def _find_outcome(
+        self, ticket: _Ticket, head: CommitRecord, recent: Sequence[StreamEntry]
+    ) -> PublishOutcome | None:
+        """The outcome of a plan that cannot be published on `head`; None if the plan can be."""
         plan, config = ticket.plan, self._backend.config
-        since = _since(plan.base, head, recent, config.walk_limit)
-        landed = next((one for one in since or () if is_published_in(one, plan.op_id)), None)
+        records_since = _entries_since(plan.base, head, recent, config.walk_limit)
+        landed = next((entry for entry in records_since or () if is_published_in(entry, plan.op_id)), None)
         if landed is not None:
             return PlanPublished(landed)
-        fence = find_fence(plan, head) or next((fence for one in since or () if (fence := find_fence(plan, one))), None)
+        fences = (find_fence(plan, entry) for entry in (head, *(records_since or ())))
+        fence = next((error for error in fences if error is not None), None)
         if fence is not None:
             return PlanFailed(fence)
         if ticket.rounds >= config.publish_max_rounds or self._backend.clock.monotonic() >= ticket.deadline:
-            return PlanFailed(_contention(ticket.rounds))
-        if since is None:
+            return PlanFailed(_contention_error(ticket.rounds))
+        if records_since is None:
             return PlanStale(PlanConflict(None, "too many commits landed in between"))
-        hit = next((hit for one in since if (hit := find_plan_conflict(plan, one))), None)
-        if hit is not None:
-            return PlanStale(hit)
+        conflict = first_conflict(plan, records_since)
+        if conflict is not None:
+            return PlanStale(conflict)
         if plan.folds and not live_folds(head, plan.folds):
             return NothingToFold()
-        return next((TableMoved(one.table, head) for one in plan.actions if _pin_moved(one, head)), None)
+        return next((TableMoved(action.table, head) for action in plan.actions if _has_pin_moved(action, head)), None)
 
-    def _follow(self, entries: list[StreamEntry]) -> None:
-        """Take over records of other processes."""
+    def _take_over_entries(self, entries: list[StreamEntry]) -> None:
+        """Move the head over records that were read from the store."""
         if not entries:
             return
-        if any(one.rid not in self._own_rids for one in entries):
-            self._pacing.saw_foreign()
+        if any(entry.rid not in self._own_rids for entry in entries):
+            self._pacing.note_foreign_record()
         if len(entries) > self._backend.config.walk_limit or isinstance(entries[-1], Stub):
-            # The end of a branch may have been collected as well; then this says that the branch is gone.
+            # Raises BranchClosed if the branch has ended and its last record was collected.
             newest = self.records.newest()
             assert newest is not None
             entries = [newest]
         self._advance(entries)
 
     def _advance(self, entries: Sequence[StreamEntry]) -> None:
-        """Move the head forward, never back: refreshes and rounds of several threads may arrive in any order."""
+        """Move the head forward, never back: several threads refresh and publish, in any order.
+
+        `_recent` stays an unbroken sequence of entries that ends at the head.
+        """
         with self._turn:
-            for one in entries:
-                if one.seq <= self._head.seq:
+            for entry in entries:
+                if entry.seq <= self._head.seq:
                     continue
-                if one.seq != self._head.seq + 1 and not (self._recent and self._recent[-1].seq + 1 == one.seq):
+                if entry.seq != self._head.seq + 1 and not (self._recent and self._recent[-1].seq + 1 == entry.seq):
                     self._recent.clear()
-                self._recent.append(one)
-                if isinstance(one, CommitRecord):
-                    self._head = one
+                self._recent.append(entry)
+                if isinstance(entry, CommitRecord):
+                    self._head = entry
 
     def _settle(self, ticket: _Ticket, outcome: PublishOutcome) -> None:
         with self._turn:
             if ticket.outcome is None:
                 ticket.outcome = outcome
-                if ticket in self._queue:  # its caller may have been interrupted meanwhile
+                if ticket in self._queue:  # an interrupted caller has removed its ticket
                     self._queue.remove(ticket)
 
 
 def find_fence(plan: PublishPlan, record: StreamEntry) -> OmnigraphError | None:
-    """Whether `record` forbids this writer to go on: the branch was closed, or somebody holds it exclusively."""
+    """The error if `record` forbids the writer of `plan` to publish: the branch was closed, or another writer holds it.
+
+    A claim of the branch takes over from any holder; a release must still hold the branch.
+    """
     if record.header.kind == "close":
         return branch_closed(record.stream)
     if isinstance(record, Stub):
         return None
     if plan.kind == "epoch" and plan.holder is None:
-        return None  # a claim takes over from anybody; a release must still hold what it releases
+        return None
     holder = record.epoch.holder
     if holder != plan.holder and (holder is not None or plan.holder is not None):
         return WriterFenced(
@@ -309,55 +339,61 @@ def find_fence(plan: PublishPlan, record: StreamEntry) -> OmnigraphError | None:
     return None
 
 
+def first_conflict(plan: PublishPlan, records: Iterable[StreamEntry]) -> PlanConflict | None:
+    """The first conflict of `plan` with `records`, which landed after its base; None if it holds after all of them."""
+    conflicts = (find_plan_conflict(plan, record) for record in records)
+    return next((conflict for conflict in conflicts if conflict is not None), None)
+
+
 def find_plan_conflict(plan: PublishPlan, record: StreamEntry) -> PlanConflict | None:
-    """Why `plan`, made before `record`, does not hold after it; None if it does."""
+    """Why `plan`, prepared before `record` landed, does not hold after it; None if the plan holds."""
     if isinstance(record, CommitRecord) and record.kind == "gc":
         honoured = plan.op_id in (record.gc or {}).get("honours", ())
-        # What was staged before the fence may have been swept by now; inline changes name no file.
+        # Cleanup may have deleted files that were staged before its record; an inline change names no file.
         return (
             PlanConflict(None, "cleanup ran since the change was staged") if plan.is_staged and not honoured else None
         )
     if plan.options.if_commit is not None and isinstance(record, CommitRecord) and record.is_logical:
         return PlanConflict(None, "a commit landed after the one that the change was bound to")
     if plan.conflict_check is not None and isinstance(record, CommitRecord) and record.schema == plan.base.schema:
-        # What it claims in `_ops` is not the judge's to know: the same client key, or recovery that ended it.
-        claimed = find_footprint_conflict(plan.footprint.claims_only(OPS_SCOPE), plan.base.schema, record)
-        return claimed or (plan.conflict_check(record) if record.is_logical else None)
+        # The plan's own check does not see claims on `_ops`: the same client key, or recovery that ended the operation.
+        claim_conflict = find_footprint_conflict(plan.footprint.claims_only(OPS_SCOPE), plan.base.schema, record)
+        return claim_conflict or (plan.conflict_check(record) if record.is_logical else None)
     return find_footprint_conflict(plan.footprint, plan.base.schema, record)
 
 
-def _since(
+def _entries_since(
     base: CommitRecord, head: CommitRecord, recent: Sequence[StreamEntry], walk_limit: int
 ) -> list[StreamEntry] | None:
-    """Records after `base` up to `head`; None if they are too many or no longer at hand."""
+    """Entries after `base` up to `head`; None if there are too many, or if `recent` no longer holds all of them."""
     count = head.seq - base.seq
     if count > walk_limit:
         return None
     if count == 0:
         return []
-    found = list(recent[-count:])
-    whole = len(found) == count and found[0].seq == base.seq + 1 and found[-1].seq == head.seq
-    return found if whole else None
+    entries = list(recent[-count:])
+    is_complete = len(entries) == count and entries[0].seq == base.seq + 1 and entries[-1].seq == head.seq
+    return entries if is_complete else None
 
 
-def _pin_moved(action: TableAction, head: CommitRecord) -> bool:
+def _has_pin_moved(action: TableAction, head: CommitRecord) -> bool:
     if action.move is None:
         return False
     pin = head.pins.get(action.table)
     return (pin.version if pin else None) != action.move.expected
 
 
-def _trimmed(plan: PublishPlan, head: CommitRecord) -> PublishPlan:
-    """A fold drops the tables that moved on without it."""
+def _drop_moved_folds(plan: PublishPlan, head: CommitRecord) -> PublishPlan:
+    """The plan without the folds of tables whose pin moved since, or whose entries are gone."""
     return replace(plan, folds=live_folds(head, plan.folds)) if plan.folds else plan
 
 
 def is_published_in(record: StreamEntry, op_id: str) -> bool:
-    """Whether the operation is part of the record."""
+    """Whether the operation is a member of the record."""
     return any(member.op_id == op_id for member in record.header.members)
 
 
-def _contention(rounds: int) -> Contention:
+def _contention_error(rounds: int) -> Contention:
     return Contention(
         f"the write lost {rounds} rounds against other writers and was given up; nothing was written",
         advice="Retry later, or send fewer writers to this branch",
@@ -365,14 +401,14 @@ def _contention(rounds: int) -> Contention:
     )
 
 
-def _for_member(error: OmnigraphError, plan: PublishPlan) -> OmnigraphError:
-    """The same failure, told with this member's own operation."""
+def _error_for_member(error: OmnigraphError, plan: PublishPlan) -> OmnigraphError:
+    """The same failure with the op id and the client key of this member, where the error names them."""
     if not isinstance(error, Unknown):
         return error
     return Unknown(error.message, advice=error.advice, op_id=plan.op_id, client_key=plan.options.client_key)
 
 
-def _interrupted(plan: PublishPlan) -> Unknown:
+def _interrupted_error(plan: PublishPlan) -> Unknown:
     return Unknown(
         "the write was interrupted while its record was on the way",
         advice="Repeat the write with the same client key, or read the graph, before anything else",

@@ -39,59 +39,59 @@ def put_record(
     """
     key = record_key(record.stream, record.seq)
     wait_s = _FIRST_WAIT_S
-    unclear = False  # an earlier try may have landed, or may still
+    may_have_landed = False  # an earlier try may have landed, or may still
     while True:
         try:
-            if backend.store.put_if_absent(key, record.encoded) is PutResult.CREATED:
+            if backend.store.put_if_absent(key, record.as_bytes) is PutResult.CREATED:
                 return RecordLanded()
-            unclear = True
-            known = _look(records, record)
+            may_have_landed = True
+            outcome = _look_up_outcome(records, record)
         except Forbidden as error:
             # The client may have tried before on its own, and that try may have landed.
-            known = _look_if_possible(records, record)
-            if known is None and unclear:
-                raise _unknown(record) from error
-            if known is None:
+            outcome = _try_look_up_outcome(records, record)
+            if outcome is None and may_have_landed:
+                raise _unknown_error(record) from error
+            if outcome is None:
                 raise
         except (InvalidInput, NotFound) as error:
             # The request was not accepted as it is, which says nothing about an earlier one.
-            if unclear:
-                raise _unknown(record) from error
+            if may_have_landed:
+                raise _unknown_error(record) from error
             raise
         except Unavailable as error:
-            known = _look_if_possible(records, record)
-            if error.code == NOT_DURABLE and isinstance(known, RecordLanded):
-                known = None  # it can be read, but a power cut could still take it: the next try makes it durable
-            if known is None and error.code in FINAL_FAILURES and not unclear:
+            outcome = _try_look_up_outcome(records, record)
+            if error.code == NOT_DURABLE and isinstance(outcome, RecordLanded):
+                outcome = None  # it can be read, but a power cut could still take it: the next try makes it durable
+            if outcome is None and error.code in FINAL_FAILURES and not may_have_landed:
                 raise
-            unclear = True
-            if known is None and backend.clock.monotonic() >= deadline:
-                raise _unknown(record) from error
-        if known is not None:
-            return known
+            may_have_landed = True
+            if outcome is None and backend.clock.monotonic() >= deadline:
+                raise _unknown_error(record) from error
+        if outcome is not None:
+            return outcome
         if backend.clock.monotonic() >= deadline:
-            raise _unknown(record)
+            raise _unknown_error(record)
         backend.clock.sleep(backend.ids.uniform(wait_s / 2, wait_s))
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-def _look(records: RecordStream, record: CommitRecord) -> RecordLanded | RecordRefused | None:
-    found = records.read_ahead(record.seq)
-    if not found:
+def _look_up_outcome(records: RecordStream, record: CommitRecord) -> RecordLanded | RecordRefused | None:
+    entries = records.read_ahead(record.seq)
+    if not entries:
         return None
-    return RecordLanded() if found[0].rid == record.rid else RecordRefused(tuple(found))
+    return RecordLanded() if entries[0].rid == record.rid else RecordRefused(tuple(entries))
 
 
-def _look_if_possible(records: RecordStream, record: CommitRecord) -> RecordLanded | RecordRefused | None:
+def _try_look_up_outcome(records: RecordStream, record: CommitRecord) -> RecordLanded | RecordRefused | None:
     try:
-        return _look(records, record)
+        return _look_up_outcome(records, record)
     except Corruption:
         raise
     except OmnigraphError:
         return None
 
 
-def _unknown(record: CommitRecord) -> Unknown:
+def _unknown_error(record: CommitRecord) -> Unknown:
     member = record.members[0]
     return Unknown(
         f"the store did not tell whether commit {record.commit_id} landed",

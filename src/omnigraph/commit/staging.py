@@ -15,24 +15,24 @@ from omnigraph.storage.lance import PinnedTable, StagedTable, TableDelta
 
 def rides_inline(actions: Sequence[TableAction], config: Config) -> bool:
     """Small changes go into the record; an overwrite has no row images to put there."""
-    if any(one.overwrite or one.never_inline or one.rewrites_columns for one in actions):
+    if any(action.overwrite or action.never_inline or action.rewrites_columns for action in actions):
         return False
-    entries = sum(one.entries for one in actions)
-    size_bytes = sum(one.rows.nbytes for one in actions if one.rows is not None)
+    entries = sum(action.entries for action in actions)
+    size_bytes = sum(action.rows.nbytes for action in actions if action.rows is not None)
     return entries <= config.inline_max_entries and size_bytes <= config.inline_max_bytes
 
 
 def stage_actions(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
     """The same actions with a table version each, all tables at once; those that were staged elsewhere have one."""
-    return tuple(backend.in_parallel(lambda one: one if one.move else _stage(backend, on, one), actions))
+    return tuple(backend.in_parallel(lambda action: action if action.move else _stage(backend, on, action), actions))
 
 
 def restage_moved(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
     """Re-commit the staged files of tables whose pin moved; the others stay as they are. No data is rewritten."""
-    return tuple(backend.in_parallel(lambda one: _restage(backend, on, one), actions))
+    return tuple(backend.in_parallel(lambda action: _restage(backend, on, action), actions))
 
 
-def delta_of(action: TableAction) -> TableDelta:
+def to_table_delta(action: TableAction) -> TableDelta:
     return TableDelta(
         schema=action.schema,
         rows=action.rows,
@@ -46,20 +46,20 @@ def base_table(
     backend: Backend, on: CommitRecord, action_table: str, kind: EntityKind
 ) -> tuple[str | None, PinnedTable]:
     """The pinned version to build on, and the pin that a record must still show then."""
-    version = pinned_version(on, action_table)
+    version = version_in_record(on, action_table)
     if version is None:
         return None, backend.tables.birth(action_table, kind)
     return version, backend.tables.open(action_table, version)
 
 
-def pinned_version(on: CommitRecord, table: str) -> str | None:
+def version_in_record(on: CommitRecord, table: str) -> str | None:
     pin = on.pins.get(table)
     return pin.version if pin else None
 
 
 def commit_staged(backend: Backend, expected: str | None, base: PinnedTable, staged: StagedTable) -> StagedMove:
-    made = backend.tables.commit(base, staged)
-    return StagedMove(expected, staged, made.version, made.size_bytes, made.fragments)
+    version = backend.tables.commit(base, staged)
+    return StagedMove(expected, staged, version.version, version.size_bytes, version.fragments)
 
 
 def _stage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
@@ -67,12 +67,12 @@ def _stage(backend: Backend, on: CommitRecord, action: TableAction) -> TableActi
     if action.rewrites_columns:
         staged = backend.tables.stage_columns(base, action.schema, action.fills)
     else:
-        staged = backend.tables.stage(base, delta_of(action))
+        staged = backend.tables.stage(base, to_table_delta(action))
     return _with_move(backend, action, expected, base, staged)
 
 
 def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAction:
-    if action.move is None or pinned_version(on, action.table) == action.move.expected:
+    if action.move is None or version_in_record(on, action.table) == action.move.expected:
         return action
     assert isinstance(action.move.staged, StagedTable)
     expected, base = base_table(backend, on, action.table, action.kind)

@@ -1,8 +1,9 @@
-"""From an operation to its answer: capture, prepare, stage, publish; again from the newest record if it must be.
+"""The writer: takes an operation from the captured snapshot to its receipt.
 
-An operation is a function of the state it runs on. So when another commit invalidates its plan, running it again
-is serial and right, unless the caller asked to decide for itself. Every answer that makes no commit is given only
-after the store has said that no newer record exists.
+One attempt captures the newest known record, prepares a plan on that snapshot, stages large changes as table versions,
+and publishes the plan (`Writer._attempt`). An operation is a function of the state it runs on. So when another commit
+conflicts with its plan, the writer runs the operation again on the newest record, unless the caller asked to decide
+itself. Every answer that makes no commit is given only after the store has said that no newer record exists.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from omnigraph.commit.back_pressure import NEEDS_OPTIMIZE, pressure_wait_s
 from omnigraph.commit.birth import create_object
 from omnigraph.commit.fold import Folder, must_fold_first
 from omnigraph.commit.footprint import PlanConflict
-from omnigraph.commit.idempotency import check_client_key, earlier_answer, intent_answer, with_key_claim
+from omnigraph.commit.idempotency import check_client_key, find_earlier_receipt, find_intent_outcome, with_key_claim
 from omnigraph.commit.publish_plan import PublishPlan, Receipt, WriteOptions, WriteTxn
 from omnigraph.commit.publisher import (
     PlanFailed,
@@ -43,30 +44,34 @@ from omnigraph.log.snapshot import Catalogs, Snapshot, schema_key
 from omnigraph.log.stream import StreamEntry
 from omnigraph.storage.backend import Backend
 
-_NEGATIVE = (Conflict, InvalidInput, NotFound, PreconditionFailed, WriterFenced, Corruption)
-"""Answers that are only true of the snapshot they were found on: what an old one lacks may have been collected."""
+_SNAPSHOT_ERRORS = (Conflict, InvalidInput, NotFound, PreconditionFailed, WriterFenced, Corruption)
+"""Errors that are only true of the snapshot they were found on. Corruption is one of them: cleanup may have collected
+the files that an old snapshot names."""
 
 
 class Operation(Protocol):
-    """A verb with its arguments: what it would do to a given snapshot."""
+    """A verb with its arguments, as a function from a snapshot to the change it would make."""
 
     kind: CommitKind
     op_id: str
 
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
-        """The plan, or a receipt without commit if there is nothing to do. Raises typed errors. No effects."""
+        """The plan, or a receipt without a commit if there is nothing to do. Has no effects."""
 
 
 @runtime_checkable
 class RecoverableOperation(Protocol):
-    """An operation that leaves its staged plan behind before it is published, so that its work outlives it."""
+    """An operation under an intent: it stores its staged plan before the plan is published.
+
+    If this process dies in between, recovery can publish the stored plan.
+    """
 
     def confirm(self, plan: PublishPlan) -> PublishPlan:
-        """The plan to publish. Raises if somebody has ended the operation meanwhile."""
+        """Store the staged plan; returns the plan to publish. Raises IntentEnded if recovery ended the operation."""
 
 
 class PreparedOperation:
-    """A plan that was made already, as an operation."""
+    """An operation whose plan was prepared before, by a transaction that the caller ran step by step."""
 
     def __init__(self, plan: PublishPlan) -> None:
         self.kind = plan.kind
@@ -79,7 +84,10 @@ class PreparedOperation:
 
 
 class Writer:
-    """Runs operations on one branch. Shared by all handles of a process; `holder` differs by handle."""
+    """Runs operations on one branch. All handles of a process share it; each handle passes its own `holder`.
+
+    `holder` is the token of a claim on the branch, or None for a handle that has no claim.
+    """
 
     def __init__(self, backend: Backend, catalogs: Catalogs, publisher: Publisher, folder: Folder) -> None:
         self._backend = backend
@@ -88,22 +96,25 @@ class Writer:
         self._folder = folder
 
     def run(self, operation: Operation, options: WriteOptions, holder: str | None = None) -> Receipt:
-        """The operation's answer, after as many attempts as the budget allows."""
+        """Run the operation until it is published or has nothing to do; raises Contention when the budget is spent."""
         if options.client_key is not None:
             check_client_key(options.client_key, self._backend.clock.now(), self._backend.config.idempotency_days)
         attempts = _Attempts(self._backend)
         while True:
             self._make_room(holder)
-            head = attempts.confirmed or self._publisher.head
+            head = attempts.newest_seen or self._publisher.head
             answer = self._attempt(operation, options, holder, head, attempts)
             if isinstance(answer, Receipt):
                 return answer
             if isinstance(answer, PlanStale):
-                self._decide_stale(answer.hit, options, head)
-            attempts.count(table_work=attempts.staged)
+                self._decide_stale(answer.conflict, options, head)
+            attempts.add(table_work=attempts.has_staged)
 
     def begin(self, options: WriteOptions, holder: str | None = None) -> tuple[WriteTxn, Receipt | None]:
-        """The newest state, for a transaction that the caller runs step by step; or the answer its key had before."""
+        """Capture the newest state for a transaction that the caller runs step by step.
+
+        The second value is the receipt of an earlier write with the same client key, if there was one.
+        """
         if options.client_key is not None:
             check_client_key(options.client_key, self._backend.clock.now(), self._backend.config.idempotency_days)
         head = self._publisher.refresh()
@@ -118,7 +129,10 @@ class Writer:
         return operation.prepare(WriteTxn(self._snapshot(self._publisher.refresh())))
 
     def run_once(self, plan: PublishPlan, options: WriteOptions, holder: str | None = None) -> Receipt:
-        """Publish what was prepared on a captured state, or raise: the caller acted on what it read there."""
+        """Publish a plan that was prepared on a captured state, in one attempt.
+
+        Raises ReadSetChanged instead of trying again, because the caller has acted on what it read there.
+        """
         base = plan.base
         prepared = PreparedOperation(plan)
         answer = self._attempt(prepared, options, holder, base, _Attempts(self._backend))
@@ -130,40 +144,44 @@ class Writer:
             return replay
         if options.if_commit is not None:
             _check_precondition(head, options.if_commit)
-        hit = answer.hit if answer else PlanConflict(None, "other commits landed since the transaction began")
-        raise _read_set_changed(hit, self._catalogs, base, head)
+        conflict = answer.conflict if answer else PlanConflict(None, "other commits landed since the transaction began")
+        raise _read_set_changed_error(conflict, self._catalogs, base, head)
 
     def _attempt(
         self, operation: Operation, options: WriteOptions, holder: str | None, head: CommitRecord, attempts: _Attempts
     ) -> Receipt | PlanStale | None:
-        """One try from `head`. None means: the head was old, look again."""
+        """Prepare, stage and publish once from `head`. None means that `head` was not the newest record: try again."""
         try:
             prepared = self._prepare(operation, options, holder, head)
             if isinstance(prepared, Receipt):
                 return prepared if prepared.replayed or self._holds_now(head, attempts) else None
             self._wait_under_pressure(prepared, head, attempts)
-            plan = self._staged(prepared, attempts)
+            plan = self._stage(prepared, attempts)
         except OmnigraphError as error:
-            if not _is_negative(error) or self._holds_now(head, attempts):
+            if not _depends_on_snapshot(error) or self._holds_now(head, attempts):
                 raise
             return None
-        attempts.confirmed = None
+        attempts.newest_seen = None
         if isinstance(operation, RecoverableOperation):
             plan = operation.confirm(plan)
-            known = intent_answer(self._snapshot(plan.base), plan.op_id) if plan.answers else None
-            if known is not None:
-                return _ended_elsewhere(plan, *known)
+            ended_in = find_intent_outcome(self._snapshot(plan.base), plan.op_id) if plan.answers else None
+            if ended_in is not None:
+                return _answer_for_ended(plan, *ended_in)
         outcome = _publish(self._backend, self._publisher, plan, attempts)
         if isinstance(outcome, PlanFailed):
             raise outcome.error
         if isinstance(outcome, PlanPublished):
             self._fold_after(outcome.record, holder)
-            return _receipt(plan, outcome.record, attempts)
+            return _make_receipt(plan, outcome.record, attempts)
         assert isinstance(outcome, PlanStale)
         return outcome
 
     def _make_room(self, holder: str | None) -> None:
-        """Fold first if the overlay is full. What an old record names may be gone: then the newest one counts."""
+        """Fold first if the overlay has reached the hard bound.
+
+        A fold that misses files is an error only if the head is still the newest record: cleanup may have collected
+        the files of an older one.
+        """
         head = self._publisher.head
         if not must_fold_first(head, self._backend.config):
             return
@@ -174,23 +192,23 @@ class Writer:
                 raise
 
     def _wait_under_pressure(self, plan: PublishPlan, head: CommitRecord, attempts: _Attempts) -> None:
-        """Small writes wait, once, on tables that optimize should look after; bulk work makes no small fragments."""
+        """Let a small write wait, once, if its tables need an optimize. Bulk work makes no small fragments."""
         if plan.kind != "mutate" or attempts.waited_s:
             return
-        attempts.waited_s = pressure_wait_s(head, (one.table for one in plan.actions), self._backend.config)
+        attempts.waited_s = pressure_wait_s(head, (action.table for action in plan.actions), self._backend.config)
         if attempts.waited_s:
             self._backend.clock.sleep(attempts.waited_s)
 
     def _holds_now(self, head: CommitRecord, attempts: _Attempts) -> bool:
         """Whether `head` was the newest record at some moment since the call began.
 
-        Then an answer found on it is right, though no commit proves it. If not, the newest record is what the next
-        attempt runs on, and its answer needs no further look.
+        If so, an answer that was found on `head` is right, though no commit proves it. If not, the next attempt runs
+        on the record that was read here, and its answer needs no further read.
         """
-        if attempts.confirmed is head:
+        if attempts.newest_seen is head:
             return True
-        attempts.confirmed = self._publisher.refresh()
-        return attempts.confirmed is head
+        attempts.newest_seen = self._publisher.refresh()
+        return attempts.newest_seen is head
 
     def _prepare(
         self, operation: Operation, options: WriteOptions, holder: str | None, head: CommitRecord
@@ -217,40 +235,39 @@ class Writer:
         if fence is not None:
             raise fence
 
-    def _staged(self, plan: PublishPlan, attempts: _Attempts) -> PublishPlan:
+    def _stage(self, plan: PublishPlan, attempts: _Attempts) -> PublishPlan:
         if plan.catalog is not None:
             create_object(self._backend, schema_key(plan.catalog.hash), plan.catalog.encode())
             self._catalogs.remember(plan.catalog)
-        elsewhere = any(one.move is not None and one.adopted is None for one in plan.actions)
-        own = [one for one in plan.actions if one.adopted is None]
-        if not own or (not elsewhere and rides_inline(own, self._backend.config)):
+        has_staged_files = any(action.move is not None and action.adopted is None for action in plan.actions)
+        stageable = [action for action in plan.actions if action.adopted is None]
+        if not stageable or (not has_staged_files and rides_inline(stageable, self._backend.config)):
             return plan
-        attempts.staged = True
+        attempts.has_staged = True
         plan = replace(plan, actions=stage_actions(self._backend, plan.base, plan.actions))
         self._backend.pauses.reach("write.staged")
         return plan
 
-    def _decide_stale(self, hit: PlanConflict, options: WriteOptions, base: CommitRecord) -> None:
-        """Raise if the caller wanted to decide; return to run the operation again.
+    def _decide_stale(self, conflict: PlanConflict, options: WriteOptions, base: CommitRecord) -> None:
+        """Raise ReadSetChanged if the caller asked for it; return if the operation is to run again.
 
-        A lost precondition is found by the next attempt, after it has looked whether the client key was answered.
+        With `if_commit` the next attempt raises PreconditionFailed, unless the client key has a receipt already.
         """
         head = self._publisher.head
         if options.on_conflict == "fail" and options.if_commit is None and self._replay(head, options) is None:
-            raise _read_set_changed(hit, self._catalogs, base, head)
+            raise _read_set_changed_error(conflict, self._catalogs, base, head)
 
     def _replay(self, head: CommitRecord, options: WriteOptions) -> Receipt | None:
-        """The answer that this client key had before, if any."""
+        """The receipt of an earlier write with the same client key, if there was one."""
         if options.client_key is None:
             return None
-        known = earlier_answer(self._snapshot(head), options.client_key)
-        return Receipt(known["commit_id"], known["counts"], known["result"], replayed=True) if known else None
+        return find_earlier_receipt(self._snapshot(head), options.client_key)
 
     def _snapshot(self, head: CommitRecord) -> Snapshot:
         return Snapshot(self._backend, head, self._catalogs.get(head.schema))
 
     def _fold_after(self, record: StreamEntry, holder: str | None) -> None:
-        """Fold if it is time to. The write is acknowledged whatever becomes of the fold."""
+        """Fold if this process volunteers. The write is acknowledged whether or not the fold succeeds."""
         if not (isinstance(record, CommitRecord) and self._folder.wants_volunteer(record)):
             return
         if self._backend.config.fold == "auto":
@@ -265,63 +282,67 @@ class Writer:
 def publish_staged(backend: Backend, publisher: Publisher, plan: PublishPlan) -> PublishOutcome:
     """Publish a plan that was prepared and staged before, perhaps by another process. Raises Contention."""
     attempts = _Attempts(backend)
-    attempts.staged = True
+    attempts.has_staged = True
     return _publish(backend, publisher, plan, attempts)
 
 
 def _publish(backend: Backend, publisher: Publisher, plan: PublishPlan, attempts: _Attempts) -> PublishOutcome:
-    """Publish, re-committing staged files as long as only pins moved."""
+    """Publish the plan; while only pins of its tables moved, commit the staged files on the new pins and try again."""
     while True:
         outcome = publisher.publish(plan, attempts.deadline_to_publish())
         if not isinstance(outcome, TableMoved):
             return outcome
-        if any(one.is_bound for one in plan.actions):
+        if any(action.is_bound for action in plan.actions):
             return PlanStale(PlanConflict(outcome.table, "a fold or compaction moved the table"))
-        attempts.count(table_work=True)
+        attempts.add(table_work=True)
         actions = restage_moved(backend, outcome.tested, plan.actions)
         plan = replace(plan, base=outcome.tested, actions=actions)
         backend.pauses.reach("write.restaged")
 
 
 class _Attempts:
-    """The budget of one write."""
+    """The budget of one write: how often it was tried, and until when it may be tried again."""
 
     def __init__(self, backend: Backend) -> None:
         self._clock = backend.clock
         self._config = backend.config
         self._deadline: float | None = None
-        self.made = 1
-        self.with_tables = 0
-        self.staged = False
+        self.attempt_number = 1
+        self.table_work_count = 0
+        self.has_staged = False
         self.waited_s = 0.0
-        self.confirmed: CommitRecord | None = None  # known to have been the newest record since the call began
+        self.newest_seen: CommitRecord | None = None  # was the newest record at some moment since the call began
 
     def deadline_to_publish(self) -> float:
-        """Preparing and staging may take as long as they take; the clock runs while others win the race."""
-        if self._deadline is None or self.staged:
+        """The deadline of the next publish. Time spent on staging does not count, time spent on lost races does."""
+        if self._deadline is None or self.has_staged:
             self._deadline = self._clock.monotonic() + self._config.publish_deadline_s
         return self._deadline
 
-    def count(self, *, table_work: bool) -> None:
-        self.made += 1
-        self.with_tables += table_work
-        too_many = self.made > self._config.publish_max_rounds or self.with_tables > self._config.publish_max_prepares
-        too_late = self._deadline is not None and not self.staged and self._clock.monotonic() >= self._deadline
+    def add(self, *, table_work: bool) -> None:
+        """Count a further attempt. Raises Contention if the budget does not allow it."""
+        self.attempt_number += 1
+        self.table_work_count += table_work
+        too_many = (
+            self.attempt_number > self._config.publish_max_rounds
+            or self.table_work_count > self._config.publish_max_prepares
+        )
+        too_late = self._deadline is not None and not self.has_staged and self._clock.monotonic() >= self._deadline
         if too_many or too_late:
             raise Contention(
-                f"the write was prepared {self.made - 1} times and other writers were faster each time; "
+                f"the write was prepared {self.attempt_number - 1} times and other writers were faster each time; "
                 "nothing was written",
                 advice="Retry later, or send fewer writers to the same rows",
-                attempts=self.made - 1,
+                attempts=self.attempt_number - 1,
             )
 
 
-def _is_negative(error: OmnigraphError) -> bool:
-    return isinstance(error, _NEGATIVE) or error.code == NEEDS_OPTIMIZE
+def _depends_on_snapshot(error: OmnigraphError) -> bool:
+    return isinstance(error, _SNAPSHOT_ERRORS) or error.code == NEEDS_OPTIMIZE
 
 
 def _check_precondition(head: CommitRecord, if_commit: str) -> None:
-    """The named commit must still be the state of this branch: nothing logical may have landed after it."""
+    """Raise PreconditionFailed unless `if_commit` is still the state of the branch: no later commit changed any row."""
     stream, seq = parse_commit_id(if_commit)
     if stream != head.stream or not head.content_seq <= seq <= head.seq:
         raise PreconditionFailed(
@@ -332,20 +353,26 @@ def _check_precondition(head: CommitRecord, if_commit: str) -> None:
         )
 
 
-def _read_set_changed(hit: PlanConflict, catalogs: Catalogs, base: CommitRecord, head: CommitRecord) -> ReadSetChanged:
-    if hit.table is None:
-        return ReadSetChanged(f"{hit.reason}; refresh and retry")
-    expected, actual = (one.pins[hit.table].changed_seq if hit.table in one.pins else 0 for one in (base, head))
-    known = catalogs.get(base.schema).by_id.get(hit.table)
-    return ReadSetChanged.on_table(known.table_key if known else hit.table, expected, actual)
+def _read_set_changed_error(
+    conflict: PlanConflict, catalogs: Catalogs, base: CommitRecord, head: CommitRecord
+) -> ReadSetChanged:
+    if conflict.table is None:
+        return ReadSetChanged(f"{conflict.reason}; refresh and retry")
+    expected, actual = (
+        record.pins[conflict.table].changed_seq if conflict.table in record.pins else 0 for record in (base, head)
+    )
+    type_def = catalogs.get(base.schema).by_id.get(conflict.table)
+    return ReadSetChanged.on_table(type_def.table_key if type_def else conflict.table, expected, actual)
 
 
-def _receipt(plan: PublishPlan, record: StreamEntry, attempts: _Attempts) -> Receipt:
-    return Receipt(record.commit_id, plan.counts, plan.result, attempts=attempts.made, waited_s=attempts.waited_s)
+def _make_receipt(plan: PublishPlan, record: StreamEntry, attempts: _Attempts) -> Receipt:
+    return Receipt(
+        record.commit_id, plan.counts, plan.result, attempts=attempts.attempt_number, waited_s=attempts.waited_s
+    )
 
 
-def _ended_elsewhere(plan: PublishPlan, writer: str, commit_id: str) -> Receipt:
-    """The answer for an operation that others have ended: published in its name, or rolled back."""
+def _answer_for_ended(plan: PublishPlan, writer: str, commit_id: str) -> Receipt:
+    """The receipt of an operation that recovery has published. Raises IntentEnded if recovery rolled it back."""
     if writer == plan.op_id:
         return Receipt(commit_id, plan.counts, plan.result, replayed=True)
     raise IntentEnded(

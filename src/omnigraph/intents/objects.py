@@ -1,14 +1,15 @@
-"""Intents: what a bulk operation leaves in `__recovery/<op id>/`, so that others can end what its process could not.
+"""The objects of an intent, in `__recovery/<op id>/`, from which recovery can end an operation whose process died.
 
-    0-open      before the first durable effect: who does what, from which commit
-    heartbeat   written again and again while the process lives; nothing is decided by its content
-    1           created once: *confirmed*, with the whole plan, or *aborted*. Whoever creates it decides, driver or
-                recoverer, and everybody else obeys
+    0-open      written before the first durable effect: who does what, from which commit
+    heartbeat   written again and again while the process lives; its content decides nothing
+    1           created once: *confirmed*, with the whole plan, or *aborted*. The process that creates it decides, be
+                it the driver or a recoverer, and every other process obeys
     taken       created once, after a confirmation: by a recoverer that will publish the plan, or by a driver that
-                gives up. So no caller is told "failed" of an operation that appears later
-    2           the end: *done*, with its commit, or *abandoned*, with the reason
+                gives up. So no caller gets "failed" for an operation that appears later
+    2           the end: *done*, with the commit id, or *abandoned*, with the reason
 
-No object but the heartbeat is ever written twice, and the driver's life is judged by the store's clock alone (H38).
+The driver is the process that runs the operation. No object but the heartbeat is ever written twice, and only the
+store's clock decides whether the driver is alive (H38).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ RECOVERY = "__recovery/"
 OPEN, BEAT, DECISION, TAKEN, END = "0-open", "heartbeat", "1", "taken", "2"
 INTENT_VERSION = 1
 BEATS_PER_GRACE = 10
-"""So many heartbeats must be missing, at least, before anybody else may act."""
+"""At least this many heartbeats must be missing before another process may end the operation."""
 
 _CLOCK = "__locks/clock"
 
 
 @dataclass(frozen=True, slots=True)
 class IntentOpening:
-    """What `0-open` says. `grace_s` is how long the driver may be silent, `beat_s` how often it means to be heard."""
+    """The content of `0-open`. `grace_s` is how long the driver may be silent, `beat_s` the time between heartbeats."""
 
     op_id: str
     operation: str
@@ -52,7 +53,7 @@ class IntentOpening:
 
 @dataclass(frozen=True, slots=True)
 class IntentAborted:
-    """A decision against the operation: nothing of it will ever be named."""
+    """The decision against the operation: no record will ever name what it staged."""
 
     reason: str
     by: str
@@ -60,7 +61,7 @@ class IntentAborted:
 
 @dataclass(frozen=True, slots=True)
 class IntentConfirmed:
-    """Everything is staged and this is the plan."""
+    """The decision that the operation may be published: everything is staged, and this is its plan."""
 
     plan: SavedPlan
 
@@ -70,7 +71,7 @@ IntentDecision = IntentConfirmed | IntentAborted
 
 @dataclass(frozen=True, slots=True)
 class IntentEnding:
-    """How it ended, for good."""
+    """The end of the intent: published in `commit_id`, or abandoned for `reason`."""
 
     outcome: Literal["done", "abandoned"]
     commit_id: str | None
@@ -82,7 +83,7 @@ def intent_key(op_id: str, name: str) -> str:
 
 
 def store_now(backend: Backend) -> datetime:
-    """The store's clock, as it stamps an object that is written now."""
+    """The time of the store's clock: the modification time of an object that is written now."""
     backend.store.put(_CLOCK, b"")
     return backend.store.head(_CLOCK).modified_at
 
@@ -107,16 +108,16 @@ def decode_ending(data: bytes, key: str) -> IntentEnding:
 
 
 def decide_aborted(backend: Backend, op_id: str, reason: str, by: str) -> IntentDecision:
-    """Decide against the operation, unless somebody was first. The answer is what holds now."""
+    """Abort the operation, unless another process has decided before. Returns the decision that holds."""
     key = intent_key(op_id, DECISION)
     return decode_decision(create_object(backend, key, _encode("aborted", asdict(IntentAborted(reason, by)))), key)
 
 
 def take_over(backend: Backend, op_id: str, by: Literal["driver", "recovery"]) -> Literal["driver", "recovery"]:
-    """Who may say the last word on a confirmed plan: the driver that gives up, or those who publish it for it."""
+    """Take over a confirmed plan, to give it up (driver) or to publish it (recovery). Returns who took it first."""
     key = intent_key(op_id, TAKEN)
-    held = _facts(create_object(backend, key, _encode("taken", {"by": by})), key, "taken")["by"]
-    return "driver" if held == "driver" else "recovery"
+    taken_by = _facts(create_object(backend, key, _encode("taken", {"by": by})), key, "taken")["by"]
+    return "driver" if taken_by == "driver" else "recovery"
 
 
 def decode_taken(data: bytes, key: str) -> str:
@@ -124,31 +125,31 @@ def decode_taken(data: bytes, key: str) -> str:
 
 
 def write_end(backend: Backend, op_id: str, ending: IntentEnding) -> IntentEnding:
-    """End the intent, unless it was ended before. The answer is the end that holds."""
+    """End the intent, unless it was ended before. Returns the ending that holds."""
     key = intent_key(op_id, END)
     return decode_ending(create_object(backend, key, _encode("end", asdict(ending))), key)
 
 
-def _encode(what: str, facts: Mapping[str, Any]) -> bytes:
-    return encode_frame({"v": INTENT_VERSION, "intent": what, "facts": dict(facts)}, [])
+def _encode(name: str, facts: Mapping[str, Any]) -> bytes:
+    return encode_frame({"v": INTENT_VERSION, "intent": name, "facts": dict(facts)}, [])
 
 
 def _head(data: bytes, key: str) -> dict[str, Any]:
     try:
         return decode_frame(data, key)[0]
     except ValueError as error:
-        raise _unreadable(key, error) from error
+        raise _unreadable_error(key, error) from error
 
 
-def _facts(data: bytes, key: str, what: str) -> dict[str, Any]:
+def _facts(data: bytes, key: str, name: str) -> dict[str, Any]:
     head = _head(data, key)
     if head.get("v") != INTENT_VERSION:
         raise Unsupported(f"{key} has intent version {head.get('v')}", advice="Upgrade omnigraph", key=key)
     facts = head.get("facts")
-    if head.get("intent") != what or not isinstance(facts, dict):
-        raise _unreadable(key, f"it is not {what!r}")
+    if head.get("intent") != name or not isinstance(facts, dict):
+        raise _unreadable_error(key, f"it is not {name!r}")
     return facts
 
 
-def _unreadable(key: str, why: object) -> Corruption:
+def _unreadable_error(key: str, why: object) -> Corruption:
     return Corruption(f"{key} cannot be read: {why}", advice="Restore it, or move it away", key=key)

@@ -1,8 +1,9 @@
-"""A bulk plan as bytes: what an intent keeps, so that whoever comes after a dead driver can publish it.
+"""A publish plan as bytes: what an intent stores, so that recovery can publish the plan of a dead driver.
 
-The base is kept by name only: a plan holds its own change, and is put on whatever record is newest then. Rows of a
-staged table are in its files; of them only the ids are kept, which is all that the next record needs to know. A
-condition that selected rows becomes a read of its whole table: stricter than the condition, never laxer.
+The base record is stored by name only: a plan holds its own change, and recovery publishes it on the record that is
+newest by then. The rows of a staged table are in its files; only their ids are stored, which is all that the next
+record needs. A predicate that selected rows becomes a read of its whole table, which may cause a needless conflict but
+never misses one.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ PLAN_VERSION = 1
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """A plan that has lost its base: `base` names the record it was made on, `schema` the schema of that record.
+    """A stored plan. `base` names the record it was prepared on, `schema` is the schema of that record.
 
-    `judged` means that its process could tell more exactly than the footprint what disturbs it.
+    `has_conflict_check`: the operation had a check of its own that is more exact than the footprint.
     """
 
     base: CommitRef
     schema: str
     catalog: str | None
     fields: Mapping[str, Any]
-    judged: bool = False
+    has_conflict_check: bool = False
 
     @property
     def op_id(self) -> str:
@@ -49,30 +50,30 @@ class SavedPlan:
 
     @property
     def moves(self) -> dict[str, StagedMove]:
-        """Everything that was staged, by table."""
-        changed = {one.table: one.move for one in self.actions if one.move is not None}
-        return {**changed, **{one.table: one.move for one in self.fields["folds"]}}
+        """The staged table versions, by table."""
+        changed = {action.table: action.move for action in self.actions if action.move is not None}
+        return {**changed, **{fold.table: fold.move for fold in self.fields["folds"]}}
 
     def on(self, record: CommitRecord, catalogs: Catalogs) -> PublishPlan:
-        """The plan as if it had been made on `record`. That it holds there is for the caller to know."""
+        """The plan as if it had been prepared on `record`. The caller has checked that it holds there."""
         catalog = catalogs.get(self.catalog) if self.catalog else None
         return PublishPlan(base=record, catalog=catalog, **self.fields)
 
 
 def can_be_kept(plan: PublishPlan) -> bool:
-    """Whether another process could carry it out: functions that live in this one cannot be written down."""
+    """Whether another process could publish the plan: plans with functions of this process cannot be stored."""
     return not (plan.reshapes or plan.epoch or plan.gc)
 
 
 def encode_plan(plan: PublishPlan) -> bytes:
-    """One checksummed object. Raises Unsupported for plans that only their own process can carry out."""
+    """The plan as one checksummed object. Raises Unsupported for plans that only their own process can publish."""
     if not can_be_kept(plan):
         raise Unsupported(
             f"a plan of kind {plan.kind} cannot be kept for recovery",
             advice="Only changes of tables outlive their process",
             kind=plan.kind,
         )
-    parts = _Parts()
+    parts = _PlanSections()
     head = {
         "v": PLAN_VERSION,
         "kind": plan.kind,
@@ -80,8 +81,8 @@ def encode_plan(plan: PublishPlan) -> bytes:
         "base": [plan.base.stream, plan.base.seq, plan.base.rid],
         "schema": plan.base.schema,
         "footprint": _footprint_json(plan.footprint, parts),
-        "actions": [_action_json(one, parts) for one in plan.actions],
-        "folds": [_fold_json(one) for one in plan.folds],
+        "actions": [_action_json(action, parts) for action in plan.actions],
+        "folds": [_fold_json(fold) for fold in plan.folds],
         "options": _options_json(plan.options),
         "holder": plan.holder,
         "catalog": plan.catalog.hash if plan.catalog else None,
@@ -97,25 +98,25 @@ def encode_plan(plan: PublishPlan) -> bytes:
 
 
 def decode_plan(data: bytes, where: str) -> SavedPlan:
-    """The plan in `data`; `where` names it in errors."""
+    """The plan in `data`; errors name it by `where`."""
     try:
         head, body = decode_frame(data, where)
         if head.get("v") != PLAN_VERSION:
             raise Unsupported(f"{where} has plan version {head.get('v')}", advice="Upgrade omnigraph", key=where)
-        return _saved(head, _cut(body, head["sections"]), where)
+        return _to_saved_plan(head, _split_sections(body, head["sections"]), where)
     except (KeyError, ValueError, TypeError, IndexError, pa.ArrowException) as error:
         raise Corruption(f"{where} cannot be read: {error}", advice="Run `omnigraph verify`", key=where) from error
 
 
-class _Parts:
-    """Binary sections, named by their number."""
+class _PlanSections:
+    """The binary sections of a stored plan; its JSON header refers to them by number."""
 
     def __init__(self) -> None:
         self.sections: list[bytes] = []
 
     @property
     def sizes(self) -> list[int]:
-        return [len(one) for one in self.sections]
+        return [len(section) for section in self.sections]
 
     def add(self, data: bytes) -> int:
         self.sections.append(data)
@@ -131,24 +132,24 @@ class _Parts:
         return self.add(sink.getvalue().to_pybytes())
 
 
-def _cut(body: memoryview, sizes: Sequence[int]) -> list[memoryview]:
-    found, start = [], 0
+def _split_sections(body: memoryview, sizes: Sequence[int]) -> list[memoryview]:
+    sections, start = [], 0
     for size in sizes:
         section = body[start : start + size]
         if len(section) != size:
             raise ValueError("a section is cut short")
-        found.append(section)
+        sections.append(section)
         start += size
-    return found
+    return sections
 
 
-def _saved(head: Mapping[str, Any], parts: Sequence[memoryview], where: str) -> SavedPlan:
+def _to_saved_plan(head: Mapping[str, Any], parts: Sequence[memoryview], where: str) -> SavedPlan:
     fields = {
         "kind": head["kind"],
         "op_id": head["op_id"],
         "footprint": _footprint_of(head["footprint"], parts),
-        "actions": tuple(_action_of(one, parts) for one in head["actions"]),
-        "folds": tuple(_fold_of(one) for one in head["folds"]),
+        "actions": tuple(_action_of(action_json, parts) for action_json in head["actions"]),
+        "folds": tuple(_fold_of(fold_json) for fold_json in head["folds"]),
         "options": WriteOptions(**head["options"]),
         "holder": head["holder"],
         "dropped": frozenset(head["dropped"]),
@@ -164,23 +165,23 @@ def _header_of(data: memoryview, where: str) -> Header:
     return decode_record(bytes(data), where).header
 
 
-def _options_json(one: WriteOptions) -> dict[str, Any]:
+def _options_json(options: WriteOptions) -> dict[str, Any]:
     return {
-        "actor": one.actor,
-        "message": one.message,
-        "client_key": one.client_key,
-        "if_commit": one.if_commit,
-        "on_conflict": one.on_conflict,
+        "actor": options.actor,
+        "message": options.message,
+        "client_key": options.client_key,
+        "if_commit": options.if_commit,
+        "on_conflict": options.on_conflict,
     }
 
 
-def _footprint_json(one: Footprint, parts: _Parts) -> dict[str, Any]:
+def _footprint_json(footprint: Footprint, parts: _PlanSections) -> dict[str, Any]:
     return {
-        "reads": {scope: parts.keys(list(keys)) for scope, keys in sorted(one.reads.items())},
-        "reads_all": sorted(one.reads_all | {condition.table for condition in one.predicates}),
-        "exact": parts.keys(one.writes.exact.tolist()),
-        "wild": sorted(one.writes.wild),
-        "scopes": sorted(one.writes.scopes),
+        "reads": {scope: parts.keys(list(keys)) for scope, keys in sorted(footprint.reads.items())},
+        "reads_all": sorted(footprint.reads_all | {condition.table for condition in footprint.predicates}),
+        "exact": parts.keys(footprint.writes.exact.tolist()),
+        "wild": sorted(footprint.writes.wild),
+        "scopes": sorted(footprint.writes.scopes),
     }
 
 
@@ -195,24 +196,24 @@ def _footprint_of(raw: Mapping[str, Any], parts: Sequence[memoryview]) -> Footpr
     )
 
 
-def _action_json(one: TableAction, parts: _Parts) -> dict[str, Any]:
-    assert one.adopted is None, "a version of another stream is not among the files that an intent keeps"
-    rows = one.rows.select(["id"]) if one.rows is not None and one.move is not None else one.rows
+def _action_json(action: TableAction, parts: _PlanSections) -> dict[str, Any]:
+    assert action.adopted is None, "a version of another stream is not among the files that an intent keeps"
+    rows = action.rows.select(["id"]) if action.rows is not None and action.move is not None else action.rows
     return {
-        "table": one.table,
-        "schema": _schema_text(one.schema),
+        "table": action.table,
+        "schema": _schema_text(action.schema),
         "rows": parts.table(rows) if rows is not None else None,
-        "deleted": list(one.deleted),
-        "inserted": one.inserted,
-        "updated": one.updated,
-        "removed": one.removed,
-        "overwrite": one.overwrite,
-        "fills": parts.table(_one_row(one.fills, one.schema)) if one.fills else None,
-        "casts": sorted(one.casts),
-        "present_ids": list(one.present_ids) if one.present_ids is not None else None,
-        "never_inline": one.never_inline,
-        "superseded": list(one.superseded),
-        "move": _move_json(one.move) if one.move is not None else None,
+        "deleted": list(action.deleted),
+        "inserted": action.inserted,
+        "updated": action.updated,
+        "removed": action.removed,
+        "overwrite": action.overwrite,
+        "fills": parts.table(_one_row(action.fills, action.schema)) if action.fills else None,
+        "casts": sorted(action.casts),
+        "present_ids": list(action.present_ids) if action.present_ids is not None else None,
+        "never_inline": action.never_inline,
+        "superseded": list(action.superseded),
+        "move": _move_json(action.move) if action.move is not None else None,
     }
 
 
@@ -240,16 +241,16 @@ def _action_of(raw: Mapping[str, Any], parts: Sequence[memoryview]) -> TableActi
 
 
 def _one_row(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Values of columns, in the very types of their columns."""
+    """A table of one row with these values, in the types of the columns."""
     return pa.Table.from_pylist([dict(values)], pa.schema([schema.field(name) for name in values]))
 
 
-def _fold_json(one: FoldAction) -> dict[str, Any]:
+def _fold_json(fold: FoldAction) -> dict[str, Any]:
     return {
-        "table": one.table,
-        "move": _move_json(one.move),
-        "stamps": sorted(map(list, one.stamps)),
-        "rows_removed": one.rows_removed,
+        "table": fold.table,
+        "move": _move_json(fold.move),
+        "stamps": sorted(map(list, fold.stamps)),
+        "rows_removed": fold.rows_removed,
     }
 
 
@@ -258,13 +259,13 @@ def _fold_of(raw: Mapping[str, Any]) -> FoldAction:
     return FoldAction(raw["table"], _move_of(raw["move"]), stamps, raw["rows_removed"])
 
 
-def _move_json(one: StagedMove) -> dict[str, Any]:
+def _move_json(move: StagedMove) -> dict[str, Any]:
     return {
-        "expected": one.expected,
-        "files" if isinstance(one.staged, StagedTable) else "built": one.staged.to_json(),
-        "version": one.version,
-        "size_bytes": one.size_bytes,
-        "fragments": one.fragments,
+        "expected": move.expected,
+        "files" if isinstance(move.staged, StagedTable) else "built": move.staged.to_json(),
+        "version": move.version,
+        "size_bytes": move.size_bytes,
+        "fragments": move.fragments,
     }
 
 

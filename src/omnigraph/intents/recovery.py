@@ -1,16 +1,19 @@
-"""Recovery: ends the bulk operations whose process is gone. It publishes or it gives up; it deletes nothing.
+"""Recovery: ends the bulk operations whose process is gone. It publishes a plan or gives it up; it deletes nothing.
 
 | an intent that                                            | is                                                    |
 |-----------------------------------------------------------|-------------------------------------------------------|
 | gave a sign of life within the grace, by the store's clock | live: left alone                                      |
-| has its row in `_ops`, or its op id in a record            | published: closed, audited as rolled forward          |
-| is confirmed and holds on the newest record                | published now, by the code that publishes everything  |
+| has its row in `_ops`, or its op id in a record            | published: ended, audited as rolled forward           |
+| is confirmed and holds on the newest record                | published now, by the publisher like any other plan   |
 | is confirmed and does not hold                             | rolled back: a plan is never prepared without its input |
 | is not confirmed                                           | aborted and rolled back                               |
-| cannot be read                                             | left in place, and told loudly                        |
+| cannot be read                                             | left in place, and raised as an error                 |
 
-Any number of processes may do this at once. Publishing and rolling back both claim the operation's row in `_ops`, so
-the log takes one of them; the audit is a record under the client key `recovery:<op id>`, so there is one.
+Any number of processes may recover at once. Publishing and rolling back both claim the operation's row in `_ops`, so
+only one of them can land. The audit is a record under the client key `recovery:<op id>`, so only one audit can land.
+
+The walk of one intent: `Recovery.run` reads it, `_recover` leaves it alone or ends it, `_end` decides how, and
+`_roll_forward`, `_close_as_published` or `_give_up` carry the decision out.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any, Literal
 from omnigraph.commit.fold import Folder
 from omnigraph.commit.footprint import PlanConflict
 from omnigraph.commit.graph_runtime import GraphRuntime
-from omnigraph.commit.idempotency import intent_answer, with_intent_claim
+from omnigraph.commit.idempotency import find_intent_outcome, with_intent_claim
 from omnigraph.commit.publish_plan import ConflictCheck, PublishPlan, TableAction, WriteOptions, WriteTxn
 from omnigraph.commit.publisher import (
     NothingToFold,
@@ -67,7 +70,7 @@ IntentClass = Literal[
 
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """What recovery made of one intent. `waiting` means that it could not be ended yet, for the reason given."""
+    """What recovery did with one intent. `waiting` means that it could not be ended yet, for the reason given."""
 
     op_id: str
     operation: str
@@ -94,172 +97,177 @@ class RecoveryResult:
 
 
 class Recovery:
-    """One look at all intents of a graph. `holders` are the claims of the caller, by stream.
+    """Ends the intents of a graph whose drivers are gone. `holders` are the caller's claims on branches, by stream.
 
-    `judge_of` makes the judge of a saved plan anew, where its operation had one; without it the footprint decides,
-    which refuses more.
+    `restore_conflict_check` makes the conflict check of a saved plan again, if its operation had one. Without it the
+    footprint decides, which refuses more plans.
     """
 
     def __init__(
         self,
-        site: GraphRuntime,
+        runtime: GraphRuntime,
         holders: Mapping[str, str] | None = None,
         *,
-        judge_of: RestoreConflictCheck | None = None,
+        restore_conflict_check: RestoreConflictCheck | None = None,
     ) -> None:
-        self._site = site
+        self._runtime = runtime
         self._holders = dict(holders or {})
-        self._judge_of = judge_of
+        self._restore_conflict_check = restore_conflict_check
 
     @property
     def _backend(self) -> Backend:
-        return self._site.backend
+        return self._runtime.backend
 
-    def run(self, *, now: str | None = None, listed: list[IntentFolder] | None = None) -> list[RecoveryResult]:
-        """End what can be ended; `now` names an intent for which nobody need wait any longer.
+    def run(self, *, now: str | None = None, folders: list[IntentFolder] | None = None) -> list[RecoveryResult]:
+        """End every intent that can be ended. `now` names an intent to end at once, even if its driver seems alive.
 
         Raises Corruption or Unsupported for an intent that cannot be read, after all others were dealt with.
         """
-        found = list_intents(self._backend.store) if listed is None else listed
-        pending = [one for one in found if one.is_whole and (not one.has_ended or one.op_id == now)]
-        if now is not None and not any(one.op_id == now for one in pending):
+        intent_folders = list_intents(self._backend.store) if folders is None else folders
+        pending = [
+            folder for folder in intent_folders if folder.has_opening and (not folder.has_ended or folder.op_id == now)
+        ]
+        if now is not None and not any(folder.op_id == now for folder in pending):
             raise NotFound(f"there is no intent {now}", code="intent_not_found", advice="See `recover --list`", id=now)
         if not pending:
             return []
         moment = store_now(self._backend)
-        done: list[RecoveryResult] = []
+        results: list[RecoveryResult] = []
         unreadable: list[Corruption | Unsupported] = []
-        for one in pending:
+        for folder in pending:
             try:
-                state = read_intent(self._backend, one)
+                state = read_intent(self._backend, folder)
             except (Corruption, Unsupported) as error:
-                unreadable.append(_unreadable(one, error))
+                unreadable.append(_unreadable_intent_error(folder, error))
                 continue
-            done.append(self._recover(state, moment, forced=one.op_id == now))
+            results.append(self._recover(state, moment, forced=folder.op_id == now))
         if unreadable:
             raise unreadable[0]
-        return done
+        return results
 
     def _recover(self, state: IntentState, moment: datetime, *, forced: bool) -> RecoveryResult:
         if state.ending is not None:
-            return _told(state, "ended", "ended", state.ending.reason, state.ending.commit_id)
+            return _make_result(state, "ended", "ended", state.ending.reason, state.ending.commit_id)
         if not forced and state.is_live(moment, self._backend.config.recovery_grace):
-            return _told(state, "live", "live")
+            return _make_result(state, "live", "live")
         try:
             return self._end(state, forced=forced)
         except (WriterFenced, Contention) as error:
-            return _told(state, "waiting", _class_so_far(state), error.message)
+            return _make_result(state, "waiting", _class_so_far(state), error.message)
 
     def _end(self, state: IntentState, *, forced: bool) -> RecoveryResult:
         op_id = state.opening.op_id
-        line = _OpenStream.open(self._site, state.opening.stream, self._holders)
-        known = intent_answer(line.snapshot(), op_id) if line else None
-        if known is not None:
-            writer, commit_id = known
+        stream = _OpenStream.open(self._runtime, state.opening.stream, self._holders)
+        logged_outcome = find_intent_outcome(stream.snapshot(), op_id) if stream else None
+        if logged_outcome is not None:
+            writer, commit_id = logged_outcome
             if writer == op_id:
-                return self._close_as_published(state, line, "published", commit_id)
-            return self._give_up(state, line, _class_so_far(state), "it was rolled back before")
-        decision = self._decided(state)
+                return self._close_as_published(state, stream, "published", commit_id)
+            return self._give_up(state, stream, _class_so_far(state), "it was rolled back before")
+        decision = self._decide(state)
         if isinstance(decision, IntentAborted):
-            return self._give_up(state, line, "unconfirmed", decision.reason)
+            return self._give_up(state, stream, "unconfirmed", decision.reason)
         if state.decision is None and not forced:
-            return _told(state, "live", "live")  # its driver confirmed it this very moment
+            return _make_result(state, "live", "live")  # its driver confirmed the plan after this intent was read
         self._backend.pauses.reach("recovery.decided")
-        if line is None:
+        if stream is None:
             return self._give_up(state, None, "branch_deleted", f"branch {state.opening.branch!r} was deleted")
         if take_over(self._backend, op_id, "recovery") == "driver":
-            return self._give_up(state, line, "given_up", "its driver gave it up")
-        return self._roll_forward(state, decision, line)
+            return self._give_up(state, stream, "given_up", "its driver gave it up")
+        return self._roll_forward(state, decision, stream)
 
-    def _decided(self, state: IntentState) -> IntentDecision:
+    def _decide(self, state: IntentState) -> IntentDecision:
         if state.decision is not None:
             return state.decision
         reason = f"nothing was confirmed, and no sign of life since {state.folder.last_sign_at.isoformat()}"
         return decide_aborted(self._backend, state.opening.op_id, reason, RECOVERY_ACTOR)
 
-    def _roll_forward(self, state: IntentState, decision: IntentConfirmed, line: _OpenStream) -> RecoveryResult:
-        """Publish the plan on the newest record, as often as others are faster and it still holds."""
+    def _roll_forward(self, state: IntentState, decision: IntentConfirmed, stream: _OpenStream) -> RecoveryResult:
+        """Publish the stored plan on the newest record; again if another commit was faster and the plan still holds."""
         saved, stale = decision.plan, PlanConflict(None, "other commits were faster each time")
         for _ in range(_TRIES):
-            head = line.publisher.refresh()
-            tested = line.test(self._judged(saved, head))
+            head = stream.publisher.refresh()
+            tested = stream.find_outcome(self._with_conflict_check(saved, head))
             if isinstance(tested, str):
-                return self._close_as_published(state, line, "published", tested)
+                return self._close_as_published(state, stream, "published", tested)
             if tested is not None:
-                return self._give_up(state, line, "conflicting", tested.reason)
+                return self._give_up(state, stream, "conflicting", tested.reason)
             self._backend.pauses.reach("recovery.tested")
-            outcome = publish_staged(self._backend, line.publisher, self._plan(saved, state.opening, head))
+            outcome = publish_staged(self._backend, stream.publisher, self._plan(saved, state.opening, head))
             self._backend.pauses.reach("recovery.published")
             if isinstance(outcome, PlanPublished):
-                return self._close_as_published(state, line, "confirmed", outcome.record.commit_id)
+                return self._close_as_published(state, stream, "confirmed", outcome.record.commit_id)
             if isinstance(outcome, NothingToFold):
-                return self._give_up(state, line, "conflicting", "all tables have moved on without it")
+                return self._give_up(state, stream, "conflicting", "all tables have moved on without it")
             if isinstance(outcome, PlanFailed) and isinstance(outcome.error, BranchClosed):
                 return self._give_up(state, None, "branch_deleted", outcome.error.message)
             if isinstance(outcome, PlanFailed):
                 raise outcome.error
             assert isinstance(outcome, PlanStale)
-            stale = outcome.hit
-        return self._give_up(state, line, "conflicting", stale.reason)
+            stale = outcome.conflict
+        return self._give_up(state, stream, "conflicting", stale.reason)
 
-    def _judged(self, saved: SavedPlan, head: CommitRecord) -> tuple[SavedPlan, PublishPlan]:
-        """The plan as it is to be tested. A judge that finds the staged files gone has found a reason as well."""
-        plan = saved.on(head, self._site.catalogs)
-        if self._judge_of is None or not saved.judged or head.schema != saved.schema:
+    def _with_conflict_check(self, saved: SavedPlan, head: CommitRecord) -> tuple[SavedPlan, PublishPlan]:
+        """The plan on `head`, with the conflict check of its operation if it had one.
+
+        If the check finds that the staged files are gone, that is a conflict as well.
+        """
+        plan = saved.on(head, self._runtime.catalogs)
+        if self._restore_conflict_check is None or not saved.has_conflict_check or head.schema != saved.schema:
             return saved, plan
-        judge = cache(partial(self._judge_of, self._site, saved))
+        restore_check = cache(partial(self._restore_conflict_check, self._runtime, saved))
 
-        def careful(record: CommitRecord) -> PlanConflict | None:
+        def check_conflict(record: CommitRecord) -> PlanConflict | None:
             try:
-                return judge()(record)
+                return restore_check()(record)
             except NotFound as error:
                 return PlanConflict(None, f"what it staged is gone: {error.message}")
 
-        return saved, replace(plan, conflict_check=careful)
+        return saved, replace(plan, conflict_check=check_conflict)
 
     def _plan(self, saved: SavedPlan, opening: IntentOpening, head: CommitRecord) -> PublishPlan:
-        plan = saved.on(head, self._site.catalogs)
-        told = {"recovery_for": opening.actor, "operation_id": opening.op_id}
+        plan = saved.on(head, self._runtime.catalogs)
+        recovery_facts = {"recovery_for": opening.actor, "operation_id": opening.op_id}
         return replace(
             plan,
             options=replace(plan.options, actor=RECOVERY_ACTOR),
             holder=self._holders.get(head.stream),
-            extra={**(plan.extra or {}), **told},
+            extra={**(plan.extra or {}), **recovery_facts},
         )
 
     def _close_as_published(
-        self, state: IntentState, line: _OpenStream | None, class_: IntentClass, commit_id: str
+        self, state: IntentState, stream: _OpenStream | None, class_: IntentClass, commit_id: str
     ) -> RecoveryResult:
-        """It is published: audit that, once, and end the intent."""
+        """Audit, once, that the operation was published, and end the intent."""
         facts = self._facts(state, "rolled_forward", class_, None, commit_id)
-        audit = self._audit(line, state.opening, facts)
+        audit = self._audit(stream, state.opening, facts)
         write_end(self._backend, state.opening.op_id, IntentEnding("done", commit_id, None))
-        return _told(state, "rolled_forward", class_, None, commit_id, audit)
+        return _make_result(state, "rolled_forward", class_, None, commit_id, audit)
 
     def _give_up(
-        self, state: IntentState, line: _OpenStream | None, class_: IntentClass, reason: str
+        self, state: IntentState, stream: _OpenStream | None, class_: IntentClass, reason: str
     ) -> RecoveryResult:
-        """It will never be published: say so in the log, which from then on refuses it, and end the intent."""
+        """Audit that the operation was rolled back, which makes the log refuse its plan from then on; end the intent."""
         facts = self._facts(state, "rolled_back", class_, reason, None)
         try:
-            audit = self._audit(line, state.opening, facts)
+            audit = self._audit(stream, state.opening, facts)
         except _LandedAfterAll as landed:
-            return self._close_as_published(state, line, "published", landed.commit_id)
+            return self._close_as_published(state, stream, "published", landed.commit_id)
         write_end(self._backend, state.opening.op_id, IntentEnding("abandoned", None, reason))
-        return _told(state, "rolled_back", class_, reason, None, audit)
+        return _make_result(state, "rolled_back", class_, reason, None, audit)
 
-    def _audit(self, line: _OpenStream | None, opening: IntentOpening, facts: Mapping[str, Any]) -> str | None:
-        """The audit's commit. That of an operation whose branch is gone is kept on `main`."""
+    def _audit(self, stream: _OpenStream | None, opening: IntentOpening, facts: Mapping[str, Any]) -> str | None:
+        """Publish the audit; returns its commit id. The audit of an operation whose branch is gone goes to `main`."""
         self._backend.pauses.reach("recovery.before-audit")
-        own = line or _OpenStream.open(self._site, self._site.stamp.main_stream, self._holders)
-        assert own is not None
+        audit_stream = stream or _OpenStream.open(self._runtime, self._runtime.stamp.main_stream, self._holders)
+        assert audit_stream is not None
         options = WriteOptions(
             actor=RECOVERY_ACTOR,
             message=f"{opening.operation} {opening.op_id} {facts['recovery_kind'].replace('_', ' ')}",
             client_key=f"recovery:{opening.op_id}",
         )
-        operation = _AuditOperation(self._backend, opening.op_id, facts, own_stream=line is not None)
-        receipt = own.writer.run(operation, options, own.holder)
+        operation = _AuditOperation(self._backend, opening.op_id, facts, own_stream=stream is not None)
+        receipt = audit_stream.writer.run(operation, options, audit_stream.holder)
         self._backend.pauses.reach("recovery.audited")
         return receipt.commit_id
 
@@ -281,12 +289,12 @@ class Recovery:
         }
 
     def _tables(self, state: IntentState, *, published: bool) -> dict[str, Any]:
-        """What became of every table of the plan. A plan that was never confirmed had told of none."""
+        """What became of every table of the plan. An intent without a confirmed plan names no table."""
         if not isinstance(state.decision, IntentConfirmed):
             return {}
         saved = state.decision.plan
-        names = self._site.catalogs.get(saved.catalog or saved.schema).by_id
-        moves, actions = saved.moves, {one.table: one for one in saved.actions}
+        names = self._runtime.catalogs.get(saved.catalog or saved.schema).by_id
+        moves, actions = saved.moves, {action.table: action for action in saved.actions}
         return {
             names[table].table_key if table in names else table: {
                 "outcome": "published" if published else "unnamed",
@@ -298,58 +306,58 @@ class Recovery:
 
 
 class _OpenStream:
-    """One open stream, ready to be written to."""
+    """One open stream with its publisher and writer. `holder` is the caller's claim on the branch."""
 
-    def __init__(self, site: GraphRuntime, publisher: Publisher, holder: str | None) -> None:
-        self._site = site
+    def __init__(self, runtime: GraphRuntime, publisher: Publisher, holder: str | None) -> None:
+        self._runtime = runtime
         self.publisher = publisher
         self.holder = holder
-        folder = Folder(site.backend, publisher, site.schema_of)
-        self.writer = Writer(site.backend, site.catalogs, publisher, folder)
+        folder = Folder(runtime.backend, publisher, runtime.schema_of)
+        self.writer = Writer(runtime.backend, runtime.catalogs, publisher, folder)
 
     @classmethod
-    def open(cls, site: GraphRuntime, stream: str, holders: Mapping[str, str]) -> _OpenStream | None:
-        """None if the stream has ended, or never was."""
+    def open(cls, runtime: GraphRuntime, stream: str, holders: Mapping[str, str]) -> _OpenStream | None:
+        """None if the stream has ended or does not exist."""
         try:
-            head = site.records(stream).newest()
+            head = runtime.records(stream).newest()
         except BranchClosed:
             return None
         if head is None or head.kind == "close":
             return None
-        publisher = site.publisher(head)
+        publisher = runtime.publisher(head)
         publisher.refresh()
-        return cls(site, publisher, holders.get(stream))
+        return cls(runtime, publisher, holders.get(stream))
 
     def snapshot(self) -> Snapshot:
         head = self.publisher.head
-        return Snapshot(self._site.backend, head, self._site.catalogs.get(head.schema))
+        return Snapshot(self._runtime.backend, head, self._runtime.catalogs.get(head.schema))
 
-    def test(self, tested: tuple[SavedPlan, PublishPlan]) -> str | PlanConflict | None:
-        """The commit that published the plan, or why it does not hold on its new base, or None if it does.
+    def find_outcome(self, saved_and_plan: tuple[SavedPlan, PublishPlan]) -> str | PlanConflict | None:
+        """The id of the commit that published the plan, or its conflict with a later commit, or None if it holds.
 
-        Every record since its base is looked at, however many: the plan cannot be made anew. One that published it
-        counts also when a later one would have refused it.
+        Every record since the plan's base is read, however many there are, because the plan cannot be prepared again.
+        A commit that published the plan counts even if another record conflicts with it.
         """
-        saved, plan = tested
+        saved, plan = saved_and_plan
         head = plan.base
-        hit = PlanConflict(None, "the schema changed") if head.schema != saved.schema else None
+        conflict = PlanConflict(None, "the schema changed") if head.schema != saved.schema else None
         for entry in self._since(saved.base.seq, head):
             if is_published_in(entry, saved.op_id):
                 return entry.commit_id
-            hit = hit or find_plan_conflict(plan, entry)
-        return hit
+            conflict = conflict or find_plan_conflict(plan, entry)
+        return conflict
 
     def _since(self, seq: int, head: CommitRecord) -> Iterator[StreamEntry]:
         while seq < head.seq:
             ahead = self.publisher.records.read_ahead(seq + 1)
             if not ahead:
                 raise Corruption(f"record {head.stream}.{seq + 1} is missing", advice="Run `omnigraph verify`")
-            yield from (one for one in ahead if one.seq <= head.seq)
+            yield from (entry for entry in ahead if entry.seq <= head.seq)
             seq = ahead[-1].seq
 
 
 class _LandedAfterAll(Exception):
-    """The operation was published while its end was prepared."""
+    """The operation was published by another process while its roll-back was being prepared."""
 
     def __init__(self, commit_id: str) -> None:
         super().__init__(commit_id)
@@ -357,7 +365,10 @@ class _LandedAfterAll(Exception):
 
 
 class _AuditOperation:
-    """The record that tells what recovery did. One that tells of a roll-back also keeps the operation out for good."""
+    """Publishes the audit record of a recovery. The audit of a roll-back claims the operation's row in `_ops`.
+
+    With that claim the operation can never land afterwards. An audit on another stream than the operation's needs none.
+    """
 
     kind: CommitKind = "recovery"
 
@@ -371,9 +382,9 @@ class _AuditOperation:
         plan = PublishPlan(self.kind, self.op_id, txn.record, extra=self._facts)
         if not self._fences:
             return plan
-        known = intent_answer(txn.snapshot, self._intent)
-        if known is not None and known[0] == self._intent:
-            raise _LandedAfterAll(known[1])
+        logged_outcome = find_intent_outcome(txn.snapshot, self._intent)
+        if logged_outcome is not None and logged_outcome[0] == self._intent:
+            raise _LandedAfterAll(logged_outcome[1])
         return with_intent_claim(plan, self._intent)
 
 
@@ -387,7 +398,7 @@ def _class_so_far(state: IntentState) -> IntentClass:
     return "confirmed" if isinstance(state.decision, IntentConfirmed) else "unconfirmed"
 
 
-def _told(
+def _make_result(
     state: IntentState,
     verdict: RecoveryVerdict,
     class_: IntentClass,
@@ -401,11 +412,11 @@ def _told(
     )
 
 
-def _unreadable(found: IntentFolder, error: Corruption | Unsupported) -> Corruption | Unsupported:
-    """The same, as a word about an intent: what its operation wrote cannot be judged until it is readable."""
+def _unreadable_intent_error(folder: IntentFolder, error: Corruption | Unsupported) -> Corruption | Unsupported:
+    """The error with the id of the intent, whose operation cannot be ended while the intent is unreadable."""
     return type(error)(
-        f"the intent {found.op_id} of a bulk operation cannot be read: {error.message}",
+        f"the intent {folder.op_id} of a bulk operation cannot be read: {error.message}",
         code="intent_unreadable",
         advice="Open the graph with read_only=True, or restore the object; moving it away gives the operation up",
-        **{"id": found.op_id, **error.details},
+        **{"id": folder.op_id, **error.details},
     )

@@ -191,7 +191,7 @@ class IntentScope:
             raise _unknown_error(self.opening) from error
         if isinstance(decision, IntentAborted):
             self._has_ended = True
-            raise _ended_error(self.opening, decision.reason)
+            raise _intent_ended_error(self.opening, decision.reason)
         self._is_confirmed = True
 
     def _write_end(self, ending: IntentEnding) -> None:
@@ -233,7 +233,7 @@ class _Heart:
                 continue
 
 
-def _ended_error(opening: IntentOpening, reason: str) -> IntentEnded:
+def _intent_ended_error(opening: IntentOpening, reason: str) -> IntentEnded:
     return IntentEnded(
         f"the {opening.operation} was ended by recovery, nothing of it is visible: {reason}",
         advice="Run it again; if it was merely slow, raise OMNIGRAPH_RECOVERY_GRACE",

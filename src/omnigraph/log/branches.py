@@ -56,7 +56,7 @@ def _why_bad(name: str) -> str | None:
     rules = [
         (not name, "it is empty"),
         (len(name) > _MAX_NAME or len(quote(name.casefold(), safe="")) > _MAX_NAME - 15, "it is too long"),
-        (any(ord(one) < 33 or one in _FORBIDDEN for one in name), "it has a space or a special character"),
+        (any(ord(char) < 33 or char in _FORBIDDEN for char in name), "it has a space or a special character"),
         (any(part in ("", ".", "..") for part in parts) or ".." in name, "it has an empty part or dots only"),
         (name.startswith(("-", "__")) or name.endswith("."), "it begins with '-' or '__', or ends with '.'"),
         (not name.isprintable(), "it has characters that cannot be printed"),
@@ -80,15 +80,15 @@ class Registry:
 
     def find(self, name: str) -> BranchEntry | None:
         """The newest entry under this name (in any case), dead or alive; a stale listing is probed upward from."""
-        listed = self._store.list(_folder(name))
-        n = max((_number(one.key) for one in listed), default=0)
+        objects = self._store.list(_folder(name))
+        n = max((_number(info.key) for info in objects), default=0)
         newest: BranchEntry | None = None
         while True:
-            found = self._store.get_many([_key(name, n), _key(name, n + 1)])
-            if found[0] is None:
+            entries = self._store.get_many([_key(name, n), _key(name, n + 1)])
+            if entries[0] is None:
                 return newest
-            newest = decode_entry(found[0] if found[1] is None else found[1], name)
-            if found[1] is None:
+            newest = decode_entry(entries[0] if entries[1] is None else entries[1], name)
+            if entries[1] is None:
                 return newest
             n += 2
 
@@ -101,14 +101,14 @@ class Registry:
     def names(self) -> list[str]:
         """Names of all live branches, in one listing; a name whose case differs from its folder costs a GET."""
         newest: dict[str, int] = {}
-        for one in self._store.list(_ROOT):
-            folder = one.key[len(_ROOT) :].split("/", 1)[0]
-            newest[folder] = max(newest.get(folder, -1), _number(one.key))
+        for info in self._store.list(_ROOT):
+            folder = info.key[len(_ROOT) :].split("/", 1)[0]
+            newest[folder] = max(newest.get(folder, -1), _number(info.key))
         alive = [(folder, n) for folder, n in sorted(newest.items()) if n % 2 == 0]
-        found = self._store.get_many([f"{_ROOT}{folder}/{n:08d}.json" for folder, n in alive])
+        entries = self._store.get_many([f"{_ROOT}{folder}/{n:08d}.json" for folder, n in alive])
         return sorted(
             decode_entry(data, folder).name if data is not None else unquote(folder)
-            for (folder, _), data in zip(alive, found, strict=True)
+            for (folder, _), data in zip(alive, entries, strict=True)
         )
 
     def append(self, entry: BranchEntry) -> PutResult:
@@ -119,14 +119,14 @@ class Registry:
         """Register a new incarnation. A fresh name costs one PUT."""
         entry = BranchEntry(name, 0, stream)
         deadline = self._clock.monotonic() + self._patience_s
-        while not self._appended(entry, deadline):
+        while not self._try_append(entry, deadline):
             newest = self.find(name)
             if newest is None:
                 continue
             if newest.stream == stream and newest.alive:
                 return newest
             if newest.alive:
-                raise _taken(name, newest.name)
+                raise _name_taken_error(name, newest.name)
             entry = BranchEntry(name, newest.n + 1, stream)
         return entry
 
@@ -134,12 +134,12 @@ class Registry:
         """Mark exactly this incarnation as deleted; idempotent, and harmless after a re-creation."""
         grave = BranchEntry(entry.name, entry.n + 1, entry.stream)
         deadline = self._clock.monotonic() + self._patience_s
-        while not self._appended(grave, deadline):
+        while not self._try_append(grave, deadline):
             newest = self.find(entry.name)
             if newest is not None and newest.n >= grave.n:
                 return
 
-    def _appended(self, entry: BranchEntry, deadline: float) -> bool:
+    def _try_append(self, entry: BranchEntry, deadline: float) -> bool:
         """False if the number is taken, perhaps by ourselves: then looking tells.
 
         A lost answer, and a store that says "exists" without effect, are tried again until `deadline`.
@@ -152,9 +152,9 @@ class Registry:
                     return False
             except Unavailable as error:
                 if self._clock.monotonic() >= deadline:
-                    raise _unknown(entry.name) from error
+                    raise _unknown_error(entry.name) from error
             if self._clock.monotonic() >= deadline:
-                raise _unknown(entry.name)
+                raise _unknown_error(entry.name)
             self._clock.sleep(_RETRY_WAIT_S)
 
     def _is_there(self, entry: BranchEntry) -> bool:
@@ -171,7 +171,7 @@ def no_such_branch(name: str) -> NotFound:
     )
 
 
-def _unknown(name: str) -> Unknown:
+def _unknown_error(name: str) -> Unknown:
     return Unknown(
         f"the store did not tell whether the registry of branch {name!r} was changed",
         advice="See `omnigraph branch list` before you try again",
@@ -179,7 +179,7 @@ def _unknown(name: str) -> Unknown:
     )
 
 
-def _taken(name: str, existing: str) -> Conflict:
+def _name_taken_error(name: str, existing: str) -> Conflict:
     if name == existing:
         text = f"branch {name!r} exists already"
     else:

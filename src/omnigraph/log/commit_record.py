@@ -183,12 +183,12 @@ class CommitRecord:
 
     def own_entries(self, table: str) -> OverlayTable | None:
         """The logical change an inline commit made to `table`."""
-        found = self.overlay.get(table)
-        return found.own(self.rid) if found else None
+        entries = self.overlay.get(table)
+        return entries.own(self.rid) if entries else None
 
     @cached_property
-    def encoded(self) -> bytes:
-        sections = [(table, one.encoded) for table, one in sorted(self.overlay.items())]
+    def as_bytes(self) -> bytes:
+        sections = [(table, entries.as_bytes) for table, entries in sorted(self.overlay.items())]
         directory = [["overlay", table, len(data)] for table, data in sections]
         directory.append(["W", "", self.writes.exact.nbytes])
         head: dict[str, Any] = {
@@ -197,10 +197,13 @@ class CommitRecord:
             "epoch": [self.epoch.n, self.epoch.holder],
             "content_seq": self.content_seq,
             "crossing_seq": self.crossing_seq,
-            "pins": {t: [p.version, p.rows, p.size_bytes, p.fragments, p.changed_seq] for t, p in self.pins.items()},
-            "touched": {t: _touched_json(one) for t, one in self.touched.items()},
+            "pins": {
+                table: [pin.version, pin.rows, pin.size_bytes, pin.fragments, pin.changed_seq]
+                for table, pin in self.pins.items()
+            },
+            "touched": {table: _to_touched_json(touched) for table, touched in self.touched.items()},
             "W": {"wild": sorted(self.writes.wild), "scopes": sorted(self.writes.scopes)},
-            "trail": [_header_json(one) for one in self.trail],
+            "trail": [_header_json(header) for header in self.trail],
             "sections": directory,
         }
         if self.gc is not None:
@@ -240,7 +243,7 @@ class Stub:
         head = {"v": RECORD_VERSION, "stub": True, **_header_json(self.header), "crossing_seq": self.crossing_seq}
         return encode_frame({**head, "sections": []}, [])
 
-    def expired_error(self) -> SnapshotExpired:
+    def make_expired_error(self) -> SnapshotExpired:
         return SnapshotExpired(
             f"commit {self.header.commit_id} has been collected",
             advice="Name a newer commit; tags and branches protect what must stay",
@@ -274,20 +277,20 @@ def no_such_commit(commit_id: str) -> NotFound:
     return NotFound(f"there is no commit {commit_id}", advice="See `omnigraph commit list`", commit_id=commit_id)
 
 
-def _header_json(one: Header) -> dict[str, Any]:
+def _header_json(header: Header) -> dict[str, Any]:
     return {
-        "stream": one.stream,
-        "seq": one.seq,
-        "rid": one.rid,
-        "kind": one.kind,
-        "parents": [[ref.stream, ref.seq, ref.rid] for ref in one.parents],
-        "gen": one.gen,
-        "schema": one.schema,
-        "created_at": (one.created_at - _ORIGIN) // timedelta(milliseconds=1),
-        "actor": one.actor,
-        "message": one.message,
-        "members": [[m.op_id, m.actor, m.client_key, dict(m.counts)] for m in one.members],
-        "branch": one.branch,
+        "stream": header.stream,
+        "seq": header.seq,
+        "rid": header.rid,
+        "kind": header.kind,
+        "parents": [[ref.stream, ref.seq, ref.rid] for ref in header.parents],
+        "gen": header.gen,
+        "schema": header.schema,
+        "created_at": (header.created_at - _ORIGIN) // timedelta(milliseconds=1),
+        "actor": header.actor,
+        "message": header.message,
+        "members": [[member.op_id, member.actor, member.client_key, dict(member.counts)] for member in header.members],
+        "branch": header.branch,
     }
 
 
@@ -297,19 +300,26 @@ def _header_of(raw: Mapping[str, Any]) -> Header:
         raw["seq"],
         raw["rid"],
         raw["kind"],
-        tuple(CommitRef(*one) for one in raw["parents"]),
+        tuple(CommitRef(*parent) for parent in raw["parents"]),
         raw["gen"],
         raw["schema"],
         _ORIGIN + timedelta(milliseconds=raw["created_at"]),
         raw["actor"],
         raw["message"],
-        tuple(Member(*one) for one in raw["members"]),
+        tuple(Member(*member) for member in raw["members"]),
         raw["branch"],
     )
 
 
-def _touched_json(one: TouchedTable) -> list[Any]:
-    return [one.inserted, one.updated, one.deleted, one.staged, one.old_version, one.new_version]
+def _to_touched_json(touched: TouchedTable) -> list[Any]:
+    return [
+        touched.inserted,
+        touched.updated,
+        touched.deleted,
+        touched.staged,
+        touched.old_version,
+        touched.new_version,
+    ]
 
 
 def _record_of(header: Header, head: Mapping[str, Any], body: memoryview) -> CommitRecord:
@@ -329,11 +339,11 @@ def _record_of(header: Header, head: Mapping[str, Any], body: memoryview) -> Com
         header=header,
         epoch=Epoch(*head["epoch"]),
         content_seq=head["content_seq"],
-        pins={table: Pin(*one) for table, one in head["pins"].items()},
-        touched={table: TouchedTable(*one) for table, one in head["touched"].items()},
+        pins={table: Pin(*values) for table, values in head["pins"].items()},
+        touched={table: TouchedTable(*values) for table, values in head["touched"].items()},
         writes=WriteSet(exact, frozenset(head["W"]["wild"]), frozenset(head["W"]["scopes"])),
         overlay=overlay,
-        trail=tuple(_header_of(one) for one in head["trail"]),
+        trail=tuple(_header_of(header_json) for header_json in head["trail"]),
         gc=head.get("gc"),
         extra=head.get("extra"),
         crossing_seq=head["crossing_seq"],

@@ -18,7 +18,7 @@ _TEXT_PARAMS = (("with_position", True), ("stem", False), ("remove_stop_words", 
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class IndexCoverage:
     """How much of a table one index knows. Rows outside are found by reading, so answers never depend on it."""
 
     name: str
@@ -35,7 +35,7 @@ class Coverage:
         return self.covered_fragments == self.fragments
 
 
-def wanted_indexes(one: TypeDef, pinned: PinnedTable) -> list[IndexSpec]:
+def list_schema_indexes(type_def: TypeDef, pinned: PinnedTable) -> list[IndexSpec]:
     """What the schema asks for, of the columns that this version has.
 
     Sorted: `id`, the ends of an edge, keys, unique values, and `@index` of scalars and enums. Words: `@index` of a
@@ -43,52 +43,54 @@ def wanted_indexes(one: TypeDef, pinned: PinnedTable) -> list[IndexSpec]:
     """
     sorted_columns = dict.fromkeys(
         [
-            *SYSTEM_COLUMNS[one.kind],
-            *one.key,
-            *(column for rule in one.uniques for column in rule),
-            *(rule.column for rule in one.indexes if _is_sorted(one, rule)),
+            *SYSTEM_COLUMNS[type_def.kind],
+            *type_def.key,
+            *(column for rule in type_def.uniques for column in rule),
+            *(rule.column for rule in type_def.indexes if _is_sorted(type_def, rule)),
         ]
     )
     specs = [IndexSpec(f"by_{column}", column, "BTREE") for column in sorted_columns]
-    for rule in one.indexes:
-        kind = one.by_id[rule.column].type
+    for rule in type_def.indexes:
+        kind = type_def.by_id[rule.column].type
         if kind.vector_size is not None:
             specs.append(_vector_index(rule, pinned.rows))
-        elif not _is_sorted(one, rule):
+        elif not _is_sorted(type_def, rule):
             specs.append(IndexSpec(f"text_{rule.column}", rule.column, "INVERTED", _TEXT_PARAMS))
     return [spec for spec in specs if spec.column in pinned.schema.names]
 
 
-def unwanted_indexes(pinned: PinnedTable, wanted: Sequence[IndexSpec]) -> list[str]:
+def list_obsolete_indexes(pinned: PinnedTable, specs: Sequence[IndexSpec]) -> list[str]:
     """Names of indexes that the schema no longer asks for."""
-    known = {spec.name for spec in wanted}
-    return sorted(info.name for info in pinned.indices() if info.name not in known)
+    names = {spec.name for spec in specs}
+    return sorted(info.name for info in pinned.indices() if info.name not in names)
 
 
-def coverage(pinned: PinnedTable, wanted: Sequence[IndexSpec]) -> list[Coverage]:
+def measure_coverage(pinned: PinnedTable, specs: Sequence[IndexSpec]) -> list[IndexCoverage]:
     """How much of the table every wanted index covers; an index that is not there covers nothing."""
-    rows = {one.id: one.num_rows for one in pinned.metadata}
+    rows = {fragment.id: fragment.num_rows for fragment in pinned.metadata}
     built = {info.name: info for info in pinned.indices()}
-    found = []
-    for spec in wanted:
+    coverages = []
+    for spec in specs:
         info = built.get(spec.name)
         covered = info.covered_fragments if info else frozenset()
-        covered_rows = sum(rows[one] for one in covered)
+        covered_rows = sum(rows[fragment_id] for fragment_id in covered)
         segments = len(info.segments) if info else 0
-        found.append(
-            Coverage(spec.name, spec.column, spec.kind, len(covered), len(rows), covered_rows, pinned.rows, segments)
+        coverages.append(
+            IndexCoverage(
+                spec.name, spec.column, spec.kind, len(covered), len(rows), covered_rows, pinned.rows, segments
+            )
         )
-    return found
+    return coverages
 
 
-def table_coverage(snapshot: Snapshot, one: TypeDef) -> list[Coverage]:
+def measure_table_coverage(snapshot: Snapshot, type_def: TypeDef) -> list[IndexCoverage]:
     """Coverage of every index that the schema wants for a type; nothing if no version of its table exists."""
-    pinned = snapshot.view(one).pinned
-    return coverage(pinned, wanted_indexes(one, pinned)) if pinned is not None else []
+    pinned = snapshot.view(type_def).pinned
+    return measure_coverage(pinned, list_schema_indexes(type_def, pinned)) if pinned is not None else []
 
 
-def _is_sorted(one: TypeDef, rule: DeclaredIndex) -> bool:
-    kind = one.by_id[rule.column].type
+def _is_sorted(type_def: TypeDef, rule: DeclaredIndex) -> bool:
+    kind = type_def.by_id[rule.column].type
     return kind.vector_size is None and (kind.scalar is not Scalar.STRING or bool(kind.enum_values))
 
 

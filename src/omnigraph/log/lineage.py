@@ -118,7 +118,7 @@ class _MergeBaseSearch:
             entry, flags = point.entry, point.flags | self._covering_flags(point.entry)
             if flags & _BOTH == _BOTH and not flags & _STALE:
                 if isinstance(entry, Stub):
-                    raise entry.expired_error()
+                    raise entry.make_expired_error()
                 bases.append(entry)
                 flags |= _STALE
             self._cover(entry, flags)

@@ -36,19 +36,19 @@ class OverlayTable:
         """The entries of one change: images of `rows`, tombstones for `deleted`."""
         parts = []
         if rows is not None and rows.num_rows:
-            parts.append(_marked(select_and_cast(rows, schema), rid, deleted=False))
+            parts.append(_mark_entries(select_and_cast(rows, schema), rid, deleted=False))
         if deleted:
-            tombs = {one.name: pa.nulls(len(deleted), one.type) for one in schema}
+            tombs = {column.name: pa.nulls(len(deleted), column.type) for column in schema}
             tombs["id"] = pa.array(list(deleted), pa.utf8())
-            parts.append(_marked(pa.table(tombs, schema=make_nullable(schema)), rid, deleted=True))
-        return cls(_concat(parts) if parts else _marked(schema.empty_table(), rid, deleted=False))
+            parts.append(_mark_entries(pa.table(tombs, schema=make_nullable(schema)), rid, deleted=True))
+        return cls(_concat(parts) if parts else _mark_entries(schema.empty_table(), rid, deleted=False))
 
     @property
     def table(self) -> pa.Table:
         return self._table
 
     @cached_property
-    def encoded(self) -> bytes:
+    def as_bytes(self) -> bytes:
         if self._encoded is not None:
             return self._encoded
         sink = pa.BufferOutputStream()
@@ -58,7 +58,7 @@ class OverlayTable:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        return {row_id: place for place, row_id in enumerate(self._table["id"].to_pylist())}
+        return {row_id: position for position, row_id in enumerate(self._table["id"].to_pylist())}
 
     @property
     def entries(self) -> int:
@@ -66,7 +66,7 @@ class OverlayTable:
 
     @property
     def size_bytes(self) -> int:
-        return len(self.encoded)
+        return len(self.as_bytes)
 
     @property
     def hidden_ids(self) -> Collection[str]:
@@ -88,9 +88,9 @@ class OverlayTable:
         return frozenset(zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True))
 
     def rows_of(self, ids: Iterable[str]) -> pa.Table:
-        places = [self.index[one] for one in dict.fromkeys(ids) if one in self.index]
-        found = self._table.take(pa.array(places, pa.int64()))
-        return found.filter(pc.invert(found[DEL])).drop_columns(list(_MARKS))
+        positions = [self.index[row_id] for row_id in dict.fromkeys(ids) if row_id in self.index]
+        entries = self._table.take(pa.array(positions, pa.int64()))
+        return entries.filter(pc.invert(entries[DEL])).drop_columns(list(_MARKS))
 
     def own(self, rid: str) -> OverlayTable:
         """The entries that one record placed: its logical change."""
@@ -100,33 +100,33 @@ class OverlayTable:
         """Entries of `newer` replace those of the same id."""
         if not newer.entries:
             return self
-        kept = self.without_ids(newer.index.keys())
-        return OverlayTable(_concat([kept.table, newer.table])) if kept.entries else newer
+        remaining = self.without_ids(newer.index.keys())
+        return OverlayTable(_concat([remaining.table, newer.table])) if remaining.entries else newer
 
     def without_ids(self, ids: Collection[str]) -> OverlayTable:
-        gone = [self.index[one] for one in ids if one in self.index]
-        return self._without_places(gone)
+        positions = [self.index[row_id] for row_id in ids if row_id in self.index]
+        return self._without_positions(positions)
 
     def without_stamps(self, stamps: Collection[tuple[str, str]]) -> OverlayTable:
         """Remove exactly these (id, rid) entries; an entry replaced since stays."""
         rids = self._table[RID].to_pylist()
-        gone = [
+        positions = [
             self.index[row_id] for row_id, rid in stamps if row_id in self.index and rids[self.index[row_id]] == rid
         ]
-        return self._without_places(gone)
+        return self._without_positions(positions)
 
-    def stamped(self, known: Collection[tuple[str, str]], rid: str) -> OverlayTable:
+    def restamp(self, known_stamps: Collection[tuple[str, str]], rid: str) -> OverlayTable:
         """The same entries, those that are not among the `known` stamps under another rid."""
         stamps = zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True)
-        rids = pa.array([old if (row_id, old) in known else rid for row_id, old in stamps], pa.utf8())
-        place = self._table.column_names.index(RID)
-        return OverlayTable(self._table.set_column(place, self._table.schema.field(place), rids))
+        rids = pa.array([old if (row_id, old) in known_stamps else rid for row_id, old in stamps], pa.utf8())
+        position = self._table.column_names.index(RID)
+        return OverlayTable(self._table.set_column(position, self._table.schema.field(position), rids))
 
-    def _without_places(self, gone: list[int]) -> OverlayTable:
-        if not gone:
+    def _without_positions(self, dropped_positions: list[int]) -> OverlayTable:
+        if not dropped_positions:
             return self
-        drop = set(gone)
-        keep = [place for place in range(self._table.num_rows) if place not in drop]
+        drop = set(dropped_positions)
+        keep = [position for position in range(self._table.num_rows) if position not in drop]
         return OverlayTable(self._table.take(pa.array(keep, pa.int64())))
 
 
@@ -135,10 +135,10 @@ Overlay = Mapping[str, OverlayTable]
 
 def overlay_size(overlay: Overlay) -> tuple[int, int]:
     """(bytes, entries) of a whole overlay: what the fold bounds are about."""
-    return sum(one.size_bytes for one in overlay.values()), sum(one.entries for one in overlay.values())
+    return sum(entries.size_bytes for entries in overlay.values()), sum(entries.entries for entries in overlay.values())
 
 
-def _marked(rows: pa.Table, rid: str, *, deleted: bool) -> pa.Table:
+def _mark_entries(rows: pa.Table, rid: str, *, deleted: bool) -> pa.Table:
     count = rows.num_rows
     marked: Any = rows.append_column(RID, pa.array([rid] * count, pa.utf8()))
     marked = marked.append_column(DEL, pa.array([deleted] * count, pa.bool_()))

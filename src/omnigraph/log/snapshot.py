@@ -37,11 +37,11 @@ class Catalogs:
 
     def get(self, schema_hash: str) -> Catalog:
         with self._lock:
-            found = self._known.get(schema_hash)
-        if found is None:
-            found = self._load(schema_hash)
-            self.remember(found)
-        return found
+            catalog = self._known.get(schema_hash)
+        if catalog is None:
+            catalog = self._load(schema_hash)
+            self.remember(catalog)
+        return catalog
 
     def remember(self, catalog: Catalog) -> None:
         with self._lock:
@@ -78,29 +78,29 @@ class Snapshot:
     def commit_id(self) -> str:
         return self.record.commit_id
 
-    def view(self, one: TypeDef) -> TableView:
-        return self.view_of(one.id, arrow_schema(one))
+    def view(self, type_def: TypeDef) -> TableView:
+        return self.view_of(type_def.id, arrow_schema(type_def))
 
     def view_of(self, table: str, schema: pa.Schema) -> TableView:
         """A table by identity; a table no commit has touched is empty and costs nothing."""
         pin = self.record.pins.get(table)
-        pinned = self._pinned(table, pin.version) if pin and pin.version else None
+        pinned = self._open_pin(table, pin.version) if pin and pin.version else None
         if pinned is not None:
             _check_columns(pinned, schema)
         return TableView(schema, pinned, self.record.overlay.get(table))
 
-    def count(self, one: TypeDef) -> int:
+    def count(self, type_def: TypeDef) -> int:
         """Rows of a type: the record tells, unless there is more than it knows."""
         if self.pending:
-            return self.view(one).count()
-        pin = self.record.pins.get(one.id)
+            return self.view(type_def).count()
+        pin = self.record.pins.get(type_def.id)
         return pin.rows if pin is not None else 0
 
-    def _pinned(self, table: str, version: str) -> PinnedTable:
+    def _open_pin(self, table: str, version: str) -> PinnedTable:
         try:
             return self.backend.tables.open(table, version)
         except ObjectMissing as error:
-            raise self._missing(table, version) from error
+            raise self._missing_version_error(table, version) from error
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -108,18 +108,18 @@ class Snapshot:
         try:
             yield
         except Corruption as error:
-            gone = self._collected()
-            if gone is None:
+            expired = self._find_expired_error()
+            if expired is None:
                 raise
-            raise gone from error
+            raise expired from error
 
-    def _collected(self) -> OmnigraphError | None:
-        now = RecordStream.open(self.backend, self.record.stream).get(self.record.seq)
-        return now.expired_error() if isinstance(now, Stub) else None
+    def _find_expired_error(self) -> OmnigraphError | None:
+        entry = RecordStream.open(self.backend, self.record.stream).get(self.record.seq)
+        return entry.make_expired_error() if isinstance(entry, Stub) else None
 
-    def _missing(self, table: str, version: str) -> OmnigraphError:
+    def _missing_version_error(self, table: str, version: str) -> OmnigraphError:
         """Why a version that this commit names is not there: the commit was collected meanwhile, or it is damage."""
-        return self._collected() or Corruption(
+        return self._find_expired_error() or Corruption(
             f"version {version} of table {table} is missing though commit {self.commit_id} names it",
             advice="Run `omnigraph verify`",
             table=table,
@@ -128,21 +128,21 @@ class Snapshot:
 
     def type(self, name: str) -> TypeDef:
         """A node type of this name, or else an edge type."""
-        found = self.catalog.node(name) or self.catalog.edge(name)
-        if found is None:
+        type_def = self.catalog.node(name) or self.catalog.edge(name)
+        if type_def is None:
             raise no_such_type(name, self.catalog)
-        return found
+        return type_def
 
     def describe(self) -> dict[str, Any]:
         """Counts and pins per type, as `omnigraph snapshot --json` prints them."""
         tables = []
-        for one in self.catalog.types:
-            pin = self.record.pins.get(one.id)
-            entries = self.record.overlay.get(one.id)
+        for type_def in self.catalog.types:
+            pin = self.record.pins.get(type_def.id)
+            entries = self.record.overlay.get(type_def.id)
             tables.append(
                 {
-                    "table_key": one.table_key,
-                    "table_id": one.id,
+                    "table_key": type_def.table_key,
+                    "table_id": type_def.id,
                     "rows": pin.rows if pin else 0,
                     "version": pin.version if pin else None,
                     "fragments": pin.fragments if pin else 0,
@@ -156,11 +156,11 @@ class Snapshot:
 
 def _check_columns(pinned: PinnedTable, schema: pa.Schema) -> None:
     """A table whose columns contradict the schema is never read as if they fitted."""
-    for one in pinned.schema:
-        wanted = schema.field(one.name).type if one.name in schema.names else one.type
-        if wanted != one.type:
+    for column in pinned.schema:
+        expected_type = schema.field(column.name).type if column.name in schema.names else column.type
+        if expected_type != column.type:
             raise Corruption(
-                f"column {one.name} of table {pinned.table} is {one.type}, the schema says {wanted}",
+                f"column {column.name} of table {pinned.table} is {column.type}, the schema says {expected_type}",
                 advice="Run `omnigraph verify`",
                 table=pinned.table,
             )

@@ -29,7 +29,7 @@ class Stamp:
         return json.dumps({"format": "omnigraph", **asdict(self)}, sort_keys=True, indent=1).encode()
 
     @property
-    def created(self) -> datetime:
+    def creation_time(self) -> datetime:
         return datetime.fromisoformat(self.created_at)
 
 
@@ -52,7 +52,7 @@ def read_stamp(store: Store) -> tuple[Stamp, bytes]:
     except (ValueError, KeyError, TypeError) as error:
         raise Corruption(f"{STAMP_KEY} at {store.root} cannot be read", advice="Restore it from a backup") from error
     if version != INTERNAL_SCHEMA:
-        raise _other_format(store.root, version)
+        raise _other_format_error(store.root, version)
     return _stamp_of(raw), data
 
 
@@ -63,7 +63,7 @@ def _stamp_of(raw: dict[str, Any]) -> Stamp:
         raise Corruption(f"{STAMP_KEY} lacks {error}", advice="Restore it from a backup") from error
 
 
-def _other_format(root: str, version: int) -> Unsupported:
+def _other_format_error(root: str, version: int) -> Unsupported:
     newer = version > INTERNAL_SCHEMA
     return Unsupported(
         f"the graph at {root} has storage format {version}, this program reads {INTERNAL_SCHEMA}",

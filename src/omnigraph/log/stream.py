@@ -77,7 +77,7 @@ class RecordStream:
         if entry is None:
             raise no_such_commit(f"{self.stream}.{seq}")
         if isinstance(entry, Stub):
-            raise entry.expired_error()
+            raise entry.make_expired_error()
         return entry
 
     def newest(self) -> CommitRecord | None:

@@ -24,7 +24,7 @@ class TableView:
     overlay: OverlayTable | None = None
 
     @cached_property
-    def _pinned_names(self) -> frozenset[str]:
+    def _names_in_pin(self) -> frozenset[str]:
         return frozenset(self.pinned.schema.names) if self.pinned else frozenset()
 
     @property
@@ -39,25 +39,25 @@ class TableView:
         """Rows with these ids, in no promised order. Overlay rows cost nothing."""
         names = self._names(columns)
         parts = [self.overlay.rows_of(ids)] if self.overlay else []
-        rest = [one for one in dict.fromkeys(ids) if one not in self._hidden]
-        if self.pinned and rest:
-            parts.append(self.pinned.find(rest, self._physical(names)))
-        return self._shaped(parts, names)
+        pinned_ids = [row_id for row_id in dict.fromkeys(ids) if row_id not in self._hidden]
+        if self.pinned and pinned_ids:
+            parts.append(self.pinned.find(pinned_ids, self._physical(names)))
+        return self._concat_as(parts, names)
 
     def find_by(self, column: str, values: Sequence[Any], columns: Sequence[str] | None = None) -> pa.Table:
         """Rows whose `column` equals one of `values`."""
         names = self._names(columns)
         if not values:
-            return self._shaped([], names)
+            return self._concat_as([], names)
         parts = []
         if self.overlay and column in self.overlay.rows.column_names:
             rows = self.overlay.rows
-            wanted = pa.array(list(values), rows.schema.field(column).type)
-            parts.append(rows.filter(pc.is_in(rows[column], wanted)))
-        if self.pinned and column in self._pinned_names:
-            found = self.pinned.find_by(column, values, self._physical([*names, "id"] if self._hidden else names))
-            parts.append(self._unhidden(found))
-        return self._shaped(parts, names)
+            value_set = pa.array(list(values), rows.schema.field(column).type)
+            parts.append(rows.filter(pc.is_in(rows[column], value_set)))
+        if self.pinned and column in self._names_in_pin:
+            pinned_rows = self.pinned.find_by(column, values, self._physical([*names, "id"] if self._hidden else names))
+            parts.append(self._unhidden(pinned_rows))
+        return self._concat_as(parts, names)
 
     def scan(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None, limit: int | None = None
@@ -71,8 +71,8 @@ class TableView:
         missing = limit - sum(part.num_rows for part in parts) if limit is not None else None
         if self.pinned and (missing is None or missing > 0):
             parts.append(self._scan_pinned(names, where, missing))
-        found = self._shaped(parts, names)
-        return found.slice(0, limit) if limit is not None else found
+        rows_in_order = self._concat_as(parts, names)
+        return rows_in_order.slice(0, limit) if limit is not None else rows_in_order
 
     def batches(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
@@ -81,14 +81,14 @@ class TableView:
         names = self._names(columns)
         if self.overlay:
             rows = self._with_all_columns(self.overlay.rows)
-            yield from self._shaped([rows.filter(where) if where is not None else rows], names).to_batches()
+            yield from self._concat_as([rows.filter(where) if where is not None else rows], names).to_batches()
         if self.pinned is None:
             return
         if self._absent_in_filter(where):
             yield from self._scan_pinned(names, where, None).to_batches()
             return
         for batch in self.pinned.batches(self._physical(names), where, self._hidden):
-            yield from self._shaped([pa.Table.from_batches([batch])], names).to_batches()
+            yield from self._concat_as([pa.Table.from_batches([batch])], names).to_batches()
 
     def count(self, where: pc.Expression | None = None) -> int:
         if self.pinned and not self._hidden and not self._absent_in_filter(where):
@@ -104,10 +104,10 @@ class TableView:
         return rows.slice(0, limit) if limit is not None else rows
 
     def _absent_in_filter(self, where: pc.Expression | None) -> bool:
-        if where is None or self._pinned_names >= set(self.schema.names):
+        if where is None or self._names_in_pin >= set(self.schema.names):
             return False
         text = str(where)
-        return any(name in text for name in self.schema.names if name not in self._pinned_names)
+        return any(name in text for name in self.schema.names if name not in self._names_in_pin)
 
     def _unhidden(self, rows: pa.Table) -> pa.Table:
         if not self._hidden:
@@ -119,14 +119,14 @@ class TableView:
 
     def _physical(self, names: Sequence[str]) -> list[str]:
         """What to read of the pin: without any column there would be no number of rows."""
-        return [name for name in dict.fromkeys(names) if name in self._pinned_names] or ["id"]
+        return [name for name in dict.fromkeys(names) if name in self._names_in_pin] or ["id"]
 
     def _with_all_columns(self, rows: pa.Table) -> pa.Table:
         return fit_table(rows, make_nullable(self.schema))
 
-    def _shaped(self, parts: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
-        wanted = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
-        shaped = [fit_table(part, wanted) for part in parts if part.num_rows]
+    def _concat_as(self, parts: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
+        schema = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
+        shaped = [fit_table(part, schema) for part in parts if part.num_rows]
         if len(shaped) == 1:
             return shaped[0]
-        return pa.concat_tables(shaped) if shaped else wanted.empty_table()
+        return pa.concat_tables(shaped) if shaped else schema.empty_table()
