@@ -42,9 +42,9 @@ class Bed:
     place: Path
 
     @classmethod
-    def make(cls, place: Path, schema: str = PEOPLE) -> Bed:
-        og.init(place, schema, config=QUIET)
-        return cls(place)
+    def make(cls, path: Path, schema: str = PEOPLE) -> Bed:
+        og.init(path, schema, config=QUIET)
+        return cls(path)
 
     def on(self, branch: str = "main", layout: str = "inline") -> Graph:
         return og.open(self.place, branch, config=LAYOUTS[layout])
@@ -87,7 +87,7 @@ def forget(source: str, target: str) -> Statement:
 def content(graph: Any) -> Content:
     """Everything a reader sees, by type and id; columns by name."""
     view = graph.view() if isinstance(graph, Graph) else graph
-    return {one.name: rows(view, one.name) for one in view.catalog.types}
+    return {type_def.name: rows(view, type_def.name) for type_def in view.catalog.types}
 
 
 def rows(view: Any, kind: str) -> Rows:
@@ -102,7 +102,7 @@ def ends(graph: Graph, kind: str = "Knows") -> list[tuple[str, str]]:
     return sorted((row["from"], row["to"]) for row in rows(graph, kind).values())
 
 
-def touched(graph: Graph) -> dict[str, Mapping[str, Any]]:
+def tables_touched(graph: Graph) -> dict[str, Mapping[str, Any]]:
     """What the newest commit says it changed, by table; the engine's own table of answers left out."""
     found = graph.view().commit()["touched"]
     return {one["table_key"]: one for one in found if not one["table_key"].startswith("_")}
@@ -123,8 +123,8 @@ def difference(old: Content, new: Content) -> set[tuple[str, str, str]]:
     return found
 
 
-def told(changes: Iterable[Change]) -> set[tuple[str, str, str]]:
-    return {(one.type, one.id, one.op) for one in changes}
+def summarize(changes: Iterable[Change]) -> set[tuple[str, str, str]]:
+    return {(change.type, change.id, change.op) for change in changes}
 
 
 def conflicts_of(merge: Callable[[], object]) -> Sequence[Mapping[str, Any]]:
@@ -134,4 +134,4 @@ def conflicts_of(merge: Callable[[], object]) -> Sequence[Mapping[str, Any]]:
 
 
 def kinds_of(conflicts: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    return [(one["kind"], one["entity_id"]) for one in conflicts]
+    return [(conflict["kind"], conflict["entity_id"]) for conflict in conflicts]

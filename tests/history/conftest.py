@@ -29,9 +29,9 @@ SLOW_AWAY = ("test_lineage", "test_schemas")
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Bed:
-    made = Bed.make(tmp_path / "graph")
-    made.main.apply([*people("Alice", "Bob", "Carol", "Dan"), knows("Bob", "Carol", "b-c")])
-    return made
+    bed = Bed.make(tmp_path / "graph")
+    bed.main.apply([*people("Alice", "Bob", "Carol", "Dan"), knows("Bob", "Carol", "b-c")])
+    return bed
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

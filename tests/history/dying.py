@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omnigraph.api import Graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.storage.open_backend import make_backend
 from tests.history.bed import QUIET
 from tests.history.here import HereSession
@@ -13,8 +13,8 @@ from tests.support.processes import Link
 
 def merge_until_killed(link: Link, *, place: str, point: str) -> str | None:
     pauses = ControlledPauses()
-    site = Site.open(make_backend(place, None, QUIET, pauses=pauses), read_only=False)
-    graph = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(make_backend(place, None, QUIET, pauses=pauses), read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
     pauses.crash_at(point)
     link.ready()
     session = HereSession()

@@ -20,7 +20,7 @@ def _schema(text: str) -> pa.Schema:
     return pa.schema([(name, _TYPES[kind]) for name, kind in (part.split() for part in text.split(","))])
 
 
-def _sent(function: Any) -> Any:
+def _pickle_roundtrip(function: Any) -> Any:
     return cloudpickle.loads(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
 
 
@@ -38,7 +38,7 @@ class HereFrame:
     rows: pa.Table
 
     def mapInArrow(self, function: Callable[[Iterator[pa.RecordBatch]], Any], schema: str) -> HereFrame:
-        found = list(_sent(function)(iter(self.rows.to_batches())))
+        found = list(_pickle_roundtrip(function)(iter(self.rows.to_batches())))
         return HereFrame(pa.Table.from_batches(found, found[0].schema) if found else _schema(schema).empty_table())
 
     def filter(self, condition: str) -> HereFrame:
@@ -58,8 +58,8 @@ class HereFrame:
     def limit(self, count: int) -> HereFrame:
         return HereFrame(self.rows.slice(0, count))
 
-    def unionAll(self, other: HereFrame) -> HereFrame:
-        return HereFrame(pa.concat_tables([self.rows, other.rows]))
+    def unionAll(self, here_frame: HereFrame) -> HereFrame:
+        return HereFrame(pa.concat_tables([self.rows, here_frame.rows]))
 
     def persist(self) -> HereFrame:
         return self
@@ -71,7 +71,7 @@ class HereFrame:
         return int(self.rows.num_rows)
 
     def collect(self) -> list[Row]:
-        return [Row(one) for one in self.rows.to_pylist()]
+        return [Row(row) for row in self.rows.to_pylist()]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class _Grouped:
         places: dict[tuple[Any, ...], list[int]] = {}
         for at, key in enumerate(keys):
             places.setdefault(key, []).append(at)
-        work = _sent(function)
+        work = _pickle_roundtrip(function)
         found = [
             work(tuple(pa.scalar(one) for one in key), rows.take(pa.array(some))).cast(_schema(schema))
             for key, some in places.items()

@@ -56,8 +56,8 @@ class Model:
     def state(self, branch: str) -> State:
         return self.heads[branch].state
 
-    def commit(self, branch: str, state: State, *others: Commit) -> None:
-        self.heads[branch] = Commit(next(self._numbers), (self.heads[branch], *others), state)
+    def commit(self, branch: str, state: State, *commit: Commit) -> None:
+        self.heads[branch] = Commit(next(self._numbers), (self.heads[branch], *commit), state)
 
     def merge(self, source: str, target: str, *, cells: bool = False, resolve: str | None = None) -> Merged:
         """What merging would do; `commit` makes it so."""
@@ -67,15 +67,15 @@ class Model:
         forward = ours in theirs.ancestors()
         base = base_of([ours], theirs)
         state, conflicts = _join(base, theirs.state, ours.state, cells, resolve)
-        conflicts |= {("orphan_edge", place[1]) for place in orphans(state)}
+        conflicts |= {("orphan_edge", orphan[1]) for orphan in orphans(state)}
         if conflicts:
             return Merged("conflict", ours.state, frozenset(conflicts))
         return Merged("fast_forward" if forward else "merged", state)
 
 
-def base_of(ours: list[Commit], theirs: Commit) -> Base:
+def base_of(ours: list[Commit], commit: Commit) -> Base:
     """Of one commit, or of several that were made one; several bases are made one in the same way."""
-    known = set().union(*(one.ancestors() for one in ours)) & theirs.ancestors()
+    known = set().union(*(our.ancestors() for our in ours)) & commit.ancestors()
     below = {other for one in known for other in one.ancestors() - {one}}
     first, *others = sorted(known - below, key=lambda one: one.number)
     base, joined = Base(first.state), [first]
@@ -85,10 +85,10 @@ def base_of(ours: list[Commit], theirs: Commit) -> Base:
     return base
 
 
-def _settle(mine: Base, below: Base, other: Commit) -> Base:
-    state, unsettled = dict(mine.state), set(mine.unsettled)
-    for place in {*mine.state, *below.state, *other.state} | below.unsettled:
-        ours, before, theirs = (one.get(place) for one in (mine.state, below.state, other.state))
+def _settle(base: Base, below: Base, commit: Commit) -> Base:
+    state, unsettled = dict(base.state), set(base.unsettled)
+    for place in {*base.state, *below.state, *commit.state} | below.unsettled:
+        ours, before, theirs = (one.get(place) for one in (base.state, below.state, commit.state))
         if (before == theirs and place not in below.unsettled) or ours == theirs:
             continue
         if ours == before and place not in below.unsettled:
@@ -110,8 +110,8 @@ def _join(
             continue
         if settled and t == b:
             _put(state, place, s)
-        elif cells and b and s and t and not changed(b, s) & changed(b, t):
-            state[place] = {**t, **{name: s[name] for name in changed(b, s)}}
+        elif cells and b and s and t and not differing_columns(b, s) & differing_columns(b, t):
+            state[place] = {**t, **{name: s[name] for name in differing_columns(b, s)}}
         elif resolve is not None:
             _put(state, place, s if resolve == "theirs" else t)
         else:
@@ -132,8 +132,8 @@ def _put(state: State, place: tuple[str, str], row: Row | None) -> None:
         state[place] = row
 
 
-def changed(one: Row, other: Row) -> set[str]:
-    return {name for name in one if one[name] != other[name]}
+def differing_columns(row: Row, other: Row) -> set[str]:
+    return {name for name in row if row[name] != other[name]}
 
 
 def orphans(state: Mapping[tuple[str, str], Row]) -> Iterable[tuple[str, str]]:

@@ -27,7 +27,7 @@ def head(graph: Graph) -> CommitRecord:
 
 
 def table_of(graph: Graph, name: str) -> str:
-    return next(one.id for one in graph.view().catalog.types if one.name == name)
+    return next(type_def.id for type_def in graph.view().catalog.types if type_def.name == name)
 
 
 def version(graph: Graph, name: str = "Person") -> str | None:
@@ -35,8 +35,8 @@ def version(graph: Graph, name: str = "Person") -> str | None:
     return pin.version if pin else None
 
 
-def data_files(place: Path) -> set[str]:
-    return {str(one.relative_to(place)) for one in (place / "tables").rglob("*") if one.is_file()}
+def data_files(path: Path) -> set[str]:
+    return {str(one.relative_to(path)) for one in (path / "tables").rglob("*") if one.is_file()}
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_cleanup_of_a_deleted_source_meanwhile(bed: Bed, work: Graph, point: str
     def collect() -> None:
         bed.main.branch.delete("work")
         for _ in range(runs):
-            Cleanup(bed.main._site, replace(COLLECT, keep=1)).run()
+            Cleanup(bed.main._runtime, replace(COLLECT, keep=1)).run()
 
     pauses.call_at(point, collect)
     try:
@@ -159,7 +159,7 @@ def test_cleanup_of_a_deleted_source_meanwhile(bed: Bed, work: Graph, point: str
         assert runs > 1, "while its files are there a captured source can be merged"
         wanted = before
     for _ in range(6):
-        Cleanup(bed.main._site, replace(COLLECT, keep=1)).run()
+        Cleanup(bed.main._runtime, replace(COLLECT, keep=1)).run()
     assert content(bed.main) == wanted
     assert bed.main.verify(deep=True).ok
 
@@ -167,14 +167,14 @@ def test_cleanup_of_a_deleted_source_meanwhile(bed: Bed, work: Graph, point: str
 def test_a_source_captured_before_and_merged_while_its_files_go(bed: Bed, work: Graph) -> None:
     # H35: the target was captured after the last fence, so no fence can stop the plan. The look at the source does.
     theirs, pinned = content(work), version(work)
-    site = bed.main._site
-    merge = Merge(site.backend, site.catalogs, site.records, head(work), MergeOptions())
+    runtime = bed.main._runtime
+    merge = Merge(runtime.backend, runtime.catalogs, runtime.records, head(work), MergeOptions())
     bed.main.branch.delete("work")
     collector, pauses = actor(bed.place)
-    target = site.branch("main")
+    target = runtime.branch("main")
     runs = 0
-    while not Cleanup(collector._site, replace(COLLECT, keep=1)).preview().deletes:
-        Cleanup(collector._site, replace(COLLECT, keep=1)).run()
+    while not Cleanup(collector._runtime, replace(COLLECT, keep=1)).preview().deletes:
+        Cleanup(collector._runtime, replace(COLLECT, keep=1)).run()
         runs += 1
         assert runs < 6
 
@@ -183,7 +183,7 @@ def test_a_source_captured_before_and_merged_while_its_files_go(bed: Bed, work: 
         target.writer.run(merge, WriteOptions())
 
     pauses.call_at("cleanup.marked", merge_now)
-    Cleanup(collector._site, replace(COLLECT, keep=1)).run()
+    Cleanup(collector._runtime, replace(COLLECT, keep=1)).run()
     assert version(bed.main) != pinned
     assert content(bed.main) == theirs
     assert bed.main.verify(deep=True).ok

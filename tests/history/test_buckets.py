@@ -11,32 +11,34 @@ import pytest
 from omnigraph.history.decide_row import MergeOptions
 from omnigraph.history.spark.merge_rows import BASE, BASE_OF_TARGET, REMOVAL, TARGET, Bucket, TableMerge
 from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.lance import TablePlace
+from omnigraph.storage.lance import TableLocation
 
 _TYPE = compile_schema("node Thing { title: String? }", mint=lambda: "t1").types[0]
-_NOWHERE = TablePlace("memory:///", (), None)
+_NOWHERE = TableLocation("memory:///", (), None)
 
 
 def _rows(places: Mapping[str, tuple[int, int]]) -> pa.Table:
     """A row per id, at this fragment and offset."""
-    (title,) = (one.id for one in _TYPE.properties)
+    (title,) = (prop.id for prop in _TYPE.properties)
     rows = [{"id": one, title: "t", "_rowaddr": (place[0] << 32) | place[1]} for one, place in places.items()]
     return pa.Table.from_pylist(rows, pa.schema([("id", pa.utf8()), (title, pa.utf8()), ("_rowaddr", pa.int64())]))
 
 
-def _removed(sides: Mapping[int, Mapping[str, tuple[int, int]]], twins: Mapping[int, int]) -> dict[int, list[int]]:
+def _positions_to_remove(
+    sides: Mapping[int, Mapping[str, tuple[int, int]]], twins: Mapping[int, int]
+) -> dict[int, list[int]]:
     table = TableMerge(_TYPE, True, twins, frozenset(), frozenset(), MergeOptions())
-    told = Bucket(table, {side: _rows(places) for side, places in sides.items()}).settle(_NOWHERE, 0).to_pylist()
+    rows = Bucket(table, {side: _rows(places) for side, places in sides.items()}).settle(_NOWHERE, 0).to_pylist()
     return {
-        one["fragment"]: sorted(np.frombuffer(one["data"], "<u4").tolist()) for one in told if one["what"] == REMOVAL
+        row["fragment"]: sorted(np.frombuffer(row["data"], "<u4").tolist()) for row in rows if row["what"] == REMOVAL
     }
 
 
 @pytest.mark.parametrize("twins", [{3: 3}, {3: 5}, {3: 1, 5: 3}], ids=["as it was", "moved", "numbers changed places"])
 def test_a_row_that_the_target_did_not_touch_goes_where_its_file_is_now(twins: dict[int, int]) -> None:
-    assert _removed({BASE: {"a": (3, 7), "b": (3, 2)}}, twins) == {twins[3]: [2, 7]}
+    assert _positions_to_remove({BASE: {"a": (3, 7), "b": (3, 2)}}, twins) == {twins[3]: [2, 7]}
 
 
 def test_a_row_that_the_target_moved_goes_where_the_target_has_it() -> None:
     moved = {BASE: {"a": (3, 7)}, BASE_OF_TARGET: {"a": (3, 7)}, TARGET: {"a": (9, 1)}}
-    assert _removed(moved, {3: 5}) == {9: [1]}
+    assert _positions_to_remove(moved, {3: 5}) == {9: [1]}

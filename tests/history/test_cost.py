@@ -16,7 +16,7 @@ from omnigraph.api import Graph
 from omnigraph.commit.birth import init_graph
 from omnigraph.commit.publish_plan import PublishPlan, TableAction, WriteOptions, WriteTxn
 from omnigraph.config import Config
-from omnigraph.log.commit_record import Kind
+from omnigraph.log.commit_record import CommitKind
 from omnigraph.query.language.statements import Compare, Delete, InsertNode, Statement, Update
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.compile import compile_schema
@@ -43,7 +43,7 @@ class Spent:
         return self.cost.requests
 
 
-def spent(ground: Ground, act: Callable[[Graph], object], config: Config = INLINE) -> Spent:
+def measure(ground: Ground, act: Callable[[Graph], object], config: Config = INLINE) -> Spent:
     """By a process that has just opened main."""
     with acting(ground, config) as actor:
         before = actor.backend.tables.io_stats()
@@ -52,7 +52,7 @@ def spent(ground: Ground, act: Callable[[Graph], object], config: Config = INLIN
         return Spent(gauge.cost, (actor.backend.tables.io_stats() - before).read_bytes, outcome)
 
 
-def copied(ground: Ground, path: Path) -> Ground:
+def copy_ground(ground: Ground, path: Path) -> Ground:
     """Nothing stored is ever changed in place, so links are copies."""
     shutil.copytree(ground.uri, path, copy_function=os.link)
     return Ground(str(path))
@@ -73,7 +73,7 @@ def edit(graph: Graph, names: list[str], number: int) -> None:
     graph.apply([InsertNode("Person", {"name": name, "age": number}) for name in names])
 
 
-def parted(ground: Ground, commits: int, config: Config, *, both: bool = True) -> None:
+def diverge(ground: Ground, commits: int, config: Config, *, both: bool = True) -> None:
     """Ten people changed on `work` and ten others on main, over and over."""
     build(ground, Shape())
     theirs, ours = ([f"{side}{n}" for n in range(ROWS)] for side in ("t", "o"))
@@ -105,14 +105,14 @@ def assert_flat(tmp_path: Path, commits: list[int], config: Config, *, both: boo
     found: dict[str, list[Spent]] = {"merge": [], "diff": []}
     for count in commits:
         ground = Ground(str(tmp_path / f"{count}"))
-        parted(ground, count, config, both=both)
-        found["diff"].append(spent(ground, diff))
-        found["merge"].append(spent(ground, merge))
-    assert [one.outcome for one in found["diff"]] == [ROWS * (2 if both else 1)] * len(commits)
+        diverge(ground, count, config, both=both)
+        found["diff"].append(measure(ground, diff))
+        found["merge"].append(measure(ground, merge))
+    assert [change.outcome for change in found["diff"]] == [ROWS * (2 if both else 1)] * len(commits)
     assert [one.outcome for one in found["merge"]] == ["merged" if both else "fast_forward"] * len(commits)
     for verb, costs in found.items():
         told = "; ".join(f"{count} commits: {one.cost}" for count, one in zip(commits, costs, strict=True))
-        assert max(one.requests for one in costs) <= 1.2 * costs[0].requests, f"{verb}: {told}"
+        assert max(cost.requests for cost in costs) <= 1.2 * costs[0].requests, f"{verb}: {told}"
 
 
 # --- rows of the tables --------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def assert_flat(tmp_path: Path, commits: list[int], config: Config, *, both: boo
 class Bulk:
     """Rows given as columns, as one commit."""
 
-    kind: Kind = "load"
+    kind: CommitKind = "load"
 
     def __init__(self, op_id: str, rows: pa.Table) -> None:
         self.op_id = op_id
@@ -135,7 +135,7 @@ class Bulk:
         return PublishPlan(self.kind, self.op_id, txn.record, actions=(action,))
 
 
-def filled(ground: Ground, count: int, width: int = WIDTH) -> None:
+def fill_table(ground: Ground, count: int, width: int = WIDTH) -> None:
     """A table of so many rows with a wide vector, as `optimize` leaves it."""
     actor = Actor(ground, STAGED)
     text = f"node Item {{ name: String @key  size: I32?  place: Vector({width})? }}\nnode Other {{ name: String @key }}"
@@ -171,7 +171,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ground]:
     def table(count: int) -> Ground:
         if count not in built:
             built[count] = Ground(str(tmp_path_factory.mktemp("rows") / f"{count}"))
-            filled(built[count], count)
+            fill_table(built[count], count)
         return built[count]
 
     return table
@@ -183,14 +183,14 @@ Tables = Callable[[int], Ground]
 def assert_rows_do_not_matter(tables: Tables, tmp_path: Path, counts: list[int], config: Config, both: bool) -> None:
     found: dict[str, list[Spent]] = {"merge": [], "diff": []}
     for count in counts:
-        ground = copied(tables(count), tmp_path / f"{count}")
+        ground = copy_ground(tables(count), tmp_path / f"{count}")
         with acting(ground, config) as actor:
             actor.graph.branch.create("work").apply(changes(0))
             if both:
                 actor.graph.apply(changes(1))
-        found["diff"].append(spent(ground, diff, config))
-        found["merge"].append(spent(ground, merge, config))
-    assert [one.outcome for one in found["diff"]] == [ROWS * (2 if both else 1)] * len(counts)
+        found["diff"].append(measure(ground, diff, config))
+        found["merge"].append(measure(ground, merge, config))
+    assert [change.outcome for change in found["diff"]] == [ROWS * (2 if both else 1)] * len(counts)
     for verb, costs in found.items():
         told = "; ".join(
             f"{count} rows: {one.read_bytes} bytes, {one.cost}" for count, one in zip(counts, costs, strict=True)
@@ -201,8 +201,8 @@ def assert_rows_do_not_matter(tables: Tables, tmp_path: Path, counts: list[int],
         # build, and with them which neighbouring reads are joined: of 24 builds of a hundred thousand rows, one took 42
         # reads of 337 KB instead of 40 of 345 KB.
         growth = 1.1 if max(counts) <= 100_000 else 1.5
-        assert max(one.requests for one in costs) <= growth * costs[0].requests, f"{verb}: {told}"
-        assert max(one.read_bytes for one in costs) <= 1.5 * min(one.read_bytes for one in costs), f"{verb}: {told}"
+        assert max(cost.requests for cost in costs) <= growth * costs[0].requests, f"{verb}: {told}"
+        assert max(cost.read_bytes for cost in costs) <= 1.5 * min(cost.read_bytes for cost in costs), f"{verb}: {told}"
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["merged", "fast-forward"])
@@ -231,12 +231,12 @@ def test_a_million_rows_in_an_object_store_do_not_matter(layout: str) -> None:
         for count in (100_000, 1_000_000):
             with fresh_bucket(server) as place, Proxy(server.endpoint) as proxy:
                 ground = Ground.on_s3(place.through(proxy), proxy)
-                filled(ground, count, width)
+                fill_table(ground, count, width)
                 with acting(ground, config) as actor:
                     actor.graph.branch.create("work").apply(changes(0, width))
                     actor.graph.apply(changes(1, width))
-                found["diff"].append(spent(ground, diff, config).requests)
-                found["merge"].append(spent(ground, merge, config).requests)
+                found["diff"].append(measure(ground, diff, config).requests)
+                found["merge"].append(measure(ground, merge, config).requests)
     finally:
         server.stop()
     assert all(len(set(costs)) == 1 for costs in found.values()), found
@@ -244,14 +244,14 @@ def test_a_million_rows_in_an_object_store_do_not_matter(layout: str) -> None:
 
 def test_a_table_compacted_by_the_target_is_not_compared(tables: Tables, tmp_path: Path) -> None:
     # The base is the commit that the branch started at, not the older one whose state it repeats.
-    ground = copied(tables(10_000), tmp_path / "compacted")
+    ground = copy_ground(tables(10_000), tmp_path / "compacted")
     with acting(ground, STAGED) as actor:
         actor.graph.branch.create("work").apply(changes(0))
-    plain = spent(copied(ground, tmp_path / "plain"), merge)
+    plain = measure(copy_ground(ground, tmp_path / "plain"), merge)
     with acting(ground, STAGED) as actor:
         actor.graph.apply(changes(1))
         assert actor.graph.optimize().commits
-    found = spent(ground, merge)
+    found = measure(ground, merge)
     assert (plain.outcome, found.outcome) == ("fast_forward", "merged")
     assert found.read_bytes < 3 * plain.read_bytes
 
@@ -271,16 +271,16 @@ def test_untouched_tables_cost_nothing(tmp_path: Path, layout: str) -> None:
             work = actor.graph.branch.create("work")
             edit(work, ["ada"], 1)
             before = actor.graph.view().state.record.pins
-            costs.append([spent(ground, diff).cost, spent(ground, merge).cost])
+            costs.append([measure(ground, diff).cost, measure(ground, merge).cost])
             after = actor.graph.view().state.record.pins
-        person = next(one.id for one in actor.graph.view().catalog.types if one.name == "Person")
+        person = next(type_def.id for type_def in actor.graph.view().catalog.types if type_def.name == "Person")
         assert {table: pin for table, pin in after.items() if table != person} == {
             table: pin for table, pin in before.items() if table != person
         }
         if layout == "staged":
             assert after[person].version == work.view().state.record.pins[person].version
             assert costs[-1][1].table_writes == 0
-    assert [one.counts for one in costs[0]] == [one.counts for one in costs[1]]
+    assert [cost.counts for cost in costs[0]] == [cost.counts for cost in costs[1]]
 
 
 @pytest.mark.parametrize("depths", [[10, 100], pytest.param([10, 100, 1000], marks=pytest.mark.slow)], ids=str)
@@ -294,7 +294,7 @@ def test_a_caught_up_poll_is_flat(tmp_path: Path, depths: list[int]) -> None:
             with actor.measure_at_full_speed() as gauge:
                 assert actor.graph.changes(cursor).commits == ()
         costs.append(gauge.cost)
-    assert {one.counts for one in costs} == {(((("GET", "record"), 2)),)}
+    assert {cost.counts for cost in costs} == {(((("GET", "record"), 2)),)}
 
 
 @pytest.mark.slow
@@ -305,7 +305,7 @@ def test_the_commits_of_one_actor_among_a_thousand(tmp_path: Path) -> None:
         actor.graph.apply([InsertNode("Note", {"text": "mine"})], actor="ada")
         for _ in range(500):
             actor.graph.apply([InsertNode("Person", {"name": "busy"})])
-    found = spent(ground, lambda graph: len(graph.commits(None, actor="ada")))
+    found = measure(ground, lambda graph: len(graph.commits(None, actor="ada")))
     assert found.outcome == 1
     assert found.cost.own("GET") <= 40
     assert found.cost.requests == found.cost.own("GET")

@@ -21,7 +21,7 @@ from tests.history.bed import (
     people,
     person,
     remove,
-    told,
+    summarize,
 )
 
 
@@ -77,7 +77,7 @@ def test_filters_and_counts(bed: Bed) -> None:
     bed.main.apply([InsertNode("Firm", {"name": "Acme"})])
 
     def ids(**filters: Any) -> list[str]:
-        return [one.id for one in bed.main.diff(start, **filters)]
+        return [change.id for change in bed.main.diff(start, **filters)]
 
     assert ids() == ["b-c", "d-e", "Acme", "Alice", "Bob", "Eve"]
     assert ids(kinds=["edge"]) == ["b-c", "d-e"]
@@ -100,7 +100,7 @@ def test_the_same_row_folded_on_both_branches_is_no_change(bed: Bed) -> None:
     bed.main.apply([change("Bob", age=1)])
     bed.on("work").fold()
     bed.main.fold()
-    assert told(bed.main.diff("work", "main")) == {("Person", "Alice", "update"), ("Person", "Bob", "update")}
+    assert summarize(bed.main.diff("work", "main")) == {("Person", "Alice", "update"), ("Person", "Bob", "update")}
     assert bed.merge("work").counts == {"inserted": 0, "updated": 1, "deleted": 0}
 
 
@@ -117,9 +117,9 @@ def test_folds_compaction_and_indexes_do_not_appear(bed: Bed) -> None:
     assert content(main) == before
     main.apply([change("p1", age=1), remove("p2")])
     main.optimize()
-    assert told(main.diff(start)) == {("Person", "p1", "update"), ("Person", "p2", "delete")}
+    assert summarize(main.diff(start)) == {("Person", "p1", "update"), ("Person", "p2", "delete")}
     assert bed.merge("work").outcome == "merged"
-    assert told(main.diff(start)) == {
+    assert summarize(main.diff(start)) == {
         ("Person", "p0", "update"),
         ("Person", "p1", "update"),
         ("Person", "p2", "delete"),
@@ -130,12 +130,12 @@ def test_between_branches_and_incarnations(bed: Bed) -> None:
     first = bed.fork("work")
     first.apply([change("Alice", age=1)])
     old = first.refresh()
-    assert told(bed.main.diff("main", "work")) == {("Person", "Alice", "update")}
+    assert summarize(bed.main.diff("main", "work")) == {("Person", "Alice", "update")}
     bed.main.branch.delete("work")
     with pytest.raises(NotFound):
         bed.main.diff("work")
     bed.fork("work").apply([change("Alice", age=2), *people("Eve")])
-    assert told(bed.main.diff(old, "work")) == {("Person", "Alice", "update"), ("Person", "Eve", "insert")}
+    assert summarize(bed.main.diff(old, "work")) == {("Person", "Alice", "update"), ("Person", "Eve", "insert")}
 
 
 def test_across_a_rename_by_the_names_of_each_side(bed: Bed) -> None:
@@ -158,7 +158,7 @@ def test_a_dropped_property_is_no_change_of_its_rows(bed: Bed, layout: str) -> N
     main.schema.apply(PEOPLE.replace("age: I32?", ""))
     assert list(main.diff(start)) == []
     main.apply([change("Bob", nick="b")])
-    assert told(main.diff(start)) == {("Person", "Bob", "update")}
+    assert summarize(main.diff(start)) == {("Person", "Bob", "update")}
 
 
 def test_a_dropped_type_takes_its_rows(bed: Bed) -> None:
@@ -183,4 +183,4 @@ def test_every_pair_of_commits(bed: Bed) -> None:
         states.append((main.refresh(), content(main)))
     for old, before in states:
         for new, after in states:
-            assert told(main.diff(old, new)) == difference(before, after)
+            assert summarize(main.diff(old, new)) == difference(before, after)

@@ -16,7 +16,7 @@ from omnigraph.log.commit_record import Stub
 from omnigraph.query.language.statements import Statement
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.retention import Policy
-from tests.history.bed import LAYOUTS, Bed, change, content, knows, person, remove, told
+from tests.history.bed import LAYOUTS, Bed, change, content, knows, person, remove, summarize
 
 COLLECT = Policy(keep=1, margin_s=0, horizon_s=0, newest_records=1)
 NAMES = [f"n{number}" for number in range(12)]
@@ -35,9 +35,9 @@ def steps(chance: random.Random, side: str, *, inserts_only: bool) -> list[list[
     return found
 
 
-def histories(place: Path, seed: int, *, inserts_only: bool) -> Bed:
+def histories(path: Path, seed: int, *, inserts_only: bool) -> Bed:
     chance = random.Random(seed)
-    bed = Bed.make(place)
+    bed = Bed.make(path)
     bed.on("main", chance.choice(sorted(LAYOUTS))).apply([person(name, age=0) for name in NAMES])
     bed.fork("work")
     for branch in ("work", "main") if chance.random() < 0.6 else ("work",):
@@ -59,8 +59,8 @@ def outcome(bed: Bed) -> Any:
     except MergeConflict as error:
         return error.conflicts, content(bed.main)
     after = bed.main.refresh()
-    feed = [[told(one.changes) for one in bed.main.changes(before).commits], bed.main.snapshot()["branch"]]
-    return report.outcome, report.counts, content(bed.main), told(bed.main.diff(before, after)), feed
+    feed = [[summarize(commit.changes) for commit in bed.main.changes(before).commits], bed.main.snapshot()["branch"]]
+    return report.outcome, report.counts, content(bed.main), summarize(bed.main.diff(before, after)), feed
 
 
 def compare(bed: Bed, other: Bed) -> None:
@@ -69,9 +69,9 @@ def compare(bed: Bed, other: Bed) -> None:
     assert other.main.verify(deep=True).ok
 
 
-def twin(bed: Bed, place: Path) -> Bed:
-    shutil.copytree(bed.place, place)
-    return Bed(place)
+def twin(bed: Bed, path: Path) -> Bed:
+    shutil.copytree(bed.place, path)
+    return Bed(path)
 
 
 @pytest.mark.parametrize("inserts_only", [True, False], ids=["inserts", "all"])
@@ -95,9 +95,9 @@ def test_commits_between_that_were_collected(tmp_path: Path, sweep_seed: int, nu
     bed = histories(tmp_path / "graph", sweep_seed + number, inserts_only=False)
     other = twin(bed, tmp_path / "other")
     for _ in range(4):
-        Cleanup(other.main._site, replace(COLLECT)).run()
-    site = other.main._site
-    between = [site.records(head.stream).get(seq) for head in _heads(other) for seq in range(head.seq)]
+        Cleanup(other.main._runtime, replace(COLLECT)).run()
+    runtime = other.main._runtime
+    between = [runtime.records(head.stream).get(seq) for head in _heads(other) for seq in range(head.seq)]
     assert any(isinstance(one, Stub) for one in between)
     compare(bed, other)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import InvalidInput
 from omnigraph.history.feed import ChangeFeedGap, FeedLimits, Page, decode_cursor, encode_cursor, page_json
@@ -19,7 +19,7 @@ from tests.history.bed import QUIET, Bed, change, content, difference, people, r
 
 
 def ids(page: Page) -> list[list[str]]:
-    return [[one.id for one in commit.changes] for commit in page.commits]
+    return [[change.id for change in commit.changes] for commit in page.commits]
 
 
 def read_all(graph: Graph, limits: FeedLimits, since: str | None = None) -> tuple[list[list[str]], int]:
@@ -39,7 +39,7 @@ def test_commits_in_order_each_with_its_changes(bed: Bed) -> None:
     bed.main.apply([remove("Bob")])
     page = bed.main.changes()
     assert ids(page) == [["b-c", "Alice", "Bob", "Carol", "Dan"], ["Alice"], ["b-c", "Bob"]]
-    assert [one.commit.actor for one in page.commits] == [None, "ada", None]
+    assert [commit.commit.actor for commit in page.commits] == [None, "ada", None]
     assert not page.more
     later = bed.main.changes(page.cursor)
     assert (later.commits, later.cursor, later.more) == ((), page.cursor, False)
@@ -72,7 +72,7 @@ def test_a_large_commit_is_alone_in_its_page(bed: Bed) -> None:
     while True:
         page = bed.main.changes(start, limits=limits)
         start = page.cursor
-        sizes.append([len(one.changes) for one in page.commits])
+        sizes.append([len(commit.changes) for commit in page.commits])
         if not page.more:
             break
     assert sizes == [[1], [20], [1]]
@@ -94,8 +94,8 @@ def test_more_is_said_though_a_page_met_folds_only(bed: Bed) -> None:
     bed.main.optimize()
     for _ in range(2):
         with_claim = bed.on("main")
-        with_claim._site.release(
-            with_claim._branch, with_claim._site.claim(with_claim._branch, WriteOptions()), WriteOptions()
+        with_claim._runtime.release(
+            with_claim._branch, with_claim._runtime.claim(with_claim._branch, WriteOptions()), WriteOptions()
         )
     bed.main.apply(people("x"))
     assert read_all(bed.main, FeedLimits(commits=1), start)[0] == [["x"]]
@@ -115,10 +115,10 @@ def test_a_merge_is_told_against_its_first_parent(bed: Bed) -> None:
 
 def test_a_cursor_survives_restarts_and_commit_ids_are_cursors_too(bed: Bed, tmp_path: Path) -> None:
     page = bed.main.changes()
-    other = _actor(bed.place)[0]
+    actor = _actor(bed.place)[0]
     bed.main.apply(people("Eve"))
-    assert ids(other.changes(page.cursor)) == [["Eve"]]
-    assert ids(other.changes(page.commits[-1].commit.commit_id)) == [["Eve"]]
+    assert ids(actor.changes(page.cursor)) == [["Eve"]]
+    assert ids(actor.changes(page.commits[-1].commit.commit_id)) == [["Eve"]]
     assert decode_cursor(encode_cursor(page.commits[-1].commit.ref)) == page.commits[-1].commit.ref
 
 
@@ -134,7 +134,7 @@ def test_a_branch_made_again_has_a_gap(bed: Bed) -> None:
     cursor = old.changes().cursor
     bed.main.branch.delete("work")
     last = old.changes(cursor)
-    assert [one.commit.kind for one in last.commits] == ["close"]
+    assert [commit.commit.kind for commit in last.commits] == ["close"]
     with pytest.raises(ChangeFeedGap):
         old.changes(last.cursor)
     bed.fork("work").apply([change("Alice", age=2)])
@@ -194,16 +194,16 @@ def test_the_page_as_json(bed: Bed) -> None:
     assert rows(bed.main, "Person")
 
 
-def _actor(place: Path) -> tuple[Graph, MeteredStore]:
+def _actor(path: Path) -> tuple[Graph, MeteredStore]:
     meters: list[MeteredStore] = []
 
-    def metered(store: Store) -> Store:
+    def meter(store: Store) -> Store:
         meters.append(MeteredStore(store))
         return meters[-1]
 
-    backend = make_backend(str(place), None, QUIET, wrap=metered)
-    site = Site.open(backend, read_only=False)
-    return Graph(site, site.branch("main")), meters[0]
+    backend = make_backend(str(path), None, QUIET, wrap=meter)
+    runtime = GraphRuntime.open(backend, read_only=False)
+    return Graph(runtime, runtime.branch("main")), meters[0]
 
 
 @pytest.mark.parametrize("depth", [5, 100])

@@ -29,7 +29,7 @@ def conflicts_and_violations(place: str, layout: str) -> dict[str, Any]:
     return {"conflicts": merge.value.conflicts, "violations": write.value.violations}
 
 
-def _opposed(bed: Bed) -> None:
+def _make_conflicts(bed: Bed) -> None:
     """Two branches that quarrel over every third of the people in one way each, and over new ones."""
     bed.main.apply([*people(*_NAMES), *(knows(name, _NAMES[0], edge=f"k{name}") for name in _NAMES[1:])])
     side = bed.fork("side")
@@ -45,9 +45,9 @@ def test_the_hash_seed_changes_no_list(layout: str, tmp_path: Path) -> None:
     """S146"""
     place = tmp_path / "g"
     bed = Bed.make(place)
-    _opposed(bed)
+    _make_conflicts(bed)
     answers = [_in_process(str(place), layout, seed) for seed in _SEEDS]
-    kinds = [one["kind"] for one in json.loads(answers[0])["conflicts"]]
+    kinds = [conflict["kind"] for conflict in json.loads(answers[0])["conflicts"]]
     assert {"divergent_insert", "divergent_update", "delete_vs_update"} <= set(kinds)
     assert len(json.loads(answers[0])["violations"]) == len(_NAMES)
     assert answers[1:] == answers[:1] * (len(_SEEDS) - 1)
@@ -59,8 +59,8 @@ def _in_process(place: str, layout: str, seed: str) -> str:
         "print(json.dumps(ask(*sys.argv[1:])))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-c", asked, place, layout], env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert outcome.returncode == 0, outcome.stderr
+    return outcome.stdout

@@ -32,8 +32,8 @@ def update(name: str, **values: object) -> Statement:
     return Update("Person", values, Compare("name", "=", name))
 
 
-def make(place: Path, theirs: Sequence[Statement], ours: Sequence[Statement]) -> Bed:
-    bed = Bed.make(place, SCHEMA)
+def make(path: Path, theirs: Sequence[Statement], ours: Sequence[Statement]) -> Bed:
+    bed = Bed.make(path, SCHEMA)
     start = [InsertNode("Team", {"name": name}) for name in ("T", "U", "V")]
     bed.main.apply([*start, *insert("a", mail="a@", first="x", last="y"), *insert("b", mail="b@"), *insert("c")])
     bed.fork("work").apply(list(theirs))

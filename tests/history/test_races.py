@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, MergeConflict, NotFound
 from tests.history.bed import Bed, change, content, kinds_of, knows, remove, rows
@@ -16,14 +16,14 @@ from tests.support.pauses import ControlledPauses
 Actor = tuple[Graph, ControlledPauses]
 
 
-def actor(place: Path, inline_share: float | None = None) -> Actor:
+def actor(path: Path, inline_share: float | None = None) -> Actor:
     """Another process on the same graph, which stops where a test wants it to."""
     pauses = ControlledPauses()
     config = (
         Config(fsync=False, fold="never") if inline_share is None else Config(fsync=False, fold="never", inline_share=0)
     )
-    site = Site.open(make_backend(str(place), None, config, pauses=pauses), read_only=False)
-    return Graph(site, site.branch("main")), pauses
+    runtime = GraphRuntime.open(make_backend(str(path), None, config, pauses=pauses), read_only=False)
+    return Graph(runtime, runtime.branch("main")), pauses
 
 
 @pytest.fixture(params=["inline", "staged"])
@@ -75,7 +75,7 @@ def test_the_same_merge_by_two_processes_lands_once(bed: Bed, merger: Actor) -> 
     graph, pauses = merger
     pauses.call_at("write.before-record", lambda: bed.merge("work"))
     assert graph.branch.merge("work").outcome == "already_up_to_date"
-    assert [one.kind for one in bed.main.commits(3)].count("merge") == 1
+    assert [commit.kind for commit in bed.main.commits(3)].count("merge") == 1
 
 
 def test_an_edge_to_a_node_that_the_merge_deletes(bed: Bed, merger: Actor) -> None:

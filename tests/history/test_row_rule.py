@@ -23,7 +23,7 @@ from tests.history.bed import (
     person,
     remove,
     rows,
-    touched,
+    tables_touched,
 )
 
 
@@ -237,7 +237,7 @@ def test_vectors_and_numbers(tmp_path: Path) -> None:
 def test_only_changed_rows_are_written(bed: Bed) -> None:
     diverge(bed, [change("Alice", age=1), knows("Dan", "Bob", "d-b")], [change("Bob", age=1)])
     bed.merge("work")
-    found = touched(bed.main)
+    found = tables_touched(bed.main)
     assert set(found) == {"node:Person", "edge:Knows"}
     assert (found["node:Person"]["updated"], found["edge:Knows"]["inserted"]) == (1, 1)
 

@@ -154,15 +154,15 @@ def both(bed: Bed, theirs: str, ours: str) -> None:
     bed.main.schema.apply(ours)
 
 
-def ids_of(found: Content) -> list[str]:
-    return sorted(row_id for kind in found.values() for row_id in kind)
+def ids_of(content: Content) -> list[str]:
+    return sorted(row_id for kind in content.values() for row_id in kind)
 
 
-def assert_identities_of_both(bed: Bed, ours: Catalog) -> None:
+def assert_identities_of_both(bed: Bed, catalog: Catalog) -> None:
     merged = bed.main.view().catalog
-    for side in (bed.on("work").view().catalog, ours):
-        for one in side.types:
-            assert one.by_id.keys() <= merged.by_id[one.id].by_id.keys()
+    for side in (bed.on("work").view().catalog, catalog):
+        for type_def in side.types:
+            assert type_def.by_id.keys() <= merged.by_id[type_def.id].by_id.keys()
     assert not bed.main.schema.plan(bed.main.schema.source).steps
 
 
@@ -170,7 +170,7 @@ def test_both_added_something(bed: Bed) -> None:
     both(bed, NICKED, MORE)
     bed.on("work").apply([change("Alice", born=1990), person("Eve", born=2000)])
     bed.main.apply([InsertNode("City", {"name": "Ulm"}), InsertEdge("LivesIn", "Bob", "Ulm", {"id": "l"})])
-    ids = {one.name: one.id for one in bed.on("work").view().catalog.types}
+    ids = {type_def.name: type_def.id for type_def in bed.on("work").view().catalog.types}
     ours_then = bed.main.view().catalog
     assert bed.merge("work").outcome == "merged"
     assert {name: row["born"] for name, row in rows(bed.main, "Person").items() if row["born"]} == {
@@ -178,7 +178,7 @@ def test_both_added_something(bed: Bed) -> None:
         "Eve": 2000,
     }
     assert set(rows(bed.main, "LivesIn")) == {"l"}
-    assert ids.items() <= {one.name: one.id for one in bed.main.view().catalog.types}.items()
+    assert ids.items() <= {type_def.name: type_def.id for type_def in bed.main.view().catalog.types}.items()
     assert_identities_of_both(bed, ours_then)
     bed.merge("main", "work")
     assert content(bed.on("work")) == content(bed.main)
@@ -250,7 +250,7 @@ def test_additions_of_one_side_join_the_schema_of_the_other(bed: Bed, what: str,
     both(bed, theirs, ours)
     before, ours_then = content(bed.main), bed.main.view().catalog
     bed.merge("work")
-    types = {one.name: set(one.by_name) for one in bed.main.view().catalog.types}
+    types = {type_def.name: set(type_def.by_name) for type_def in bed.main.view().catalog.types}
     assert all(names <= types[name] for name, names in wanted.items())
     assert_identities_of_both(bed, ours_then)
     assert ids_of(content(bed.main)) == ids_of(before)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from omnigraph.api import Graph
 from omnigraph.errors import MergeConflict
 from omnigraph.query.language.statements import Compare, Delete, Statement, Update
-from tests.history.bed import LAYOUTS, Bed, knows, person, remove, rows, told
+from tests.history.bed import LAYOUTS, Bed, knows, person, remove, rows, summarize
 from tests.history.model import Commit, Merged, Model, State, difference
 
 BRANCHES = ("main", "a", "b", "c")
@@ -31,8 +31,8 @@ nicks = st.sampled_from([None, "", "x"])
 
 
 def state_of(view: Any) -> State:
-    found: State = {("Person", key): _plain(row, "name", "nick", "age") for key, row in rows(view, "Person").items()}
-    return found | {("Knows", key): _plain(row, "from", "to", "since") for key, row in rows(view, "Knows").items()}
+    state: State = {("Person", key): _plain(row, "name", "nick", "age") for key, row in rows(view, "Person").items()}
+    return state | {("Knows", key): _plain(row, "from", "to", "since") for key, row in rows(view, "Knows").items()}
 
 
 def _plain(row: dict[str, Any], *columns: str) -> dict[str, Any]:
@@ -159,14 +159,14 @@ class Histories(RuleBasedStateMachine):
     def merge(self, source: str, into: str, layout: str, cells: bool, resolve: Any) -> None:
         if source == into or not {source, into} <= self.model.heads.keys():
             return
-        wanted = self.model.merge(source, into, cells=cells, resolve=resolve)
+        report = self.model.merge(source, into, cells=cells, resolve=resolve)
         before = self.bed.on(into).refresh()
-        found = merged(self.bed.on(into, layout), source, cell_level=cells, resolve=resolve)
-        assert (found.outcome, found.conflicts) == (wanted.outcome, wanted.conflicts)
-        if wanted.outcome in ("merged", "fast_forward"):
-            union = difference(self.model.state(into), wanted.state)
-            self.model.commit(into, wanted.state, self.model.heads[source])
-            assert told(self.bed.main.diff(before, self.bed.on(into).refresh())) == union  # S92
+        found = merge_branch(self.bed.on(into, layout), source, cell_level=cells, resolve=resolve)
+        assert (found.outcome, found.conflicts) == (report.outcome, report.conflicts)
+        if report.outcome in ("merged", "fast_forward"):
+            union = difference(self.model.state(into), report.state)
+            self.model.commit(into, report.state, self.model.heads[source])
+            assert summarize(self.bed.main.diff(before, self.bed.on(into).refresh())) == union  # S92
         self.check(into)
         self.check(source)
 
@@ -178,7 +178,7 @@ class Histories(RuleBasedStateMachine):
         outcomes = []
         for mine, theirs in ((one, other), (other, one)):
             graph = self.bed.fork("trial", mine)
-            outcomes.append(merged(graph, theirs))
+            outcomes.append(merge_branch(graph, theirs))
             if not outcomes[-1].conflicts:
                 outcomes[-1] = Merged(outcomes[-1].outcome, state_of(graph.view()))
             self.bed.main.branch.delete("trial")
@@ -189,20 +189,22 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data())
     def compare(self, data: st.DataObject) -> None:
         (old_id, old), (new_id, new) = (data.draw(st.sampled_from(self.commits)) for _ in range(2))
-        found = list(self.bed.main.diff(old_id, new_id))
-        assert told(found) == difference(old.state, new.state)
-        for one in found:
-            for image, state in ((one.before, old.state), (one.after, new.state)):
-                row = state.get((one.type, one.id))
+        changes = list(self.bed.main.diff(old_id, new_id))
+        assert summarize(changes) == difference(old.state, new.state)
+        for change in changes:
+            for image, state in ((change.before, old.state), (change.after, new.state)):
+                row = state.get((change.type, change.id))
                 assert (image is None) == (row is None)
                 assert row is None or {name: image[name] for name in row} == row  # type: ignore[index]
 
 
-def merged(graph: Graph, source: str, **options: Any) -> Merged:
+def merge_branch(graph: Graph, source: str, **options: Any) -> Merged:
     try:
         return Merged(graph.branch.merge(source, **options).outcome, {})
     except MergeConflict as error:
-        return Merged("conflict", {}, frozenset((one["kind"], one["entity_id"]) for one in error.conflicts))
+        return Merged(
+            "conflict", {}, frozenset((conflict["kind"], conflict["entity_id"]) for conflict in error.conflicts)
+        )
 
 
 def run_machine(examples: int, steps: int) -> None:

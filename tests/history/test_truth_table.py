@@ -23,7 +23,7 @@ from tests.history.bed import (
     people,
     person,
     remove,
-    told,
+    summarize,
 )
 
 OPS = ("noop", "addNode", "removeNode", "addEdge", "removeEdge", "setProperty", "netZeroEdge")
@@ -42,7 +42,7 @@ PLAIN = ("inline", "inline")
 MIXED = [pair for pair in product(LAYOUTS, LAYOUTS) if pair != PLAIN]
 
 
-def expected(source: str, target: str) -> str:
+def expected_outcome(source: str, target: str) -> str:
     if source == "noop":
         return UP_TO_DATE
     if target == "noop":
@@ -77,8 +77,8 @@ def effects(*ops: str) -> tuple[set[str], list[tuple[str, str]]]:
     return who, sorted(pairs + [("Alice", "Dan")] * ops.count("addEdge"))
 
 
-def run_cell(place: Path, source: str, target: str, layouts: tuple[str, str]) -> None:
-    bed = Bed.make(place)
+def run_cell(path: Path, source: str, target: str, layouts: tuple[str, str]) -> None:
+    bed = Bed.make(path)
     bed.main.apply([*people("Alice", "Bob", "Carol", "Dan"), knows("Bob", "Carol", "b-c")])
     bed.fork("work")
     act(bed.on("work", layouts[0]), source, "source")
@@ -91,12 +91,12 @@ def run_cell(place: Path, source: str, target: str, layouts: tuple[str, str]) ->
         assert (content(main), main.refresh()) == (before, head)
     else:
         report = bed.merge("work")
-        assert report.outcome == expected(source, target)
+        assert report.outcome == expected_outcome(source, target)
         assert (report.commit_id is None) == (report.outcome == UP_TO_DATE)
         assert (names(main), ends(main)) == effects(source, target)
         if report.commit_id:
             assert len(main.commits(1)[0].parents) == 2
-            assert told(main.diff(head, report.commit_id)) == difference(before, content(main))
+            assert summarize(main.diff(head, report.commit_id)) == difference(before, content(main))
         assert bed.merge("work").outcome == UP_TO_DATE
     assert content(bed.on("work")) == theirs
 

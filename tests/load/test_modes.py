@@ -21,7 +21,7 @@ from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
 from tests.load.corpus import SCHEMA, edge, node
-from tests.schedules.world import World, aged, person, without
+from tests.schedules.world import World, person, set_age, without
 
 
 class Bed:
@@ -43,7 +43,7 @@ class Bed:
     def rows(self, name: str) -> dict[str, dict[str, Any]]:
         return {row["id"]: row for row in self.graph.table(name).to_arrow().to_pylist()}
 
-    def refused(self, *lines: Mapping[str, Any] | str, **options: Any) -> dict[str, int]:
+    def expect_refusal(self, *lines: Mapping[str, Any] | str, **options: Any) -> dict[str, int]:
         """The totals of a load that must be refused without any effect."""
         before = (self.graph.refresh(), {name: self.rows(name) for name in ("Person", "Knows", "Note")})
         with pytest.raises(LoadRejected) as caught:
@@ -64,15 +64,15 @@ ADA, BOB = node("Person", name="ada", age=36), node("Person", name="bob")
 def test_a_bad_reference_lands_nothing_and_the_next_load_works(bed: Bed, mode: str) -> None:  # S8
     bed.load(ADA)
     cy = node("Person", name="cy")
-    assert bed.refused(cy, edge("Knows", "cy", "nobody"), mode=mode) == {"endpoint": 1}
+    assert bed.expect_refusal(cy, edge("Knows", "cy", "nobody"), mode=mode) == {"endpoint": 1}
     assert bed.load(cy, edge("Knows", "cy", "cy"), mode=mode).loaded == 2
 
 
 def test_overwrite_is_judged_by_the_new_image(bed: Bed) -> None:  # S9
     bed.load(ADA, BOB, edge("Knows", "ada", "bob", id="e"))
-    assert bed.refused(ADA, mode="overwrite") == {"orphan_edge": 1}
-    assert bed.refused(ADA, mode="overwrite", on_error="skip", rejects=bed.folder / "r") == {"orphan_edge": 1}
-    assert bed.refused(ADA, edge("Knows", "ada", "bob"), mode="overwrite") == {"endpoint": 1}
+    assert bed.expect_refusal(ADA, mode="overwrite") == {"orphan_edge": 1}
+    assert bed.expect_refusal(ADA, mode="overwrite", on_error="skip", rejects=bed.folder / "r") == {"orphan_edge": 1}
+    assert bed.expect_refusal(ADA, edge("Knows", "ada", "bob"), mode="overwrite") == {"endpoint": 1}
     report = bed.load(ADA, edge("Knows", "ada", "ada", id="f"), mode="overwrite")
     assert report.counts["node:Person"] == {"inserted": 0, "updated": 1, "deleted": 1}
     assert (set(bed.rows("Person")), set(bed.rows("Knows"))) == ({"ada"}, {"f"})
@@ -114,7 +114,7 @@ def test_the_last_record_of_an_id_wins_and_is_counted(bed: Bed) -> None:
     assert (report.duplicates, report.rejects, report.loaded) == (1, 0, 2)
     # The one before counts for nothing: what the last one does not mention is as it was in the graph.
     assert (bed.rows("Person")["ada"]["age"], bed.rows("Person")["ada"]["city"]) == (2, "Oslo")
-    assert bed.refused(ADA, ADA, on_duplicate="fail") == {"key_conflict": 1}
+    assert bed.expect_refusal(ADA, ADA, on_duplicate="fail") == {"key_conflict": 1}
 
 
 def test_files_with_the_same_records(bed: Bed) -> None:
@@ -125,7 +125,7 @@ def test_files_with_the_same_records(bed: Bed) -> None:
     assert bed.rows("Person")["ada"]["age"] == 1
     with pytest.raises(LoadRejected) as caught:
         bed.graph.load([first, second], mode="overwrite", progress=False)
-    assert [(one["file"], one["line"]) for one in caught.value.details["rejects"]] == [
+    assert [(reject["file"], reject["line"]) for reject in caught.value.details["rejects"]] == [
         (str(second), 1),
         (str(second), 2),
     ]
@@ -174,25 +174,25 @@ def test_bounds_are_inclusive(bed: Bed) -> None:  # S100
     size = path.stat().st_size
     before = bed.graph.refresh()
     with pytest.raises(InvalidInput) as caught:
-        bounded(bed.graph, path, local_max_bytes=size - 1)
+        load_with_bounds(bed.graph, path, local_max_bytes=size - 1)
     assert caught.value.details["limit"] == "local_max_bytes"
     assert "spark" in str(caught.value)
     assert bed.graph.refresh() == before
-    assert bounded(bed.graph, path, local_max_bytes=size).loaded == 1
+    assert load_with_bounds(bed.graph, path, local_max_bytes=size).loaded == 1
 
 
 def test_the_bound_holds_for_what_is_inside_a_compressed_file(bed: Bed) -> None:
     path = bed.folder / "many.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"type": "Person", "data": {"name": "a"}}\n' * 1000))
     with pytest.raises(InvalidInput) as caught:
-        bounded(bed.graph, path, local_max_bytes=10_000)
+        load_with_bounds(bed.graph, path, local_max_bytes=10_000)
     assert caught.value.code == "limit_exceeded"
 
 
-def bounded(graph: Graph, path: Path, **bounds: Any) -> LoadReport:
+def load_with_bounds(graph: Graph, path: Path, **bounds: Any) -> LoadReport:
     options = LoadOptions(engine="local", **bounds)
-    inputs = find_inputs(LoadSources.of(path), graph._site.catalogs, graph._branch.publisher, options)
-    return run_load(LoadJob(graph._site, graph._branch, None, inputs, options, WriteOptions(), False))
+    inputs = find_inputs(LoadSources.of(path), graph._runtime.catalogs, graph._branch.publisher, options)
+    return run_load(LoadJob(graph._runtime, graph._branch, None, inputs, options, WriteOptions(), False))
 
 
 def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
@@ -206,7 +206,7 @@ def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
         asked.append(job)
         return LoadReport(None, {}, engine="spark")
 
-    monkeypatch.setattr("omnigraph.load.spark.load.run", on_spark)
+    monkeypatch.setattr("omnigraph.load.spark.load.load_files", on_spark)
     people, notes = bed.file('{"name": "x"}', name="p.jsonl"), bed.file('{"must": 2}', name="n.jsonl")
     assert bed.graph.load({"Person": people}, mode="overwrite", progress=False).engine == "spark"
     assert bed.load(ADA, mode="overwrite").engine == "spark"
@@ -238,12 +238,12 @@ def test_on_a_branch(bed: Bed) -> None:
 
 
 def test_a_type_that_was_added_by_another_process(bed: Bed) -> None:
-    other = og.open(bed.graph.uri)
-    other.schema.apply(SCHEMA + "\nnode Place { name: String @key }")
+    graph = og.open(bed.graph.uri)
+    graph.schema.apply(SCHEMA + "\nnode Place { name: String @key }")
     path = bed.file('{"name": "here"}')
     assert bed.graph.load({"Place": path}, progress=False).loaded == 1
     third = og.open(bed.graph.uri)
-    other.schema.apply(SCHEMA + "\nnode Place { name: String @key }\nnode Town { name: String @key }")
+    graph.schema.apply(SCHEMA + "\nnode Place { name: String @key }\nnode Town { name: String @key }")
     assert third.load(bed.file(node("Town", name="x")), progress=False).loaded == 1
 
 
@@ -252,53 +252,53 @@ def test_a_type_that_was_added_by_another_process(bed: Bed) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.assert_sound()
-    made.close()
+    world = World(tmp_path)
+    yield world
+    world.assert_sound()
+    world.close()
 
 
 def test_a_node_deleted_meanwhile_is_found(world: World, tmp_path: Path) -> None:
     """A commit lands between reading the ends of an edge and publishing it: the load looks again."""
-    loader, other = world.actor(), world.actor()
+    loader, second_actor = world.actor(), world.actor()
     loader.apply(person("ada"))
     path = tmp_path / "edge.jsonl"
     path.write_text('{"edge": "Knows", "from": "ada", "to": "ada"}\n')
-    with loader.held("write.validated", lambda: loader.graph.load(path, progress=False)) as loading:
-        other.apply(without("ada"))
+    with loader.hold_at("write.validated", lambda: loader.graph.load(path, progress=False)) as loading:
+        second_actor.apply(without("ada"))
     with pytest.raises(LoadRejected):
         loading.result()
 
 
 def test_a_commit_that_is_not_in_the_way(world: World, tmp_path: Path) -> None:
-    loader, other = world.actor(), world.actor()
+    loader, second_actor = world.actor(), world.actor()
     path = tmp_path / "people.jsonl"
     path.write_text('{"type": "Person", "data": {"name": "ada"}}\n{"edge": "Knows", "from": "ada", "to": "ada"}\n')
-    with loader.held("write.validated", lambda: loader.graph.load(path, progress=False)) as loading:
-        other.apply(person("bob"))
+    with loader.hold_at("write.validated", lambda: loader.graph.load(path, progress=False)) as loading:
+        second_actor.apply(person("bob"))
     assert loading.result().attempts == 1
     assert world.edges() == {("ada", "ada")}
 
 
 def test_ids_stay_the_same_when_a_load_runs_again(world: World, tmp_path: Path) -> None:
-    loader, other = world.actor(), world.actor()
+    loader, second_actor = world.actor(), world.actor()
     loader.apply(person("ada", 1))
     path = tmp_path / "people.jsonl"
     path.write_text('{"type": "Person", "data": {"name": "ada", "email": "a"}}\n{"type": "Note", "data": {}}\n')
-    with loader.held("write.validated", lambda: loader.graph.load(path, progress=False)) as loading:
-        other.apply(aged("ada", 7))
+    with loader.hold_at("write.validated", lambda: loader.graph.load(path, progress=False)) as loading:
+        second_actor.apply(set_age("ada", 7))
     assert loading.result().attempts == 2
     assert (world.rows("Person")["ada"]["age"], world.rows("Person")["ada"]["email"]) == (7, "a")
     assert len(world.rows("Note")) == 1
 
 
 def test_an_overwrite_is_never_repeated_by_itself(world: World, tmp_path: Path) -> None:  # S23
-    loader, other = world.actor(), world.actor()
+    loader, second_actor = world.actor(), world.actor()
     path = tmp_path / "people.jsonl"
     path.write_text('{"type": "Person", "data": {"name": "ada"}}\n')
     work = partial(loader.graph.load, path, mode="overwrite", progress=False)
-    with loader.held("write.validated", work) as loading:
-        other.apply(person("bob"))
+    with loader.hold_at("write.validated", work) as loading:
+        second_actor.apply(person("bob"))
     with pytest.raises(ReadSetChanged):
         loading.result()
     assert set(world.rows("Person")) == {"bob"}

@@ -112,10 +112,10 @@ LATER: tuple[Statement, ...] = (
 LAYOUTS = ("overlay only", "pin only", "pin and overlay", "many fragments", "empty")
 
 
-def make_graph(place: Path, layout: str = "overlay only") -> Graph:
+def make_graph(path: Path, layout: str = "overlay only") -> Graph:
     """The content of STATEMENTS (and LATER, if both a pin and an overlay are wanted), laid out as the name says."""
     config = STAGED if layout == "many fragments" else INLINE
-    graph = og.init(place, SCHEMA, config=config)
+    graph = og.init(path, SCHEMA, config=config)
     if layout == "empty":
         return graph
     if layout == "many fragments":

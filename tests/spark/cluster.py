@@ -20,7 +20,7 @@ HOSTS = ("127.0.0.1", "localhost")
 
 
 @contextmanager
-def running_cluster(place: Path) -> Iterator[str]:
+def running_cluster(path: Path) -> Iterator[str]:
     """The address of its master; `place` gets logs and working directories. All of it ends with the context."""
     import pyspark
 
@@ -37,13 +37,13 @@ def running_cluster(place: Path) -> Iterator[str]:
     address = f"spark://127.0.0.1:{port}"
     master = ["master.Master", "--host", "127.0.0.1", "--port", str(port)]
     workers = [
-        ["worker.Worker", address, "--host", host, "--cores", "1", "--memory", "1g", "--work-dir", f"{place}/{host}"]
+        ["worker.Worker", address, "--host", host, "--cores", "1", "--memory", "1g", "--work-dir", f"{path}/{host}"]
         for host in HOSTS
     ]
     running: list[subprocess.Popen[bytes]] = []
     try:
         for number, (name, *arguments) in enumerate([master, *workers]):
-            log = place / f"{number}.log"
+            log = path / f"{number}.log"
             command = [launcher, f"{deploy}.{name}", *arguments, "--webui-port", "0"]
             with log.open("wb") as out:
                 running.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.load.spark import load as load_module
-from omnigraph.load.spark import operation as operation_module
-from omnigraph.load.spark.stage import StageJob, stage_split
+from omnigraph.load.spark import index as index_module
+from omnigraph.load.spark import split as split_module
+from omnigraph.load.spark.parse import StageJob
+from omnigraph.load.spark.stage import stage_split
 from omnigraph.spark.session import get_session
 from omnigraph.spark.settings import SparkSettings
 from omnigraph.storage.lance import build_segment
@@ -87,14 +88,14 @@ def _build(disturbance: Disturbance) -> Callable[..., Any]:
     return build
 
 
-def _seen(session: Any, first: dict[str, int]) -> dict[str, Any]:
+def _read_status(session: Any, first: dict[str, int]) -> dict[str, Any]:
     """Of Spark's own book-keeping: executors that are gone, and every attempt at the task that was disturbed."""
     spark = session.sparkContext._jsc.sc()
     spark.listenerBus().waitUntilEmpty()  # what happened is told to the book-keeping a little later
     store = spark.statusStore()
-    tries = [one for one in _listed(store.taskList(first["stage"], 0, 1_000)) if one.index() == first["index"]]
+    tries = [one for one in _to_list(store.taskList(first["stage"], 0, 1_000)) if one.index() == first["index"]]
     return {
-        "lost": [one.id() for one in _listed(store.executorList(False)) if not one.isActive()],
+        "lost": [one.id() for one in _to_list(store.executorList(False)) if not one.isActive()],
         "tries": [
             {"task": one.taskId(), "executor": one.executorId(), "end": one.status(), "copy": one.speculative()}
             for one in tries
@@ -102,7 +103,7 @@ def _seen(session: Any, first: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _listed(sequence: Any) -> list[Any]:
+def _to_list(sequence: Any) -> list[Any]:
     return [sequence.apply(at) for at in range(sequence.size())]
 
 
@@ -112,9 +113,9 @@ def main(way: str, master: str, root: str, people: str, knows: str, folder: str)
 
     disturbance = Disturbance(way, folder)
     module, name, work = (
-        (operation_module, "build_segment", _build(disturbance))
+        (index_module, "build_segment", _build(disturbance))
         if way == "killed indexing"
-        else (load_module, "stage_split", _stage(disturbance))
+        else (split_module, "stage_split", _stage(disturbance))
     )
     setattr(module, name, work)
     conf = {**_CONF, **(_SPECULATION if way == "slow" else {})}
@@ -122,7 +123,7 @@ def main(way: str, master: str, root: str, people: str, knows: str, folder: str)
     report = load(og.open(root), {"Person": people, "Knows": knows}, mode="append", split_bytes=100_000)
     with open(os.path.join(folder, "first")) as file:
         first = json.load(file)
-    print(json.dumps({"loaded": report.loaded, "first": first, **_seen(session, first)}))
+    print(json.dumps({"loaded": report.loaded, "first": first, **_read_status(session, first)}))
 
 
 if __name__ == "__main__":

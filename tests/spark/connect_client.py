@@ -90,7 +90,7 @@ def frames(address: str, place: str) -> None:
     session.stop()
 
 
-def refused(place: str) -> None:
+def expect_refusal(place: str) -> None:
     """No server there: what is told, and that nothing is left behind."""
     session_module._CONNECT_S = 2.0
     graph = new_graph(Path(place) / "g", ONE_TASK)
@@ -99,11 +99,11 @@ def refused(place: str) -> None:
         graph.load(path, engine="spark", progress=False)
     except OmnigraphError as error:
         print(json.dumps({"class": type(error).__name__, "code": error.code, "message": error.message}))
-    assert [one.kind for one in graph.commits()] == ["init"]
+    assert [commit.kind for commit in graph.commits()] == ["init"]
     assert graph.recover_list() == []
 
 
-VERBS: dict[str, Callable[..., None]] = {"read": read, "load": load, "frames": frames, "refused": refused}
+VERBS: dict[str, Callable[..., None]] = {"read": read, "load": load, "frames": frames, "refused": expect_refusal}
 
 if __name__ == "__main__":
     VERBS[sys.argv[1]](*sys.argv[2:])

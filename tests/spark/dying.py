@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from omnigraph.api import Graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.spark.session import get_session
 from omnigraph.storage.open_backend import make_backend
@@ -17,8 +17,8 @@ from tests.support.spark_session import SETTINGS
 
 def load_until_killed(link: Link, *, place: str, file: str, point: str, mode: str = "append") -> str | None:
     pauses = ControlledPauses()
-    site = Site.open(make_backend(place, None, ONE_TASK, pauses=pauses), read_only=False)
-    graph = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(make_backend(place, None, ONE_TASK, pauses=pauses), read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
     get_session(SETTINGS)
     pauses.crash_at(point)
     link.ready()

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.load.spark import check as checking
-from omnigraph.load.spark import load, operation
+from omnigraph.load.spark import check, index, load, split
 
 
 def run_tasks_here(patch: pytest.MonkeyPatch) -> None:
@@ -18,6 +17,6 @@ def run_tasks_here(patch: pytest.MonkeyPatch) -> None:
     ) -> list[dict[str, Any]]:
         return [json.loads(json.dumps(one)) for number in range(count) for one in work(number)]
 
-    for module in (checking, load, operation):
+    for module in (split, check, index):
         patch.setattr(module, "run_tasks", run_here)
     patch.setattr(load, "get_session", lambda *_: None)

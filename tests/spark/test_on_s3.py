@@ -16,7 +16,7 @@ from omnigraph.api import Graph
 from omnigraph.errors import InvalidInput, Unsupported
 from omnigraph.load.export import export as export_module
 from omnigraph.load.export.export import ExportOptions, export
-from omnigraph.load.export.sort import sorted_rows
+from omnigraph.load.export.sort import sort_rows
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.address import open_store
 from tests.load.spark.loading import BASE, TYPES, contents, node
@@ -45,8 +45,8 @@ def test_workers_read_with_the_options_of_the_handle(spark: SparkSession, graph:
     assert comparable(reader.load().toArrow()) == wanted
 
 
-def keys(place: S3Place, folder: str) -> list[str]:
-    return [one.key for one in open_store(f"{place.uri}/{folder}", place.storage_options).list("")]
+def keys(s3_place: S3Place, folder: str) -> list[str]:
+    return [one.key for one in open_store(f"{s3_place.uri}/{folder}", s3_place.storage_options).list("")]
 
 
 @pytest.mark.parametrize("engine", ["local", "spark"])
@@ -84,8 +84,8 @@ def test_a_load_from_there_and_into_it(spark: SparkSession, s3_place: S3Place) -
     """Input, tables, rejects and export are all in the store; workers get the credentials by options. S136"""
     store, options = open_store(s3_place.uri, s3_place.storage_options), s3_place.storage_options
     lines = [*BASE, node("Person", name="p0", age=40), {"edge": "Knows", "from": "p0", "to": "nobody"}]
-    store.put("in/a.ndjson", "".join(json.dumps(one) + "\n" for one in lines).encode())
-    people = pa.table({"name": [f"n{one}" for one in range(2_000)], "age": pa.array([7] * 2_000, pa.int32())})
+    store.put("in/a.ndjson", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    people = pa.table({"name": [f"n{number}" for number in range(2_000)], "age": pa.array([7] * 2_000, pa.int32())})
     store.put("people.parquet", parquet_bytes(people))
     graph = og.init(f"{s3_place.uri}/loaded", LOAD_SCHEMA, storage_options=options)
     load = partial(graph.load, engine="spark", spark=spark, storage_options=options, progress=False)
@@ -104,18 +104,18 @@ def test_a_load_from_there_and_into_it(spark: SparkSession, s3_place: S3Place) -
     again.load(files, engine="spark", spark=spark, storage_options=options, progress=False)
     assert contents(again) == contents(graph)
     assert graph.verify().ok
-    assert [one.state for one in graph.recover_list()] == ["done"]  # of the frames
+    assert [intent.state for intent in graph.recover_list()] == ["done"]  # of the frames
 
 
 def test_half_a_file_never_appears(graph: Graph, s3_place: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.apply([InsertNode("Nothing", {"name": "x" * 1000 + str(number)}) for number in range(100)])
-    rows = sorted_rows
+    rows = sort_rows
 
     def breaking(*args: object) -> Iterator[object]:
         yield next(rows(*args))  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(export_module, "sorted_rows", breaking)
+    monkeypatch.setattr(export_module, "sort_rows", breaking)
     with pytest.raises(KeyboardInterrupt):
         export(
             graph.view().state,

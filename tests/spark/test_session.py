@@ -59,7 +59,9 @@ def test_settings_of_the_running_session(spark: SparkSession) -> None:
 def test_it_listens_on_loopback_only(spark: SparkSession) -> None:
     process = SparkContext._gateway.proc  # type: ignore[union-attr]
     owned = {
-        os.readlink(one) for one in Path(f"/proc/{process.pid}/fd").iterdir() if os.readlink(one).startswith("socket:")
+        os.readlink(path)
+        for path in Path(f"/proc/{process.pid}/fd").iterdir()
+        if os.readlink(path).startswith("socket:")
     }
     listening = []
     for table in ("tcp", "tcp6"):
@@ -121,10 +123,10 @@ def test_missing_java_is_told(tmp_path: Path, java_home: str) -> None:
         "from omnigraph.spark.session import get_session\n"
         "try:\n    get_session()\nexcept Unsupported as error:\n    print(error.code, error)\n"
     )
-    done = run(script, PATH=str(tmp_path), JAVA_HOME=java_home)
-    assert done.stdout.startswith("java_missing ")
-    assert "Install Java 17" in done.stdout
-    assert done.stderr == ""
+    outcome = run(script, PATH=str(tmp_path), JAVA_HOME=java_home)
+    assert outcome.stdout.startswith("java_missing ")
+    assert "Install Java 17" in outcome.stdout
+    assert outcome.stderr == ""
 
 
 def test_a_master_that_is_none_is_told() -> None:
@@ -135,9 +137,9 @@ def test_a_master_that_is_none_is_told() -> None:
         "try:\n    get_session(SparkSettings(master='nonsense', driver_memory='1g'))\n"
         "except Unavailable as error:\n    print(error.code, error)\n"
     )
-    done = run(script, warnings="default::UserWarning")  # PySpark leaves the pipe of a JVM that did not start
-    assert done.stdout.startswith("spark_not_started Spark did not start on nonsense")
-    assert done.stderr == ""
+    outcome = run(script, warnings="default::UserWarning")  # PySpark leaves the pipe of a JVM that did not start
+    assert outcome.stdout.startswith("spark_not_started Spark did not start on nonsense")
+    assert outcome.stderr == ""
 
 
 def test_nothing_small_imports_spark(tmp_path: Path) -> None:
@@ -150,8 +152,8 @@ def test_nothing_small_imports_spark(tmp_path: Path) -> None:
         f"g.export({str(tmp_path / 'out.ndjson')!r})\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'pyspark']\n"
     )
-    done = run(script)
-    assert (done.stderr, done.returncode) == ("", 0)
+    outcome = run(script)
+    assert (outcome.stderr, outcome.returncode) == ("", 0)
 
 
 def test_settings_from_the_environment() -> None:

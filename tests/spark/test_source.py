@@ -34,17 +34,17 @@ def graph(graphs: dict[str, Graph]) -> Graph:
 
 def assert_same(graph: Graph | GraphView, name: str, spark: SparkSession) -> None:
     seen = graph.spark(name, spark).toArrow()
-    wanted = graph.table(name).to_arrow()
-    assert seen.column_names == wanted.column_names
-    assert comparable(seen) == comparable(wanted)
+    table = graph.table(name).to_arrow()
+    assert seen.column_names == table.column_names
+    assert comparable(seen) == comparable(table)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_type_equals_the_table(spark: SparkSession, graphs: dict[str, Graph], layout: str) -> None:
     graph = graphs[layout]
-    for one in graph.view().catalog.types:
-        if one.table_key != "edge:Knows":
-            assert_same(graph, one.name, spark)
+    for type_def in graph.view().catalog.types:
+        if type_def.table_key != "edge:Knows":
+            assert_same(graph, type_def.name, spark)
     assert_same(graph, "Knows", spark)  # the edge; `KNOWS` is a node
 
 
@@ -53,7 +53,7 @@ def test_the_layouts_are_what_they_say(graphs: dict[str, Graph]) -> None:
     for layout, graph in graphs.items():
         state = graph.view().state
         parts = parts_of(state, state.type("Thing"), part_bytes=1)
-        kinds[layout] = [type(one) for one in parts]
+        kinds[layout] = [type(part) for part in parts]
     assert kinds["overlay only"] == [OverlayPart]
     assert kinds["pin only"] == [PinnedPart]
     assert kinds["pin and overlay"] == [PinnedPart, OverlayPart]
@@ -94,7 +94,7 @@ def test_spark_types_and_nullability(spark: SparkSession, graph: Graph) -> None:
         "face": ("array<float>", True),
     }
     pictures = graph.spark("Picture", spark).schema
-    assert [one.dataType.simpleString() for one in pictures] == ["string", "string", "binary", "array<float>"]
+    assert [picture.dataType.simpleString() for picture in pictures] == ["string", "string", "binary", "array<float>"]
     assert [one.name for one in graph.spark("Has", spark).schema] == ["id", "from", "to"]
 
 
@@ -115,11 +115,11 @@ CONDITIONS: dict[str, Condition] = {
 
 @pytest.mark.parametrize("text", CONDITIONS)
 def test_where_selects_as_the_table_does(spark: SparkSession, graph: Graph, text: str) -> None:
-    wanted = graph.table("Thing").to_arrow(["name", "small"], CONDITIONS[text])
+    table = graph.table("Thing").to_arrow(["name", "small"], CONDITIONS[text])
     seen = graph.spark("Thing", spark, columns=["name", "small"], where=text)
     assert seen.columns == ["name", "small"]
-    assert comparable(seen.toArrow()) == comparable(wanted)
-    assert wanted.num_rows < graph.table("Thing").count()
+    assert comparable(seen.toArrow()) == comparable(table)
+    assert table.num_rows < graph.table("Thing").count()
 
 
 @pytest.mark.parametrize("text", CONDITIONS)

@@ -31,14 +31,14 @@ org.apache.spark.SparkException
     ],
 )
 def test_the_cause_is_named(message: str, cause: str) -> None:
-    with pytest.raises(Unavailable) as told, spark_errors():
+    with pytest.raises(Unavailable) as raised, spark_errors():
         raise PySparkException(message)
-    assert told.value.code == "spark_failed"
-    assert told.value.message == f"Spark gave up: {cause}"
+    assert raised.value.code == "spark_failed"
+    assert raised.value.message == f"Spark gave up: {cause}"
 
 
 @pytest.mark.parametrize("error", [NotFound("gone", advice="Look elsewhere"), ValueError("mine"), KeyboardInterrupt()])
 def test_what_is_not_sparks_passes(error: BaseException) -> None:
-    with pytest.raises(type(error)) as told, spark_errors():
+    with pytest.raises(type(error)) as raised, spark_errors():
         raise error
-    assert told.value is error
+    assert raised.value is error

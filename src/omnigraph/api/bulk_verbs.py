@@ -78,10 +78,10 @@ class BulkVerbs(Handle):
         )
         return run_load(
             LoadJob(
-                self._site,
+                self._runtime,
                 self._branch,
                 self._holder,
-                find_inputs(LoadSources.of(paths), self._site.catalogs, self._branch.publisher, options),
+                find_inputs(LoadSources.of(paths), self._runtime.catalogs, self._branch.publisher, options),
                 options,
                 WriteOptions(actor, message, client_key, if_commit, on_conflict),
                 progress,
@@ -109,7 +109,7 @@ class BulkVerbs(Handle):
         storage_options: Mapping[str, str] | None = None,
     ) -> LoadReport:
         """Load Spark frames as one commit: by type, rows with the properties, for edges also `from` and `to`."""
-        from omnigraph.load.spark.load import FrameLoad, run_frames
+        from omnigraph.load.spark.load import FrameLoad, load_frames
 
         self._for_writing()
         place = os.fspath(rejects) if rejects is not None else None
@@ -119,7 +119,7 @@ class BulkVerbs(Handle):
             **{("edge", name): frame for name, frame in (edges or {}).items()},
         }
         write = WriteOptions(actor, message, client_key, if_commit, on_conflict)
-        return run_frames(FrameLoad(self._site, self._branch, self._holder, frames, options, write, progress))
+        return load_frames(FrameLoad(self._runtime, self._branch, self._holder, frames, options, write, progress))
 
     def export(
         self,

@@ -10,12 +10,12 @@ from omnigraph.intents.plan_codec import SavedPlan
 from omnigraph.intents.recovery import Recovery
 
 
-def recovery(site: GraphRuntime, holders: Mapping[str, str] | None = None) -> Recovery:
-    return Recovery(site, holders, judge_of=_judge_of)
+def recovery(runtime: GraphRuntime, holders: Mapping[str, str] | None = None) -> Recovery:
+    return Recovery(runtime, holders, restore_conflict_check=_judge_of)
 
 
-def _judge_of(site: GraphRuntime, saved: SavedPlan) -> ConflictCheck:
+def _judge_of(runtime: GraphRuntime, saved: SavedPlan) -> ConflictCheck:
     # Only a pending load needs this, so only it pays for the import.
-    from omnigraph.load.spark.recover import judge_of
+    from omnigraph.load.spark.rebase import restore_conflict_check
 
-    return judge_of(site, saved)
+    return restore_conflict_check(runtime, saved)

@@ -13,15 +13,15 @@ from dataclasses import replace
 from omnigraph.commit.publish_plan import PublishPlan, StagedMove, TableAction
 from omnigraph.history.merge_base import BaseState
 from omnigraph.log.commit_record import CommitRecord, Pin
-from omnigraph.log.lineage import Records
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
+from omnigraph.log.stream import RecordStream
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.lance import StagedVersion
 
 
 def adopting(
-    plan: PublishPlan, base: BaseState, source: Snapshot, target: Snapshot, catalog: Catalog, records: Records
+    plan: PublishPlan, base: BaseState, source: Snapshot, target: Snapshot, catalog: Catalog, records: RecordStream
 ) -> PublishPlan:
     """The plan, with the source's versions for all tables that can be taken over. `records` are the source's."""
     tables = {one.table for one in plan.actions if can_adopt(one.table, base, source, target, catalog)}
@@ -45,7 +45,7 @@ def can_adopt(table: str, base: BaseState, source: Snapshot, target: Snapshot, c
     )
 
 
-def _is_there(records: Records, captured: CommitRecord) -> bool:
+def _is_there(records: RecordStream, captured: CommitRecord) -> bool:
     found = records.get(captured.seq)
     return isinstance(found, CommitRecord) and found.rid == captured.rid
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from omnigraph.history.diff import image
-from omnigraph.mutate.changed_rows import Columns, changed_columns, same_row
-from omnigraph.mutate.table_state import Row
+from omnigraph.mutate.changed_rows import ComparedColumns, find_changed_columns, is_same_row
+from omnigraph.mutate.pending_table import Row
 from omnigraph.schema.catalog import TypeDef
 
 Resolution = Literal["ours", "theirs"]
@@ -57,18 +57,18 @@ class Decision:
 _KEEP = Decision(True)
 
 
-def decide(one: TypeDef, columns: Columns, options: MergeOptions, row_id: str, sides: Sides) -> Decision:
+def decide(one: TypeDef, columns: ComparedColumns, options: MergeOptions, row_id: str, sides: Sides) -> Decision:
     """The first rule that fits decides. A row that the source did not change stays as the target has it."""
     base, source, target = sides.base, sides.source, sides.target
-    if sides.settled and same_row(source, base, columns):
+    if sides.settled and is_same_row(source, base, columns):
         return _KEEP
-    if sides.settled and same_row(target, base, columns):
+    if sides.settled and is_same_row(target, base, columns):
         return Decision(False, source)
-    if same_row(source, target, columns):
+    if is_same_row(source, target, columns):
         return _KEEP
     if options.cell_level and base and source and target:
-        cells = changed_columns(base, source, columns)
-        if not cells & changed_columns(base, target, columns):
+        cells = find_changed_columns(base, source, columns)
+        if not cells & find_changed_columns(base, target, columns):
             return Decision(False, {**target, **{name: source.get(name) for name in cells}})
     chosen = options.per_entity.get((one.table_key, row_id), options.resolve)
     if chosen is not None:

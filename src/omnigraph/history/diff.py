@@ -9,8 +9,8 @@ from itertools import dropwhile
 from typing import Any, Literal
 
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.mutate.changed_rows import find_changed_rows, columns_to_compare, find_changed_tables
-from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.mutate.changed_rows import columns_to_compare, find_changed_rows, find_changed_tables
+from omnigraph.mutate.pending_table import Row, RowChange
 from omnigraph.schema.catalog import EntityKind, TypeDef, no_such_type
 from omnigraph.schema.values import to_output
 

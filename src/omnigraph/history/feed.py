@@ -17,7 +17,7 @@ from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.history.diff import Change, diff
 from omnigraph.log.commit_record import CommitRecord, CommitRef, Header, parse_commit_id
 from omnigraph.log.snapshot import Catalogs, Snapshot
-from omnigraph.log.stream import Entry, RecordStream
+from omnigraph.log.stream import RecordStream, StreamEntry
 from omnigraph.storage.backend import Backend
 
 
@@ -140,7 +140,7 @@ class Feed:
             raise _gap("the branch was deleted")
         return record
 
-    def _readable(self, entry: Entry | None) -> CommitRecord:
+    def _readable(self, entry: StreamEntry | None) -> CommitRecord:
         if not isinstance(entry, CommitRecord):
             raise _gap("the commits after the cursor have been collected")
         return entry

@@ -18,12 +18,13 @@ from omnigraph.history.adoption import adopting
 from omnigraph.history.decide_row import MergeOptions, Sides, as_conflict, conflict_order, decide
 from omnigraph.history.merge_base import BaseState, base_state
 from omnigraph.history.merge_schemas import merged_catalog
-from omnigraph.log.commit_record import CommitRecord, Kind
-from omnigraph.log.lineage import Records, RecordsOf, content_place, merge_bases, remembered
+from omnigraph.log.commit_record import CommitKind, CommitRecord
+from omnigraph.log.lineage import OpenStream, RecordCache, find_content_commit, merge_bases
 from omnigraph.log.snapshot import Catalogs, Snapshot
+from omnigraph.log.stream import RecordStream
 from omnigraph.mutate.change_set import ChangeSet
-from omnigraph.mutate.changed_rows import columns_of, rows_of, same_row
-from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.mutate.changed_rows import columns_to_compare, is_same_row, read_rows
+from omnigraph.mutate.pending_table import Row, RowChange
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.backend import Backend
 
@@ -42,7 +43,7 @@ class MergeInput:
     catalog: Catalog
     outcome: str
     options: MergeOptions
-    records: Records  # the source's
+    records: RecordStream  # the source's
 
     @property
     def target(self) -> Snapshot:
@@ -76,13 +77,13 @@ class OtherPlane(Protocol):
 class Merge:
     """The operation: a function of the target's state, with the source fixed."""
 
-    kind: Kind = "merge"
+    kind: CommitKind = "merge"
 
     def __init__(
         self,
         backend: Backend,
         catalogs: Catalogs,
-        records_of: RecordsOf,
+        open_stream: OpenStream,
         source: CommitRecord,
         options: MergeOptions,
         plane: OtherPlane | None = None,
@@ -90,7 +91,7 @@ class Merge:
         self.op_id = backend.ids.ulid()
         self._backend = backend
         self._catalogs = catalogs
-        self._records_of = records_of
+        self._open_stream = open_stream
         self._source = Snapshot(backend, source, catalogs.get(source.schema))
         self._options = options
         self._plane = plane
@@ -110,12 +111,14 @@ class Merge:
         """None if the target has everything already."""
         target = txn.snapshot
         # The bases of the very heads, not of the commits whose state they repeat: nearest in layout as well.
-        records_of = remembered(self._records_of, target.record, self._source.record)
-        bases = merge_bases(records_of, [target.record], self._source.record)
-        ours, theirs, *common = (content_place(records_of, one) for one in (target.record, self._source.record, *bases))
+        records = RecordCache(self._open_stream, [target.record, self._source.record])
+        bases = merge_bases(records, [target.record], self._source.record)
+        ours, theirs, *common = (
+            find_content_commit(records, one) for one in (target.record, self._source.record, *bases)
+        )
         if theirs in common:
             return None
-        base = base_state(self._backend, self._catalogs, records_of, bases)
+        base = base_state(self._backend, self._catalogs, records, bases)
         known = [self._catalogs.get(one.schema) for one in base.records]
         return MergeInput(
             op_id=self.op_id,
@@ -125,7 +128,7 @@ class Merge:
             catalog=merged_catalog(known, self._source.catalog, target.catalog),
             outcome="fast_forward" if ours in common else "merged",
             options=self._options,
-            records=self._records_of(self._source.record.stream),
+            records=self._open_stream(self._source.record.stream),
         )
 
     def _plan(self, merge: MergeInput) -> PublishPlan:
@@ -133,7 +136,7 @@ class Merge:
         merged = rows.merge()
         changes = ChangeSet(self._backend, merge.txn, merge.catalog)
         for table, images in merged.items():
-            changes.know(table, rows.ours[table])
+            changes.remember_committed(table, rows.ours[table])
             changes.put_all(table, images)
         changes.depend_on(rows.looked_at)
         if merge.outcome == "fast_forward":
@@ -167,7 +170,7 @@ class _Rows:
         return {one.id: self._merge_table(one) for one in self._merge.types}
 
     def _merge_table(self, one: TypeDef) -> dict[str, Row | None]:
-        columns, base = columns_of(one), self._merge.base
+        columns, base = columns_to_compare(one), self._merge.base
         theirs = base.changes_in(self._merge.source, one.id, columns)
         self.looked_at[one.id] = set(theirs)
         ours = self.ours[one.id] = self._ours(one.id, theirs)
@@ -178,7 +181,7 @@ class _Rows:
             found = decide(one, columns, self._merge.options, row_id, sides)
             if found.conflict is not None:
                 self.conflicts.append(found.conflict)
-            if not found.keep and not same_row(found.row, target, columns):
+            if not found.keep and not is_same_row(found.row, target, columns):
                 merged[row_id] = found.row
         return merged
 
@@ -186,7 +189,7 @@ class _Rows:
         """The target's rows that the source changed. A table that the target left alone is not read again."""
         if self._merge.base.is_state_of(self._merge.target, table):
             return {row_id: change.before for row_id, change in theirs.items()}
-        found = rows_of(self._merge.target, table, theirs)
+        found = read_rows(self._merge.target, table, theirs)
         return {row_id: found.get(row_id) for row_id in theirs}
 
 

@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from omnigraph.log.commit_record import CommitRecord
-from omnigraph.log.lineage import RecordsOf, merge_bases
+from omnigraph.log.lineage import RecordCache, merge_bases
 from omnigraph.log.snapshot import Catalogs, Snapshot
-from omnigraph.mutate.changed_rows import Columns, changed_rows, is_same_table, rows_of, same_row, tables_that_differ
-from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.mutate.changed_rows import (
+    ComparedColumns,
+    find_changed_rows,
+    find_changed_tables,
+    is_same_row,
+    is_same_table,
+    read_rows,
+)
+from omnigraph.mutate.pending_table import Row, RowChange
 from omnigraph.storage.backend import Backend
 
 
@@ -44,43 +51,43 @@ class BaseState:
         return (table, row_id) not in self.unsettled
 
     def tables_changed_in(self, other: Snapshot) -> list[str]:
-        return sorted(self.own_tables.union(tables_that_differ(self.snapshot, other)))
+        return sorted(self.own_tables.union(find_changed_tables(self.snapshot, other)))
 
-    def changes_in(self, other: Snapshot, table: str, columns: Columns) -> dict[str, RowChange]:
+    def changes_in(self, other: Snapshot, table: str, columns: ComparedColumns) -> dict[str, RowChange]:
         """Rows that are another in `other` than in this base, as far as `columns` tell."""
-        found = changed_rows(self.snapshot, other, table, columns)
+        found = find_changed_rows(self.snapshot, other, table, columns)
         mine = {row_id for name, row_id in (*self.rows, *self.unsettled) if name == table}
-        images = rows_of(other, table, mine)
+        images = read_rows(other, table, mine)
         for row_id in sorted(mine):
             before, after = self.rows.get((table, row_id)), images.get(row_id)
-            if same_row(before, after, columns) and self.is_settled(table, row_id):
+            if is_same_row(before, after, columns) and self.is_settled(table, row_id):
                 found.pop(row_id, None)
             else:
                 found[row_id] = RowChange(row_id, before, after)
         return found
 
 
-def base_state(backend: Backend, catalogs: Catalogs, records_of: RecordsOf, bases: Sequence[CommitRecord]) -> BaseState:
+def base_state(backend: Backend, catalogs: Catalogs, records: RecordCache, bases: Sequence[CommitRecord]) -> BaseState:
     """The state that both sides are compared with."""
     first, *others = bases
     start = BaseState(Snapshot(backend, first, catalogs.get(first.schema)))
-    return reduce(lambda state, other: _joined(backend, catalogs, records_of, state, other), others, start)
+    return reduce(lambda state, other: _joined(backend, catalogs, records, state, other), others, start)
 
 
 def _joined(
-    backend: Backend, catalogs: Catalogs, records_of: RecordsOf, state: BaseState, other: CommitRecord
+    backend: Backend, catalogs: Catalogs, records: RecordCache, state: BaseState, other: CommitRecord
 ) -> BaseState:
     """`state` merged with one more base, by the row rule, disagreement kept as unsettled rows."""
     theirs = Snapshot(backend, other, catalogs.get(other.schema))
-    below = base_state(backend, catalogs, records_of, merge_bases(records_of, state.records, other))
+    below = base_state(backend, catalogs, records, merge_bases(records, state.records, other))
     rows, unsettled = dict(state.rows), set(state.unsettled)
     for table in below.tables_changed_in(theirs):
         for row_id, change in below.changes_in(theirs, table, None).items():
             place = (table, row_id)
-            ours = rows[place] if place in rows else rows_of(state.snapshot, table, [row_id]).get(row_id)
-            if same_row(ours, change.after):
+            ours = rows[place] if place in rows else read_rows(state.snapshot, table, [row_id]).get(row_id)
+            if is_same_row(ours, change.after):
                 continue
-            if same_row(ours, change.before) and below.is_settled(table, row_id):
+            if is_same_row(ours, change.before) and below.is_settled(table, row_id):
                 rows[place] = change.after
             else:
                 unsettled.add(place)

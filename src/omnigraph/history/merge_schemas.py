@@ -15,10 +15,10 @@ from omnigraph.schema.change_steps import (
     DropIndex,
     RenameProperty,
     RenameType,
-    Step,
+    SchemaStep,
     Tighten,
 )
-from omnigraph.schema.combine import combined, is_addition
+from omnigraph.schema.combine import combine_schemas, is_addition
 from omnigraph.schema.plan_change import plan_change
 
 _MERGEABLE = (AddType, AddProperty, RenameType, RenameProperty, AddIndex, DropIndex, ChangeMetadata, ChangeSource)
@@ -41,13 +41,13 @@ def merged_catalog(bases: Sequence[Catalog], source: Catalog, target: Catalog) -
     if base.hash in (source.hash, target.hash):
         return source if base.hash == target.hash else target
     for host, guest, steps in ((target, source, theirs), (source, target, ours)):
-        merged = combined(base, host, guest) if all(is_addition(one) for one in steps) else None
+        merged = combine_schemas(base, host, guest) if all(is_addition(one) for one in steps) else None
         if merged is not None:
             return merged
     raise _refused(f"both branches changed the schema since they parted, and the two do not fit together: {told}")
 
 
-def _merges(one: Step) -> bool:
+def _merges(one: SchemaStep) -> bool:
     return isinstance(one, _MERGEABLE) or (isinstance(one, Tighten) and one.vacuous)
 
 
@@ -57,5 +57,5 @@ def _refused(message: str) -> Unsupported:
     )
 
 
-def _told(steps: Sequence[Step]) -> str:
+def _told(steps: Sequence[SchemaStep]) -> str:
     return ", ".join(f"{one.step} on {one.table}" if one.table else one.step for one in steps) or "nothing"

@@ -24,7 +24,7 @@ from omnigraph.storage.input_files import InputFiles
 class LoadJob:
     """Everything that an engine is told. `session` is a SparkSession, or None for the process's own."""
 
-    site: GraphRuntime
+    runtime: GraphRuntime
     branch: Branch
     holder: str | None
     inputs: Inputs
@@ -55,9 +55,9 @@ def run_load(job: LoadJob) -> LoadReport:
     if job.options.engine_for(job.inputs.size_bytes) == "local" and not _overwrites_too_many_rows(job):
         return run_in_process(job)
     # The Spark plane takes its time to import, and imports this module: only where it is used.
-    from omnigraph.load.spark.load import run as run_on_spark
+    from omnigraph.load.spark.load import load_files
 
-    return run_on_spark(job)
+    return load_files(job)
 
 
 def _overwrites_too_many_rows(job: LoadJob) -> bool:
@@ -68,19 +68,19 @@ def _overwrites_too_many_rows(job: LoadJob) -> bool:
     if job.options.engine != "auto" or job.options.mode != "overwrite":
         return False
     head = job.branch.publisher.head
-    catalog = job.site.catalogs.get(head.schema)
+    catalog = job.runtime.catalogs.get(head.schema)
     mixed = any(source.type_name is None for source in job.inputs.sources)
     replaced = [
         type_def for type_def in catalog.types if mixed or (type_def.kind, type_def.name) in job.inputs.named_types
     ]
     rows = sum(head.pins[type_def.id].rows for type_def in replaced if type_def.id in head.pins)
-    return rows > job.site.backend.config.mutation_max_rows
+    return rows > job.runtime.backend.config.mutation_max_rows
 
 
 def run_in_process(job: LoadJob) -> LoadReport:
     with report_progress(job.progress) as progress:
-        operation = LocalLoad(job.site.backend, job.inputs, job.options, progress)
-        receipt = run_bulk(job.site.backend, job.branch.writer, operation, job.write, job.holder)
+        operation = LocalLoad(job.runtime.backend, job.inputs, job.options, progress)
+        receipt = run_bulk(job.runtime.backend, job.branch.writer, operation, job.write, job.holder)
     report = LoadReport.from_receipt(receipt)
     if receipt.replayed:
         return report

@@ -227,13 +227,13 @@ def type_of(name: str, catalog: Catalog) -> TypeDef:
 
 
 def _snapshot(asked: SourceOptions) -> Snapshot:
-    site = GraphRuntime.open(make_backend(asked.graph, dict(asked.storage)), read_only=True)
+    runtime = GraphRuntime.open(make_backend(asked.graph, dict(asked.storage)), read_only=True)
     if asked.at is not None:
         stream, seq = parse_commit_id(asked.at)
-        record = site.records(stream).record(seq)
+        record = runtime.records(stream).record(seq)
     else:
-        record = site.branch(asked.branch or MAIN).publisher.head
-    return Snapshot(site.backend, record, site.catalogs.get(record.schema))
+        record = runtime.branch(asked.branch or MAIN).publisher.head
+    return Snapshot(runtime.backend, record, runtime.catalogs.get(record.schema))
 
 
 def _positive(name: str, text: str) -> int:

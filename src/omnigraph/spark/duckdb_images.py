@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from omnigraph.constraints.compile import required_images
+from omnigraph.constraints.compile import images_read_by
 from omnigraph.constraints.relations import ImageKind, Relation
 from omnigraph.constraints.screen_sql import ScreeningQuery
 from omnigraph.constraints.sql import relation_sql
@@ -75,7 +75,7 @@ class DuckDbImages:
         return f"{kind}_{table}"
 
     def run_screening(self, screening: ScreeningQuery) -> frozenset[str]:
-        self._make_all(required_images(screening.images))
+        self._make_all(images_read_by(screening.images))
         self.connection.execute(f"CREATE TEMP TABLE suspects AS {screening.sql('duckdb')}")
         suspected = set()
         for place, table in enumerate(screening.tables):
@@ -87,7 +87,7 @@ class DuckDbImages:
         return frozenset(suspected)
 
     def run(self, relation: Relation, limit: int | None = None) -> pa.Table:
-        self._make_all(required_images([relation]))
+        self._make_all(images_read_by([relation]))
         query = relation_sql(relation, "duckdb", self.name_of)
         return self.connection.sql(query if limit is None else f"{query} LIMIT {limit}").to_arrow_table()
 

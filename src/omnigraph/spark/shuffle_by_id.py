@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from omnigraph.commit.staging import pinned_version
+from omnigraph.commit.staging import version_in_record
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.mutate.table_state import Row
+from omnigraph.mutate.pending_table import Row
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.spark.base_table import BaseTable
-from omnigraph.storage.lance import Piece, PinnedTable, TablePlace, piece_batches, pieces_of
+from omnigraph.spark.table_rows import BaseTable
+from omnigraph.storage.lance import FragmentDifference, PinnedTable, TableLocation, differing_rows, fragment_differences
 from omnigraph.storage.lance.arrow_fit import fit_table
 from omnigraph.storage.lance.row_address import ROW_ADDRESS, SIGNED_ROW_ADDRESS_FIELD, no_addresses
 
@@ -56,7 +56,7 @@ class Unit(Protocol):
     @property
     def at(self) -> int: ...
 
-    def read(self, place: TablePlace) -> Iterator[tuple[int, pa.Table]]: ...
+    def read(self, place: TableLocation) -> Iterator[tuple[int, pa.Table]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class PieceUnit:
     type: TypeDef
     version: str
     other: str | None
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FragmentDifference, ...]
     apart: tuple[str, ...]
 
-    def read(self, place: TablePlace) -> Iterator[tuple[int, pa.Table]]:
+    def read(self, place: TableLocation) -> Iterator[tuple[int, pa.Table]]:
         store, table = place.open(), self.type.id
         here = store.open(table, self.version)
         there = store.open(table, self.other) if self.other is not None else None
         schema = arrow_schema(self.type)
         names = [name for name in schema.names if name in here.schema.names]
         apart = pa.array(self.apart, pa.utf8())
-        batches = (batch for piece in self.pieces for batch in piece_batches(here, there, piece, names))
+        batches = (batch for piece in self.pieces for batch in differing_rows(here, there, piece, names))
         for rows in _gathered(batches):
             shown = rows.filter(pc.invert(pc.is_in(rows["id"], apart))) if len(apart) else rows
             if shown.num_rows:
@@ -99,7 +99,7 @@ class LookupUnit:
     ids: tuple[str, ...]
     placed: int | None = None
 
-    def read(self, place: TablePlace) -> Iterator[tuple[int, pa.Table]]:
+    def read(self, place: TableLocation) -> Iterator[tuple[int, pa.Table]]:
         schema = arrow_schema(self.type)
         view = self.base.view(place, schema, self.type.id)
         rows = view.find(self.ids)
@@ -123,7 +123,7 @@ class GivenUnit:
     marked: int
     ids: tuple[str, ...]
 
-    def read(self, place: TablePlace) -> Iterator[tuple[int, pa.Table]]:
+    def read(self, place: TableLocation) -> Iterator[tuple[int, pa.Table]]:
         schema = arrow_schema(self.type)
         if self.rows:
             rows = [{name: row.get(name) for name in schema.names} for row in self.rows]
@@ -137,7 +137,7 @@ class GivenUnit:
 class Parting:
     """The units of all tables, and into how many buckets each table is cut."""
 
-    place: TablePlace
+    place: TableLocation
     units: tuple[Unit, ...]
     buckets: tuple[int, ...]
 
@@ -166,7 +166,7 @@ def piece_units(
 ) -> list[PieceUnit]:
     """What only `here` has."""
     units: list[PieceUnit] = []
-    group: list[Piece] = []
+    group: list[FragmentDifference] = []
 
     def close() -> None:
         if group:
@@ -175,7 +175,7 @@ def piece_units(
             units.append(PieceUnit(at, side, one, here.version, other, tuple(group), tuple(apart)))
             group.clear()
 
-    for piece in pieces_of(here, there):
+    for piece in fragment_differences(here, there):
         rows, size = sum(one.rows for one in group), sum(one.size_bytes for one in group)
         if rows + piece.rows > _UNIT_ROWS or size + piece.size_bytes > _UNIT_BYTES:
             close()
@@ -202,7 +202,7 @@ def entry_ids(*overlays: OverlayTable | None) -> tuple[list[str], list[str]]:
 def state_of(snapshot: Snapshot, table: str) -> BaseTable:
     """A table of a snapshot, as workers read it."""
     entries = snapshot.record.overlay.get(table)
-    return BaseTable(pinned_version(snapshot.record, table), entries.encoded if entries is not None else None)
+    return BaseTable(version_in_record(snapshot.record, table), entries.as_bytes if entries is not None else None)
 
 
 def images_at(rows: pa.Table, places: dict[str, int], ids: Sequence[str]) -> dict[str, Row]:

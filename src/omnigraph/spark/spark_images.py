@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from omnigraph.constraints.compile import required_images
+from omnigraph.constraints.compile import images_read_by
 from omnigraph.constraints.relations import ImageKind, Relation
 from omnigraph.constraints.screen_sql import ScreeningQuery
 from omnigraph.constraints.sql import relation_sql
@@ -52,7 +52,7 @@ class SparkImages:
         return f"og_{self._token}_{self._queries}_{kind}_{self._positions[table]}"
 
     def run_screening(self, screening: ScreeningQuery) -> frozenset[str]:
-        for (kind, table), columns in required_images(screening.images).items():
+        for (kind, table), columns in images_read_by(screening.images).items():
             self._make(kind, table, columns)
         self._screened = screened = self._session.sql(screening.sql("spark")).persist()
         suspected = {screening.tables[row["place"]] for row in screened.select("place").distinct().collect()}
@@ -62,7 +62,7 @@ class SparkImages:
 
     def run(self, relation: Relation, limit: int | None = None) -> DataFrame:
         self._queries += 1
-        for (kind, table), columns in required_images([relation]).items():
+        for (kind, table), columns in images_read_by([relation]).items():
             self._make(kind, table, columns)
         frame = self._session.sql(relation_sql(relation, "spark", self.name_of))
         return frame if limit is None else frame.limit(limit)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.staging import pinned_version
+from omnigraph.commit.staging import version_in_record
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
 from omnigraph.spark.table_scan import fragment_groups
 from omnigraph.spark.types import spark_arrow_schema, spark_schema, to_spark
-from omnigraph.storage.lance import PinnedTable, TablePlace
+from omnigraph.storage.lance import PinnedTable, TableLocation
 from omnigraph.storage.lance.arrow_fit import fit_batch
 from omnigraph.storage.lance.row_address import ROW_ADDRESS, SIGNED_ROW_ADDRESS_FIELD, no_addresses
 
@@ -35,14 +35,14 @@ class BaseTable:
     @classmethod
     def of(cls, snapshot: Snapshot, table: str) -> BaseTable:
         overlay = snapshot.record.overlay.get(table)
-        return cls(pinned_version(snapshot.record, table), overlay.encoded if overlay is not None else None)
+        return cls(version_in_record(snapshot.record, table), overlay.as_bytes if overlay is not None else None)
 
     @property
     def is_empty(self) -> bool:
         return self.version is None and self.overlay is None
 
-    def view(self, place: TablePlace, schema: pa.Schema, table: str) -> TableView:
-        pinned = place.open().open(table, self.version) if self.version is not None else None
+    def view(self, location: TableLocation, schema: pa.Schema, table: str) -> TableView:
+        pinned = location.open().open(table, self.version) if self.version is not None else None
         return TableView(schema, pinned, OverlayTable.decode(self.overlay) if self.overlay is not None else None)
 
 
@@ -53,7 +53,7 @@ class TableRows:
     One task reads one of `fragment_groups`; one more reads the overlay.
     """
 
-    place: TablePlace
+    location: TableLocation
     table: str
     schema: pa.Schema
     version: str | None
@@ -63,7 +63,7 @@ class TableRows:
     @classmethod
     def of_fragments(
         cls,
-        place: TablePlace,
+        location: TableLocation,
         schema: pa.Schema,
         pinned: PinnedTable,
         fragments: Iterable[int],
@@ -75,7 +75,7 @@ class TableRows:
             for group in fragment_groups(pinned, _PART_BYTES)
         )
         non_empty = tuple(group for group in groups if group)
-        return cls(place, pinned.table, schema, pinned.version, non_empty, overlay)
+        return cls(location, pinned.table, schema, pinned.version, non_empty, overlay)
 
     def frame(self, session: SparkSession, columns: Sequence[str]) -> DataFrame:
         """The columns and the row address."""
@@ -110,7 +110,7 @@ class TableRows:
                 yield self._fit_overlay(batch, columns)
             return
         assert self.version is not None
-        pinned = self.place.open().open(self.table, self.version)
+        pinned = self.location.open().open(self.table, self.version)
         batches = pinned.id_batches(self.fragment_groups[part], self._columns_to_read(pinned, columns))
         yield from self._fit_visible(batches, columns)
 

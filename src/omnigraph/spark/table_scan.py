@@ -124,7 +124,7 @@ def parts_of(snapshot: Snapshot, one: TypeDef, part_bytes: int = PART_BYTES) -> 
             for group in fragment_groups(view.pinned, part_bytes)
         ]
     if view.overlay is not None and view.overlay.rows.num_rows:
-        parts.append(OverlayPart(view.overlay.encoded))
+        parts.append(OverlayPart(view.overlay.as_bytes))
     return parts
 
 

@@ -41,13 +41,13 @@ def run_tasks(session: SparkSession, count: int, work: Work, at_once: int | None
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from told(lambda number=number: work(number))  # type: ignore[misc]
+                yield from encode_results(lambda number=number: work(number))  # type: ignore[misc]
 
     frame = session.range(0, count, 1, min(count, at_once) if at_once else count)
-    return results(frame.mapInArrow(run, RESULT))
+    return collect_results(frame.mapInArrow(run, RESULT))
 
 
-def told(work: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[pa.RecordBatch]:
+def encode_results(work: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[pa.RecordBatch]:
     """Inside a worker: what `work` says as rows of `RESULT`, and its final errors too."""
     try:
         for one in work():
@@ -59,7 +59,7 @@ def told(work: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[pa.RecordBatc
         yield _row({_ERROR: {**facts, "details": error.details}})
 
 
-def results(frame: DataFrame) -> list[dict[str, Any]]:
+def collect_results(frame: DataFrame) -> list[dict[str, Any]]:
     """Run the job, once, and read its results; raises the first error that a worker told."""
     with spark_errors():
         found = [json.loads(row[0]) for row in frame.collect()]

@@ -40,7 +40,7 @@ def test_a_sample_of_the_cells(on_spark: SparkSession, tmp_path: Path, sweep_see
 
 
 def _content(graph: Graph) -> dict[str, list[str]]:
-    return {one.name: comparable(graph.table(one.name).to_arrow()) for one in graph.view().catalog.types}
+    return {type_def.name: comparable(graph.table(type_def.name).to_arrow()) for type_def in graph.view().catalog.types}
 
 
 _THEIRS: tuple[Statement, ...] = (
@@ -77,7 +77,7 @@ def _check_diff(graph: Graph, spark: SparkSession) -> None:
     frame = graph.diff_spark("main", "work", spark)
     assert frame.columns == ["op", "kind", "type", "id", "before", "after"]
     found = {(row["kind"], row["type"], row["id"]): row.asDict() for row in frame.collect()}
-    wanted = [one.to_json() for one in graph.diff("main", "work")]
+    wanted = [change.to_json() for change in graph.diff("main", "work")]
     assert len(found) == len(wanted) > 3
     for one in wanted:
         row = found[one["kind"], one["type"], one["id"]]
@@ -127,7 +127,7 @@ def test_many_changed_rows_choose_spark_by_themselves(on_spark: SparkSession, tm
     graph.apply([change("Bob", age=1)])
     assert graph.branch.merge("work", engine="auto").counts["inserted"] == 60
     # What was merged by Spark is confirmed by an intent, what runs in-process needs none.
-    assert [one.operation for one in graph.recover_list()] == ["merge"]
+    assert [intent.operation for intent in graph.recover_list()] == ["merge"]
     work.apply([change("p1", age=3)])
     assert graph.branch.merge("work", engine="auto").counts["updated"] == 1
     assert len(graph.recover_list()) == 1
@@ -144,7 +144,7 @@ def test_conflicts_beyond_what_an_error_lists(
     bed.main.apply([change(f"p{number}", age=2) for number in range(9)])
     with pytest.raises(MergeConflict, match="and 8 more") as caught:
         bed.merge("work")
-    assert [one["entity_id"] for one in caught.value.conflicts] == ["p0", "p1", "p2"]
+    assert [conflict["entity_id"] for conflict in caught.value.conflicts] == ["p0", "p1", "p2"]
     assert caught.value.details["conflict_count"] == 9
 
 
@@ -157,4 +157,4 @@ def test_a_reader_cannot_try_it_on_spark(on_spark: SparkSession, tmp_path: Path)
     with pytest.raises(Unsupported):
         reading.branch.merge("work", dry_run=True)
     assert bed.merge("work", dry_run=True).counts["updated"] == 1
-    assert {one.state for one in bed.main.recover_list()} <= {"aborted", "abandoned"}
+    assert {intent.state for intent in bed.main.recover_list()} <= {"aborted", "abandoned"}

@@ -59,7 +59,7 @@ def _write(path: Path, first: int, count: int, seed: int) -> Path:
     return path
 
 
-def _load(place: Path, branch: str, file: Path, mode: str) -> None:
+def _load(path: Path, branch: str, file: Path, mode: str) -> None:
     script = (
         "import sys, omnigraph as og\n"
         "from omnigraph.spark.session import get_session\n"
@@ -68,7 +68,7 @@ def _load(place: Path, branch: str, file: Path, mode: str) -> None:
         "place, branch, file, mode = sys.argv[1:]\n"
         "og.open(place, branch).load({'Person': file}, mode=mode, engine='spark', progress=False)\n"
     )
-    _run(script, str(place), branch, str(file), mode)
+    _run(script, str(path), branch, str(file), mode)
 
 
 def _run(script: str, *arguments: str) -> str:
@@ -85,7 +85,7 @@ def _run(script: str, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def parted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def diverged_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twice the rows; the source has changed the first half, the target the second, the source adds some as well."""
     folder = tmp_path_factory.mktemp("large-merge")
     place = folder / "graph"
@@ -94,14 +94,14 @@ def parted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph.branch.create("work")
     _load(place, "work", _write(folder / "theirs.parquet", 0, ROWS, 2), "merge")
     _load(place, "main", _write(folder / "ours.parquet", ROWS, ROWS, 3), "merge")
-    for one in folder.glob("*.parquet"):
-        one.unlink()
+    for path in folder.glob("*.parquet"):
+        path.unlink()
     return place
 
 
 @pytest.fixture
-def place(parted: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(parted, tmp_path / "graph"))
+def graph_path(diverged_graph: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(diverged_graph, tmp_path / "graph"))
 
 
 def _sample(graph: Graph, names: list[str]) -> dict[str, str]:
@@ -109,13 +109,13 @@ def _sample(graph: Graph, names: list[str]) -> dict[str, str]:
     return {row["id"]: str(row) for row in rows}
 
 
-def test_it_completes_in_less_memory_than_the_rows_take(place: Path) -> None:
+def test_it_completes_in_less_memory_than_the_rows_take(graph_path: Path) -> None:
     chance = random.Random(7)
     theirs = [f"p{chance.randrange(ROWS):08d}" for _ in range(50)]
     ours = [f"p{chance.randrange(ROWS, 2 * ROWS):08d}" for _ in range(50)]
-    graph = og.open(place, config=CONFIG)
+    graph = og.open(graph_path, config=CONFIG)
     wanted = {**_sample(graph.on_branch("work"), theirs), **_sample(graph, ours)}
-    outcome, counts, peak_mb = json.loads(_run(_DRIVER, str(place)).splitlines()[-1])
+    outcome, counts, peak_mb = json.loads(_run(_DRIVER, str(graph_path)).splitlines()[-1])
     assert (outcome, counts) == ("merged", {"inserted": 0, "updated": ROWS, "deleted": 0})
     assert ROWS * TEXT > (512 << 20) // 2 or ROWS < 1_000_000, "both sides together are more than the heap"
     assert peak_mb < DRIVER_MAX_MB
@@ -124,12 +124,12 @@ def test_it_completes_in_less_memory_than_the_rows_take(place: Path) -> None:
     assert _sample(graph, [*theirs, *ours]) == wanted
 
 
-def test_killed_half_way_nothing_is_visible(place: Path) -> None:
+def test_killed_half_way_nothing_is_visible(graph_path: Path) -> None:
     """The driver is killed while workers stage: the target is as it was, and recovery closes the intent. S91, S149"""
-    graph = og.open(place, config=CONFIG)
+    graph = og.open(graph_path, config=CONFIG)
     before = graph.refresh()
     driver = subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, str(place)],
+        [sys.executable, "-c", _DRIVER, str(graph_path)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMNIGRAPH_FSYNC": "off"},
@@ -138,17 +138,17 @@ def test_killed_half_way_nothing_is_visible(place: Path) -> None:
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline().strip() == "ready"
-        data = next((place / "tables").iterdir()) / "data"
-        there = len(list(data.iterdir()))
-        while len(list(data.iterdir())) < there + 2 and driver.poll() is None:
+        data = next((graph_path / "tables").iterdir()) / "data"
+        count = len(list(data.iterdir()))
+        while len(list(data.iterdir())) < count + 2 and driver.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 driver.wait(0.05)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.communicate()
     assert graph.refresh() == before
-    age(str(place))
-    graph = og.open(place, config=CONFIG)
+    age(str(graph_path))
+    graph = og.open(graph_path, config=CONFIG)
     (audit,) = audits(graph)
     assert (audit["recovery_kind"], audit["operation"], audit["recovery_for_actor"]) == ("rolled_back", "merge", "etl")
     assert graph.view().state.count(graph.view().catalog.types[0]) == 2 * ROWS

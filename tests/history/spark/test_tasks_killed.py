@@ -14,7 +14,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.api import Graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import MergeConflict
 from omnigraph.storage.open_backend import make_backend
 from tests.history.bed import QUIET, Bed, Content, change, content, knows, people, person, remove, rows
@@ -28,7 +28,7 @@ MERGED = {"Alice": 1, "Bob": 2, "Carol": None, "Eve": 5}
 
 
 @pytest.fixture
-def parted(tmp_path: Path) -> Bed:
+def diverged_bed(tmp_path: Path) -> Bed:
     """Rows of the target in files and in the record; the source changes, removes and adds some of either."""
     bed = Bed.make(tmp_path / "graph")
     bed.main.apply([*people("Alice", "Bob", "Carol", "Dan"), knows("Bob", "Carol", "b-c"), knows("Dan", "Bob", "d-b")])
@@ -51,42 +51,42 @@ def check_merged(graph: Graph) -> None:
 
 def merging(bed: Bed) -> tuple[Callable[[], object], ControlledPauses]:
     pauses = ControlledPauses()
-    site = Site.open(make_backend(str(bed.place), None, QUIET, pauses=pauses), read_only=False)
-    graph, session = Graph(site, site.branch("main")), HereSession()
+    runtime = GraphRuntime.open(make_backend(str(bed.place), None, QUIET, pauses=pauses), read_only=False)
+    graph, session = Graph(runtime, runtime.branch("main")), HereSession()
     return lambda: graph.branch.merge("work", engine="spark", spark=session, progress=False), pauses  # type: ignore[arg-type]
 
 
-def tidy(place: Path) -> None:
+def tidy(path: Path) -> None:
     """By another process, which leaves dead operations alone."""
-    main = og.open(place, config=QUIET, recover=False)
+    main = og.open(path, config=QUIET, recover=False)
     main.fold()
     main.optimize()
 
 
 @pytest.mark.parametrize("point", ["merge.staged", "merge.checked", "intent.confirmed", "write.before-record"])
-def test_folded_and_compacted_meanwhile(parted: Bed, point: str) -> None:
+def test_folded_and_compacted_meanwhile(diverged_bed: Bed, point: str) -> None:
     """Rows that the merge removes have moved into other files: they go all the same."""
-    merge, pauses = merging(parted)
-    pauses.call_at(point, lambda: tidy(parted.place))
+    merge, pauses = merging(diverged_bed)
+    pauses.call_at(point, lambda: tidy(diverged_bed.place))
     merge()
-    check_merged(parted.main)
+    check_merged(diverged_bed.main)
 
 
 @pytest.mark.parametrize("point", ["merge.staged", "merge.checked", "intent.confirmed", "write.before-record"])
-def test_written_meanwhile(parted: Bed, point: str) -> None:
-    merge, pauses = merging(parted)
-    pauses.call_at(point, lambda: parted.main.apply([change("Carol", age=8)]))
+def test_written_meanwhile(diverged_bed: Bed, point: str) -> None:
+    merge, pauses = merging(diverged_bed)
+    pauses.call_at(point, lambda: diverged_bed.main.apply([change("Carol", age=8)]))
     merge()
-    assert ages(parted.main) == {**MERGED, "Carol": 8}
+    assert ages(diverged_bed.main) == {**MERGED, "Carol": 8}
 
 
-def test_a_conflict_that_came_meanwhile(parted: Bed) -> None:
-    merge, pauses = merging(parted)
-    pauses.call_at("merge.checked", lambda: parted.main.apply([change("Alice", age=8)]))
+def test_a_conflict_that_came_meanwhile(diverged_bed: Bed) -> None:
+    merge, pauses = merging(diverged_bed)
+    pauses.call_at("merge.checked", lambda: diverged_bed.main.apply([change("Alice", age=8)]))
     with pytest.raises(MergeConflict):
         merge()
-    assert ages(parted.main)["Alice"] == 8
-    assert [one.state for one in parted.main.recover_list()] == ["abandoned"]
+    assert ages(diverged_bed.main)["Alice"] == 8
+    assert [intent.state for intent in diverged_bed.main.recover_list()] == ["abandoned"]
 
 
 @pytest.fixture(scope="module")
@@ -110,29 +110,29 @@ def dead_merge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Bed, str],
 
 
 @pytest.fixture
-def dead(dead_merge: Callable[[Bed, str], Path], parted: Bed, tmp_path: Path) -> Callable[[str], Path]:
+def dead(dead_merge: Callable[[Bed, str], Path], diverged_bed: Bed, tmp_path: Path) -> Callable[[str], Path]:
     def copy(point: str) -> Path:
         place = tmp_path / "dead"
-        shutil.copytree(dead_merge(parted, point), place)
+        shutil.copytree(dead_merge(diverged_bed, point), place)
         age(str(place))
         return place
 
     return copy
 
 
-def seen(place: Path) -> Content:
-    return content(og.open(place, config=QUIET, recover=False))
+def read_content(path: Path) -> Content:
+    return content(og.open(path, config=QUIET, recover=False))
 
 
 @pytest.mark.parametrize("point", ["intent.opened", "merge.staged", "intent.staged"])
-def test_killed_before_it_was_confirmed(parted: Bed, dead: Callable[[str], Path], point: str) -> None:
+def test_killed_before_it_was_confirmed(diverged_bed: Bed, dead: Callable[[str], Path], point: str) -> None:
     place = dead(point)
-    assert seen(place) == content(parted.main)
+    assert read_content(place) == content(diverged_bed.main)
     graph = og.open(place, config=QUIET)
     (audit,) = audits(graph)
     assert (audit["recovery_kind"], audit["class"], audit["operation"]) == ("rolled_back", "unconfirmed", "merge")
     assert audit["recovery_for_actor"] == "etl"
-    assert content(graph) == content(parted.main)
+    assert content(graph) == content(diverged_bed.main)
     assert graph.verify().ok
     assert graph.branch.merge("work").outcome == "merged"
     check_merged(graph)
@@ -155,10 +155,10 @@ def test_killed_after_it_was_confirmed(dead: Callable[[str], Path], tidied: bool
 def test_killed_after_it_was_confirmed_and_others_wrote(dead: Callable[[str], Path]) -> None:
     place = dead("intent.confirmed")
     og.open(place, config=QUIET, recover=False).apply([change("Carol", age=8)])
-    before = seen(place)
+    before = read_content(place)
     age(str(place))
     graph = og.open(place, config=QUIET)
-    assert [one["class"] for one in audits(graph)] == ["conflicting"]
+    assert [audit["class"] for audit in audits(graph)] == ["conflicting"]
     assert content(graph) == before
     assert graph.branch.merge("work").outcome == "merged"
     assert ages(graph) == {**MERGED, "Carol": 8}

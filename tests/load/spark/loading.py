@@ -11,11 +11,11 @@ from typing import Any
 
 import omnigraph as og
 from omnigraph.api import Graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.config import Config
 from omnigraph.errors import LoadRejected
-from omnigraph.load.inputs import Given
+from omnigraph.load.inputs import LoadSources
 from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
@@ -50,14 +50,14 @@ def edge(kind: str, source: str, target: str, row_id: str | None = None, **data:
 
 
 def write_lines(path: Path, lines: Iterable[Line | str]) -> Path:
-    path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in lines))
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
     return path
 
 
-def new_graph(place: Path, config: Config = ONE_TASK, pauses: Pauses = NO_PAUSES, schema: str = SCHEMA) -> Graph:
-    og.init(place, schema, config=config)
-    site = Site.open(make_backend(str(place), None, config, pauses=pauses), read_only=False)
-    return Graph(site, site.branch("main"))
+def new_graph(path: Path, config: Config = ONE_TASK, pauses: Pauses = NO_PAUSES, schema: str = SCHEMA) -> Graph:
+    og.init(path, schema, config=config)
+    runtime = GraphRuntime.open(make_backend(str(path), None, config, pauses=pauses), read_only=False)
+    return Graph(runtime, runtime.branch("main"))
 
 
 def load(
@@ -70,9 +70,9 @@ def load(
     **options: Any,
 ) -> LoadReport:
     """Like `g.load`, in splits so small that a few lines make several."""
-    chosen = LoadOptions(engine=engine, split_bytes=split_bytes, **options)  # type: ignore[arg-type]
-    inputs = find_inputs(Given.of(paths), graph._site.catalogs, graph._branch.publisher, chosen)
-    return run_load(LoadJob(graph._site, graph._branch, None, inputs, chosen, write or WriteOptions(), False))
+    load_options = LoadOptions(engine=engine, split_bytes=split_bytes, **options)  # type: ignore[arg-type]
+    inputs = find_inputs(LoadSources.of(paths), graph._runtime.catalogs, graph._branch.publisher, load_options)
+    return run_load(LoadJob(graph._runtime, graph._branch, None, inputs, load_options, write or WriteOptions(), False))
 
 
 def contents(graph: Graph, types: Sequence[str] = TYPES) -> dict[str, list[dict[str, Any]]]:
@@ -103,13 +103,13 @@ def answer_of(graph: Graph, paths: Any, rejects: Path, **options: Any) -> Answer
     try:
         report = load(graph, paths, rejects=str(rejects), **options)
     except LoadRejected as error:
-        return Answer(True, {}, error.details["totals"], 0, _kept(rejects))
-    return Answer(False, report.counts, dict(report.rejects_by_code), report.duplicates, _kept(rejects))
+        return Answer(True, {}, error.details["totals"], 0, _read_rejects(rejects))
+    return Answer(False, report.counts, dict(report.rejects_by_code), report.duplicates, _read_rejects(rejects))
 
 
-def _kept(folder: Path) -> frozenset[tuple[str, int, str]]:
+def _read_rejects(folder: Path) -> frozenset[tuple[str, int, str]]:
     lines = [json.loads(line) for path in folder.rglob("*.ndjson") for line in path.read_text().splitlines()]
-    found = [(Path(one["file"]).name, one["line"], one["code"]) for one in lines]
+    found = [(Path(line["file"]).name, line["line"], line["code"]) for line in lines]
     assert len({one[:2] for one in found}) == len(found), "a record is rejected twice"
     return frozenset(found)
 
@@ -128,13 +128,13 @@ BASE: tuple[Line, ...] = (
 )
 
 
-def pair(place: Path, config: Config, base: tuple[Line, ...] = BASE) -> tuple[Graph, Graph]:
+def pair(path: Path, config: Config, base: tuple[Line, ...] = BASE) -> tuple[Graph, Graph]:
     """Two graphs with the same rows: partly in tables, partly in the overlay."""
     graphs = []
     for name in ("local", "spark"):
-        graph = new_graph(place / name, config)
+        graph = new_graph(path / name, config)
         if base:
-            half = write_lines(place / "base.ndjson", base)
+            half = write_lines(path / "base.ndjson", base)
             load(graph, half, engine="local")
             graph.fold()
             graph.mutate('query q() { update Person set { age: 33 } where name = "p2" }')
@@ -143,10 +143,10 @@ def pair(place: Path, config: Config, base: tuple[Line, ...] = BASE) -> tuple[Gr
     return graphs[0], graphs[1]
 
 
-def both(place: Path, config: Config, paths: Any, **options: Any) -> tuple[Answer, Graph]:
-    local, spark = pair(place, config)
-    expected = answer_of(local, paths, place / "rejects-local", engine="local", **options)
-    found = answer_of(spark, paths, place / "rejects-spark", engine="spark", **options)
+def both(path: Path, config: Config, paths: Any, **options: Any) -> tuple[Answer, Graph]:
+    local, spark = pair(path, config)
+    expected = answer_of(local, paths, path / "rejects-local", engine="local", **options)
+    found = answer_of(spark, paths, path / "rejects-spark", engine="spark", **options)
     assert found == expected
     assert contents(spark) == contents(local)
     assert spark.verify().ok

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.api import Graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.load.report import LoadReport
 from omnigraph.storage.open_backend import make_backend
@@ -30,14 +30,14 @@ INPUT: tuple[Line, ...] = (
 class Race:
     """A graph with a load about to run, and another process's handle on it."""
 
-    def __init__(self, place: Path, config: Config = ONE_TASK) -> None:
+    def __init__(self, path: Path, config: Config = ONE_TASK) -> None:
         self.pauses = ControlledPauses()
-        self.place = place
-        self.loader = new_graph(place / "g", config, self.pauses)
-        load(self.loader, write_lines(place / "base.ndjson", BASE), engine="local")
+        self.place = path
+        self.loader = new_graph(path / "g", config, self.pauses)
+        load(self.loader, write_lines(path / "base.ndjson", BASE), engine="local")
         self.loader.fold()
-        site = Site.open(make_backend(str(place / "g"), None, config), read_only=False)
-        self.other = Graph(site, site.branch("main"))
+        runtime = GraphRuntime.open(make_backend(str(path / "g"), None, config), read_only=False)
+        self.other = Graph(runtime, runtime.branch("main"))
 
     def during(self, *texts: str, at: str = "load.indexed") -> None:
         """Mutations of the other process once the load has come so far."""

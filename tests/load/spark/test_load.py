@@ -30,7 +30,7 @@ from tests.load.spark.loading import (
     random_input,
     write_lines,
 )
-from tests.load.test_bad_records import assert_complete, rows, written
+from tests.load.test_bad_records import assert_complete, read_rejects, rows
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -74,12 +74,12 @@ def test_a_first_load_in_one_commit_with_its_indexes(tmp_path: Path, config: Con
     report = load(graph, write_lines(tmp_path / "in.ndjson", BASE), mode="append")
     assert report.engine == "spark"
     assert report.counts["node:Person"] == {"inserted": 6, "updated": 0, "deleted": 0}
-    assert [one.kind for one in graph.commits()] == ["load", "init"]
+    assert [commit.kind for commit in graph.commits()] == ["load", "init"]
     for table in graph.snapshot(indexes=True)["tables"]:
-        names = {one["name"]: one for one in table["indexes"]}
+        names = {index["name"]: index for index in table["indexes"]}
         assert {"by_id"} <= names.keys()
         assert {"by_src", "by_dst"} <= names.keys() or table["table_key"].startswith("node:")
-        assert all(one["covered_rows"] == one["rows"] for one in names.values())
+        assert all(name["covered_rows"] == name["rows"] for name in names.values())
     assert graph.verify(deep=True).ok
 
 
@@ -134,7 +134,7 @@ def test_a_bad_reference_loads_nothing_and_the_next_load_works(tmp_path: Path, m
         load(graph, write_lines(tmp_path / "bad.ndjson", bad), mode=mode)
     (reject,) = refused.value.details["rejects"]
     assert (reject["line"], reject["code"], reject["property"]) == (2, "endpoint", "to")
-    assert [one.kind for one in graph.commits()] == ["init"]
+    assert [commit.kind for commit in graph.commits()] == ["init"]
     good = [node("Person", name="a"), edge("Knows", "a", "a", "k")]
     assert load(graph, write_lines(tmp_path / "good.ndjson", good), mode=mode).loaded == 2
 
@@ -142,7 +142,7 @@ def test_a_bad_reference_loads_nothing_and_the_next_load_works(tmp_path: Path, m
 @CHECKS
 def test_overwrite_is_checked_against_the_new_image(tmp_path: Path, config: Config) -> None:  # S9, S164
     path = write_lines(tmp_path / "in.ndjson", [node("Person", name="p0"), node("Person", name="p7")])
-    answer, graph = both(tmp_path / "first", config, {"Person": str(_typed(tmp_path, path))}, mode="overwrite")
+    answer, graph = both(tmp_path / "first", config, {"Person": str(_split_by_type(tmp_path, path))}, mode="overwrite")
     assert answer.refused
     assert answer.by_code == {"orphan_edge": 2}  # edges of the graph still need p1
     for name in ("Knows", "Lives", "Likes"):
@@ -151,23 +151,23 @@ def test_overwrite_is_checked_against_the_new_image(tmp_path: Path, config: Conf
         report = load(graph, {name: str(nothing)}, mode="overwrite")
         assert report.counts[f"edge:{name}"]["deleted"] == 1
         assert graph.table(name).to_arrow().num_rows == 0
-    report = load(graph, {"Person": str(_typed(tmp_path, path))}, mode="overwrite")
+    report = load(graph, {"Person": str(_split_by_type(tmp_path, path))}, mode="overwrite")
     assert report.counts["node:Person"] == {"inserted": 1, "updated": 1, "deleted": 4}
     assert [row["name"] for row in contents(graph)["Person"]] == ["p0", "p7"]
     assert graph.verify().ok
 
 
-def _typed(place: Path, mixed: Path) -> Path:
+def _split_by_type(path: Path, mixed: Path) -> Path:
     """The data of mixed records, as records of one type."""
     lines = [json.loads(line)["data"] for line in mixed.read_text().splitlines()]
-    return write_lines(place / "typed.ndjson", lines)
+    return write_lines(path / "typed.ndjson", lines)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "gz", "orc"])
 def test_formats(tmp_path: Path, kind: str) -> None:
     count = 500
-    rows = pa.table({"name": [f"n{one}" for one in range(count)], "age": pa.array(range(count), pa.int32())})
-    rows = rows.set_column(1, "age", pa.array([one % 100 for one in range(count)], pa.int32()))
+    rows = pa.table({"name": [f"n{number}" for number in range(count)], "age": pa.array(range(count), pa.int32())})
+    rows = rows.set_column(1, "age", pa.array([number % 100 for number in range(count)], pa.int32()))
     path = tmp_path / f"people.{kind}"
     if kind == "parquet":
         pa.parquet.write_table(rows, path, row_group_size=100)
@@ -185,7 +185,7 @@ def test_formats(tmp_path: Path, kind: str) -> None:
     graph = new_graph(tmp_path / "g")
     assert load(graph, {"Person": str(path)}, mode="append", split_bytes=2_000).loaded == count
     found = {row["name"]: row["age"] for row in contents(graph, ["Person"])["Person"]}
-    assert found == {f"n{one}": one % 100 for one in range(count)}
+    assert found == {f"n{number}": number % 100 for number in range(count)}
 
 
 def test_damage_is_told_as_what_it_is(tmp_path: Path) -> None:
@@ -195,26 +195,28 @@ def test_damage_is_told_as_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as refused:
         load(graph, path)
     assert refused.value.code == "corrupt_file"
-    assert [one.kind for one in graph.commits()] == ["init"]
+    assert [commit.kind for commit in graph.commits()] == ["init"]
 
 
 def test_nothing_to_do_makes_no_commit(tmp_path: Path) -> None:
     graph = new_graph(tmp_path / "g")
     report = load(graph, write_lines(tmp_path / "in.ndjson", ["{"]), on_error="skip", rejects=str(tmp_path / "r"))
     assert (report.commit_id, report.rejects, report.loaded) == (None, 1, 0)
-    assert [one.kind for one in graph.commits()] == ["init"]
+    assert [commit.kind for commit in graph.commits()] == ["init"]
 
 
 def test_frames(spark: SparkSession, tmp_path: Path) -> None:
     graph = new_graph(tmp_path / "g")
-    people = spark.createDataFrame([(f"p{one}", one % 90) for one in range(300)], "name string, age int").repartition(4)
+    people = spark.createDataFrame(
+        [(f"p{number}", number % 90) for number in range(300)], "name string, age int"
+    ).repartition(4)
     knows = spark.range(0, 600, 1, 3).selectExpr(
         "concat('k', id) AS id", "concat('p', id % 300) AS `from`", "concat('p', (id * 7) % 300) AS `to`"
     )
     report = graph.load_frames(nodes={"Person": people}, edges={"Knows": knows}, mode="append")
     assert report.loaded == 900
     assert {row["id"]: (row["from"], row["to"]) for row in contents(graph, ["Knows"])["Knows"]} == {
-        f"k{one}": (f"p{one % 300}", f"p{one * 7 % 300}") for one in range(600)
+        f"k{number}": (f"p{number % 300}", f"p{number * 7 % 300}") for number in range(600)
     }
     dangling = spark.createDataFrame(
         [("k9", "p1", "nobody"), ("kx", "p1", "p2")], "id string, `from` string, `to` string"
@@ -229,11 +231,11 @@ def test_frames(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_a_large_input_leaves_word_of_itself_and_a_small_one_does_not(tmp_path: Path) -> None:
     graph = new_graph(tmp_path / "g")
-    store = graph._site.backend.store
+    store = graph._runtime.backend.store
     load(graph, write_lines(tmp_path / "small.ndjson", [node("Person", name="a")]))
     assert not list(store.list(RECOVERY))
     filler = "x" * 2_000
-    lines = [node("Person", name=f"b{one}", city=filler) for one in range(600)]
+    lines = [node("Person", name=f"b{number}", city=filler) for number in range(600)]
     assert load(graph, write_lines(tmp_path / "large.ndjson", lines), split_bytes=1 << 20).loaded == 600
     names = {one.key.rsplit("/", 1)[-1] for one in store.list(RECOVERY)}
     assert {"0-open", "1", "2"} <= names
@@ -249,10 +251,10 @@ def test_all_kinds_of_bad_records_among_good_ones(tmp_path: Path, good_count: in
     with pytest.raises(LoadRejected) as refused:
         load(graph, path, rejects=str(tmp_path / "failed"), **options)
     assert refused.value.details["reject_count"] == len(mixed.codes)
-    assert_complete(written(tmp_path / "failed"), mixed)
-    assert [one.kind for one in graph.commits()] == ["mutate", "init"]
+    assert_complete(read_rejects(tmp_path / "failed"), mixed)
+    assert [commit.kind for commit in graph.commits()] == ["mutate", "init"]
     report = load(graph, path, on_error="skip", rejects=str(tmp_path / "skipped"), **options)
-    assert_complete(written(tmp_path / "skipped"), mixed)
+    assert_complete(read_rejects(tmp_path / "skipped"), mixed)
     assert report.rejects_by_code == refused.value.details["totals"]
     assert (report.loaded, rows(graph)) == (mixed.good, mixed.good + 1)
     assert len(graph.commits(kind="load")) == 1

@@ -39,7 +39,7 @@ class Seen:
     tries: list[dict[str, Any]]
 
     @property
-    def disturbed(self) -> dict[str, Any]:
+    def find_disturbance(self) -> dict[str, Any]:
         (found,) = [one for one in self.tries if one["task"] == self.first["task"]]
         return found
 
@@ -50,20 +50,20 @@ class Seen:
         return found
 
 
-def _inputs(place: Path) -> tuple[str, str]:
-    names = [f"n{one}" for one in range(ROWS)]
-    ages = pa.array([one % 90 for one in range(ROWS)], pa.int32())
-    pa.parquet.write_table(pa.table({"name": names, "age": ages}), place / "people.parquet", row_group_size=10_000)
-    ends = {"from": names, "to": names[::-1], "id": [f"k{one}" for one in range(ROWS)]}
-    pa.parquet.write_table(pa.table(ends), place / "knows.parquet", row_group_size=10_000)
-    return str(place / "people.parquet"), str(place / "knows.parquet")
+def _inputs(path: Path) -> tuple[str, str]:
+    names = [f"n{number}" for number in range(ROWS)]
+    ages = pa.array([number % 90 for number in range(ROWS)], pa.int32())
+    pa.parquet.write_table(pa.table({"name": names, "age": ages}), path / "people.parquet", row_group_size=10_000)
+    ends = {"from": names, "to": names[::-1], "id": [f"k{number}" for number in range(ROWS)]}
+    pa.parquet.write_table(pa.table(ends), path / "knows.parquet", row_group_size=10_000)
+    return str(path / "people.parquet"), str(path / "knows.parquet")
 
 
-def _disturbed_load(place: Path, cluster: str, way: str) -> tuple[Graph, Seen]:
-    graph = new_graph(place / "g", ONE_TASK)
-    folder = place / "marks"
+def _load_with_disturbance(path: Path, cluster: str, way: str) -> tuple[Graph, Seen]:
+    graph = new_graph(path / "g", ONE_TASK)
+    folder = path / "marks"
     folder.mkdir()
-    arguments = [way, cluster, str(place / "g"), *_inputs(place), str(folder)]
+    arguments = [way, cluster, str(path / "g"), *_inputs(path), str(folder)]
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.cluster_driver", *arguments],
@@ -75,21 +75,21 @@ def _disturbed_load(place: Path, cluster: str, way: str) -> tuple[Graph, Seen]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told.pop("loaded") == 2 * ROWS
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert document.pop("loaded") == 2 * ROWS
     graph.refresh()
-    return graph, Seen(**told)
+    return graph, Seen(**document)
 
 
 def _assert_whole(graph: Graph, unnamed: int) -> None:
     """Every row once, in one commit, indexed; so many data files lie about that no version names."""
-    assert [one.kind for one in graph.commits()] == ["load", "init"]
-    found = graph.table("Person").to_arrow(columns=["id"])["id"].to_pylist()
-    assert sorted(found) == sorted(f"n{one}" for one in range(ROWS))
+    assert [commit.kind for commit in graph.commits()] == ["load", "init"]
+    rows = graph.table("Person").to_arrow(columns=["id"])["id"].to_pylist()
+    assert sorted(rows) == sorted(f"n{number}" for number in range(ROWS))
     edges = graph.table("Knows").to_arrow(columns=["id", "from", "to"]).to_pylist()
     assert len(edges) == ROWS
     assert {row["id"]: (row["from"], row["to"]) for row in edges} == {
-        f"k{one}": (f"n{one}", f"n{ROWS - 1 - one}") for one in range(ROWS)
+        f"k{number}": (f"n{number}", f"n{ROWS - 1 - number}") for number in range(ROWS)
     }
     state = graph.view().state
     named = files = 0
@@ -100,17 +100,17 @@ def _assert_whole(graph: Graph, unnamed: int) -> None:
         named += pinned.fragments
         files += len(list((Path(graph.uri) / "tables" / pinned.table / "data").glob("*.lance")))
     assert files == named + unnamed
-    indexes = [one for table in graph.snapshot(indexes=True)["tables"] for one in table["indexes"]]
+    indexes = [index for table in graph.snapshot(indexes=True)["tables"] for index in table["indexes"]]
     assert indexes
-    assert all(one["covered_rows"] == one["rows"] for one in indexes)
+    assert all(index["covered_rows"] == index["rows"] for index in indexes)
     assert graph.verify(deep=True).ok
 
 
 @pytest.mark.parametrize(("way", "unnamed"), [("killed staging", 1), ("killed indexing", 0)])
 def test_an_executor_dies(cluster: str, tmp_path: Path, way: str, unnamed: int) -> None:  # S136
-    graph, seen = _disturbed_load(tmp_path, cluster, way)
-    assert seen.lost == [seen.disturbed["executor"]]
-    assert seen.disturbed["end"] == "FAILED"
+    graph, seen = _load_with_disturbance(tmp_path, cluster, way)
+    assert seen.lost == [seen.find_disturbance["executor"]]
+    assert seen.find_disturbance["end"] == "FAILED"
     assert seen.other["end"] == "SUCCESS"
     assert not Path(f"/proc/{seen.first['pid']}").exists()
     _assert_whole(graph, unnamed)
@@ -118,9 +118,9 @@ def test_an_executor_dies(cluster: str, tmp_path: Path, way: str, unnamed: int) 
 
 def test_spark_copies_a_slow_task(cluster: str, tmp_path: Path) -> None:  # S137
     """Both attempts write their files; the first never comes to say so, and its files are named by nobody."""
-    graph, seen = _disturbed_load(tmp_path, cluster, "slow")
+    graph, seen = _load_with_disturbance(tmp_path, cluster, "slow")
     assert not seen.lost
-    assert (seen.disturbed["copy"], seen.disturbed["end"]) == (False, "KILLED")
+    assert (seen.find_disturbance["copy"], seen.find_disturbance["end"]) == (False, "KILLED")
     assert (seen.other["copy"], seen.other["end"]) == (True, "SUCCESS")
-    assert seen.other["executor"] != seen.disturbed["executor"]
+    assert seen.other["executor"] != seen.find_disturbance["executor"]
     _assert_whole(graph, unnamed=1)

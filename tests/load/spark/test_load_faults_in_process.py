@@ -41,24 +41,24 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
-    people = [node("Person", name=f"n{one}", age=one) for one in range(40)]
-    return write_lines(tmp_path / "in.ndjson", [*people, *(edge("Knows", f"n{one}", "Bob") for one in range(40))])
+    people = [node("Person", name=f"n{number}", age=number) for number in range(40)]
+    return write_lines(tmp_path / "in.ndjson", [*people, *(edge("Knows", f"n{number}", "Bob") for number in range(40))])
 
 
-def _held(graph: Graph) -> tuple[set[str], int]:
+def _read_people(graph: Graph) -> tuple[set[str], int]:
     return names(graph), graph.view(fresh=True).table("Knows").to_arrow(["id"]).num_rows
 
 
-def _settled(uri: str, told: str) -> tuple[set[str], int]:
+def _recover_and_read(uri: str, told: str) -> tuple[set[str], int]:
     """What there is once everybody is back: what was left is ended, and told at most once."""
     age(uri)
     with acting(uri) as actor:
         actor.recover()
         assert actor.recover() == [], f"{told}: something is still pending"
-        told_of = [one["operation_id"] for one in audits(actor.graph)]
+        told_of = [audit["operation_id"] for audit in audits(actor.graph)]
         assert len(told_of) == len(set(told_of)), f"{told}: audited twice"
         assert actor.graph.verify().ok, told
-        return _held(actor.graph)
+        return _read_people(actor.graph)
 
 
 def _strike(template: Path, uri: str, lines: Path, plan: FaultPlan) -> bool:
@@ -73,8 +73,8 @@ def _strike(template: Path, uri: str, lines: Path, plan: FaultPlan) -> bool:
             error = raised
     told = f"{plan.fired[:2]} told {error!r}"
     with acting(uri) as reader:
-        at_once = _held(reader.graph)
-    in_the_end = _settled(uri, told)
+        at_once = _read_people(reader.graph)
+    in_the_end = _recover_and_read(uri, told)
     assert at_once in (_BEFORE, _AFTER), told
     assert in_the_end in (_BEFORE, _AFTER), told
     if error is None:

@@ -14,8 +14,8 @@ from tests.load.bad_records import CASES, Case, mixture, prepare
 from tests.load.corpus import CORPUS, Entry
 from tests.load.corpus import contents as corpus_contents
 from tests.load.spark.loading import BASE, ONE_TASK, both, edge, node, random_input, write_lines
-from tests.load.test_bad_records import assert_complete, rows, written
-from tests.load.test_same_as_mutate import graph_at, loaded, mutated
+from tests.load.test_bad_records import assert_complete, read_rejects, rows
+from tests.load.test_same_as_mutate import graph_at, try_load, try_mutate
 from tests.spark.in_process import run_tasks_here
 
 
@@ -37,10 +37,10 @@ def test_random_input_equals_the_local_engine(tmp_path: Path, mode: str, step: i
 
 def test_portions_of_a_split_are_one_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that cannot be cut is worked through in bounded memory; lines are found again whatever the portion."""
-    from omnigraph.load.records.batches import Limits
-    from omnigraph.load.spark import stage as staging
+    from omnigraph.load.records.batches import ReadLimits
+    from omnigraph.load.spark import parse
 
-    monkeypatch.setattr(staging, "PORTION_BYTES", 200)
+    monkeypatch.setattr(parse, "PORTION_BYTES", 200)
     lines = [node("Person", name=f"x{number % 7}", age=number * 3) for number in range(60)]
     lines += [edge("Knows", f"x{number % 9}", "x1", f"e{number % 13}") for number in range(40)]
     path = write_lines(tmp_path / "in.ndjson", lines)
@@ -51,7 +51,7 @@ def test_portions_of_a_split_are_one_input(tmp_path: Path, monkeypatch: pytest.M
         mode="merge",
         on_error="skip",
         split_bytes=1 << 20,
-        limits=Limits(batch_bytes=300),
+        limits=ReadLimits(batch_bytes=300),
     )
     assert answer.duplicates > 0
     assert {code for _, _, code in answer.rejects} == {"endpoint", "range"}
@@ -74,10 +74,10 @@ def test_the_same_input_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entry", CORPUS, ids=str)
 def test_the_corpus_of_mutations(entry: Entry, tmp_path: Path) -> None:  # S95-S99
-    one, other = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
-    told = loaded(other, entry, tmp_path / "input.jsonl", engine="spark")
-    assert (mutated(one, entry), told) == (entry.codes, entry.codes)
-    assert corpus_contents(other) == corpus_contents(one)
+    first_graph, second_graph = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
+    told = try_load(second_graph, entry, tmp_path / "input.jsonl", engine="spark")
+    assert (try_mutate(first_graph, entry), told) == (entry.codes, entry.codes)
+    assert corpus_contents(second_graph) == corpus_contents(first_graph)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -88,6 +88,6 @@ def test_every_kind_of_bad_record(tmp_path: Path, case: Case) -> None:
     path.write_bytes(mixed.data)
     options: dict[str, Any] = {"mode": "append", "engine": "spark", "progress": False}
     report = graph.load(path, on_error="skip", rejects=tmp_path / "rejects", **options)
-    assert_complete(written(tmp_path / "rejects"), mixed)
+    assert_complete(read_rejects(tmp_path / "rejects"), mixed)
     assert (report.rejects, report.loaded, rows(graph)) == (len(mixed.codes), mixed.good, mixed.good + 1)
     assert len(graph.commits(kind="load")) == 1

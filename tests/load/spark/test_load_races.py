@@ -38,9 +38,9 @@ def test_files_are_used_again_over_commits_and_folds(race: Race) -> None:
         "late": None,
         **{f"x{number}": number for number in range(20)},
     }
-    indexes = {one["name"]: one for one in race.loader.snapshot(indexes=True)["tables"][0]["indexes"]}
+    indexes = {index["name"]: index for index in race.loader.snapshot(indexes=True)["tables"][0]["indexes"]}
     assert indexes["by_id"]["covered_rows"] >= 20
-    kinds = [one.kind for one in race.loader.commits()]
+    kinds = [commit.kind for commit in race.loader.commits()]
     assert kinds.count("load") == 2
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.api import Graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import LoadRejected, ReadSetChanged
 from omnigraph.load.spark import rebase
 from omnigraph.storage.open_backend import make_backend
@@ -121,11 +121,11 @@ def test_a_commit_that_is_partly_in_tables_and_partly_in_its_record(race: Race) 
     """A node that was only in the overlay is removed by a tombstone, beside a table that was staged."""
     race.loader.mutate('query q() { insert Person { name: "gone" } }')
     staging = make_backend(str(race.place / "g"), None, replace(ONE_TASK, inline_share=0, fold="never"))
-    site = Site.open(staging, read_only=False)
-    other = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(staging, read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
 
     def act() -> None:
-        with other.transaction() as steps:
+        with graph.transaction() as steps:
             steps.mutate('query q() { delete Person where name = "gone" }')
             steps.mutate('query q() { update City set { code: "changed" } where name = "rome" }')
 
@@ -133,7 +133,7 @@ def test_a_commit_that_is_partly_in_tables_and_partly_in_its_record(race: Race) 
     with pytest.raises(LoadRejected) as refused:
         race.load([edge("Lives", "gone", "rome", "l9")])
     assert refused.value.details["totals"] == {"endpoint": 1}
-    (touched,) = [one for one in other.commits(kind="mutate") if one.commit_id == other.refresh()]
+    (touched,) = [commit for commit in graph.commits(kind="mutate") if commit.commit_id == graph.refresh()]
     assert touched is not None
 
 

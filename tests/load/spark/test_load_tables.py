@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from omnigraph.errors import LoadRejected
 from tests.load.bad_records import CASES, Mixture, mixture, prepare
 from tests.load.corpus import CORPUS, Entry, contents
-from tests.load.test_same_as_mutate import graph_at, loaded, mutated
+from tests.load.test_same_as_mutate import graph_at, try_load, try_mutate
 
 _SAMPLE = 4
 
@@ -51,7 +51,7 @@ def test_every_kind_of_bad_record(spark: SparkSession, tmp_path: Path, good_coun
     report = graph.load(path, on_error="skip", rejects=tmp_path / "skipped", **options)
     assert_complete(tmp_path / "skipped", mixed)
     assert (report.loaded, report.rejects_by_code) == (mixed.good, error.details["totals"])
-    assert [one.commit_id for one in graph.commits(kind="load")] == [report.commit_id]
+    assert [commit.commit_id for commit in graph.commits(kind="load")] == [report.commit_id]
     assert graph.verify().ok
 
 
@@ -64,7 +64,7 @@ def assert_complete(folder: Path, mixed: Mixture) -> None:
 
 
 def test_the_same_graph_and_the_same_violations(spark: SparkSession, entry: Entry, tmp_path: Path) -> None:
-    one, other = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
-    told = loaded(other, entry, tmp_path / "input.jsonl", engine="spark", spark=spark)
-    assert (mutated(one, entry), told) == (entry.codes, entry.codes)
-    assert contents(other) == contents(one)
+    first_graph, second_graph = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
+    told = try_load(second_graph, entry, tmp_path / "input.jsonl", engine="spark", spark=spark)
+    assert (try_mutate(first_graph, entry), told) == (entry.codes, entry.codes)
+    assert contents(second_graph) == contents(first_graph)

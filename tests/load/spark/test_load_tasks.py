@@ -15,8 +15,9 @@ import pytest
 from omnigraph.api import Graph
 from omnigraph.config import Config
 from omnigraph.errors import Corruption, Unavailable
-from omnigraph.load.spark import load as load_module
-from omnigraph.load.spark.stage import StageJob, stage_split
+from omnigraph.load.spark import split as split_module
+from omnigraph.load.spark.parse import StageJob
+from omnigraph.load.spark.stage import stage_split
 from omnigraph.spark.tasks import run_tasks
 from tests.load.spark.loading import load, new_graph
 
@@ -27,7 +28,7 @@ ROWS = 4_000
 
 @pytest.fixture
 def people(tmp_path: Path) -> dict[str, str]:
-    rows = pa.table({"name": [f"n{one}" for one in range(ROWS)], "age": pa.array([7] * ROWS, pa.int32())})
+    rows = pa.table({"name": [f"n{number}" for number in range(ROWS)], "age": pa.array([7] * ROWS, pa.int32())})
     pa.parquet.write_table(rows, tmp_path / "people.parquet", row_group_size=1_000)
     return {"Person": str(tmp_path / "people.parquet")}
 
@@ -37,7 +38,7 @@ def _assert_exactly_once(graph: Graph, unnamed: int) -> None:
     pinned = graph.view().state.view(graph.view().state.type("Person")).pinned
     assert pinned is not None
     ids = pinned.scan(["id"])["id"].to_pylist()
-    assert sorted(ids) == sorted(f"n{one}" for one in range(ROWS))
+    assert sorted(ids) == sorted(f"n{number}" for number in range(ROWS))
     folder = Path(graph.uri) / "tables" / pinned.table / "data"
     assert len(list(folder.glob("*.lance"))) == pinned.fragments + unnamed
     assert graph.verify().ok
@@ -61,10 +62,10 @@ def test_a_task_that_fails_after_its_files_are_written(  # S136
             raise RuntimeError("lost after the files were written")
         yield from results
 
-    monkeypatch.setattr(load_module, "stage_split", failing_once)
+    monkeypatch.setattr(split_module, "stage_split", failing_once)
     graph = new_graph(tmp_path / "g")
     assert load(graph, people, mode="append", split_bytes=1_000).loaded == ROWS
-    assert sorted(one.name for one in marks.iterdir()) == ["0", "2"]
+    assert sorted(path.name for path in marks.iterdir()) == ["0", "2"]
     _assert_exactly_once(graph, unnamed=2)
 
 
@@ -75,7 +76,7 @@ def test_a_task_that_runs_twice(tmp_path: Path, people: dict[str, str], monkeypa
         list(stage_split(job, number))
         yield from stage_split(job, number)
 
-    monkeypatch.setattr(load_module, "stage_split", twice)
+    monkeypatch.setattr(split_module, "stage_split", twice)
     graph = new_graph(tmp_path / "g")
     assert load(graph, people, mode="append", split_bytes=1_000).loaded == ROWS
     _assert_exactly_once(graph, unnamed=4)
@@ -90,11 +91,11 @@ def test_a_task_that_always_fails_loads_nothing(
 
     graph = new_graph(tmp_path / "g")
     with monkeypatch.context() as patch:
-        patch.setattr(load_module, "stage_split", never)
+        patch.setattr(split_module, "stage_split", never)
         with pytest.raises(Unavailable, match="on fire") as refused:
             load(graph, people)
     assert refused.value.code == "spark_failed"
-    assert [one.kind for one in graph.commits()] == ["init"]
+    assert [commit.kind for commit in graph.commits()] == ["init"]
     assert load(graph, people).loaded == ROWS
 
 
@@ -109,7 +110,7 @@ def test_writers_at_once_are_bounded(tmp_path: Path, people: dict[str, str], mon
         yield from list(stage_split(job, number))
         os.unlink(mark)
 
-    monkeypatch.setattr(load_module, "stage_split", alone)
+    monkeypatch.setattr(split_module, "stage_split", alone)
     graph = new_graph(tmp_path / "g", Config(fsync=False, load_concurrency=1))
     assert load(graph, people, split_bytes=1_000).loaded == ROWS
 
@@ -129,6 +130,6 @@ def test_a_final_error_is_not_tried_again(spark: Any, tmp_path: Path) -> None:
 
 
 def test_results_come_in_the_order_of_the_numbers(spark: Any) -> None:
-    found = run_tasks(spark, 5, lambda number: [{"number": number}, {"again": number}], at_once=2)
-    assert [next(iter(one.values())) for one in found] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    tasks = run_tasks(spark, 5, lambda number: [{"number": number}, {"again": number}], at_once=2)
+    assert [next(iter(task.values())) for task in tasks] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert run_tasks(spark, 0, lambda number: [{}]) == []

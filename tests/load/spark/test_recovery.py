@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.api import Graph
-from omnigraph.intents.recovery import Recovered
+from omnigraph.intents.recovery import RecoveryResult
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Update
 from tests.intents.ground import age, audits, intents
 from tests.load.spark.loading import ONE_TASK, contents, edge, load, new_graph, node, write_lines
@@ -69,11 +69,11 @@ def dead(dead_load: Callable[[str], Path], tmp_path: Path) -> Dead:
     return copy
 
 
-def _opened(place: str) -> Graph:
+def _open(place: str) -> Graph:
     return og.open(place, config=ONE_TASK, recover=False)
 
 
-def _one(told: list[Recovered]) -> tuple[str, str]:
+def _one(told: list[RecoveryResult]) -> tuple[str, str]:
     (only,) = told
     return only.verdict, only.class_
 
@@ -98,8 +98,8 @@ def test_s149_a_load_killed_while_staging_is_rolled_back(point: str, dead: Dead)
     (audit,) = audits(graph)
     assert (audit["recovery_kind"], audit["class"], audit["operation"]) == ("rolled_back", "unconfirmed", "load")
     assert audit["recovery_for_actor"] == "etl"
-    (listed,) = graph.recover_list()
-    assert bool(listed.garbage) == (point != "intent.opened")
+    (recovered,) = graph.recover_list()
+    assert bool(recovered.garbage) == (point != "intent.opened")
     assert graph.verify().ok
 
 
@@ -116,7 +116,7 @@ def test_s150_a_load_killed_after_confirm_is_rolled_forward(dead: Dead) -> None:
     assert (record.kind, record.header.actor, dict(record.extra or {})["recovery_for"]) == (
         "load", "omnigraph:recovery", "etl",
     )  # fmt: skip
-    assert [one.kind for one in graph.commits(limit=2)] == ["recovery", "load"]
+    assert [commit.kind for commit in graph.commits(limit=2)] == ["recovery", "load"]
     assert graph.verify(deep=True).ok
     assert intents(place) == [audit["operation_id"]]
 
@@ -127,12 +127,12 @@ def test_s151_a_load_killed_after_publish_is_consumed(point: str, dead: Dead) ->
     """S151"""
     graph = og.open(dead(point), config=ONE_TASK)
     assert _people(graph) == 2 + PEOPLE
-    assert [one["class"] for one in audits(graph)] == ["published"]
+    assert [audit["class"] for audit in audits(graph)] == ["published"]
 
 
 def test_s153_a_load_is_rebased_over_rows_that_it_does_not_meet(dead: Dead) -> None:
     """S153: its own tables were written, folded and compacted since; every staged row is used, none is lost."""
-    graph = _opened(dead("intent.confirmed"))
+    graph = _open(dead("intent.confirmed"))
     graph.apply([InsertNode("Person", {"name": "eve", "email": "eve@x"}), InsertEdge("Knows", "eve", "bob")])
     graph.apply([Update("Person", {"age": 40}, Compare("name", "=", "ada"))])
     graph.fold()
@@ -156,9 +156,9 @@ def test_s153_a_load_is_rebased_over_rows_that_it_does_not_meet(dead: Dead) -> N
 )
 def test_s153_a_load_that_meets_others_is_rolled_back(change: list[object], reason: str, dead: Dead) -> None:
     """S153: with the reason in the audit."""
-    graph = _opened(dead("intent.confirmed"))
+    graph = _open(dead("intent.confirmed"))
     graph.apply(change)  # type: ignore[arg-type]
     before = contents(graph, ["Person", "Knows"])
     assert _one(graph.recover()) == ("rolled_back", "conflicting")
-    assert [one["reason"] for one in audits(graph)] == [reason]
+    assert [audit["reason"] for audit in audits(graph)] == [reason]
     assert contents(graph, ["Person", "Knows"]) == before

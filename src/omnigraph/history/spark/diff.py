@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from omnigraph.history.diff import differing_types, image, op_of
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.mutate.changed_rows import Columns, columns_of, pinned_of, same_row
-from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.mutate.changed_rows import ComparedColumns, columns_to_compare, is_same_row, open_pinned_table
+from omnigraph.mutate.pending_table import Row, RowChange
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.spark.shuffle_by_id import (
     BySide,
@@ -72,13 +72,13 @@ def diff_frame(
         found = [row for row in _changes(tables[at], sides) if not wanted or row["op"] in wanted]
         return pa.Table.from_pylist(found, _SCHEMA)
 
-    return Parting(old.backend.tables.place, units, buckets).made(session, work, COLUMNS)
+    return Parting(old.backend.tables.location, units, buckets).made(session, work, COLUMNS)
 
 
 def _units(at: int, one: DiffedType, old: Snapshot, new: Snapshot) -> Iterator[Unit]:
     table = one.known.id
     asked, apart = entry_ids(old.record.overlay.get(table), new.record.overlay.get(table))
-    pins = {side: pinned_of(state, table) for side, state in ((_OLD, old), (_NEW, new))}
+    pins = {side: open_pinned_table(state, table) for side, state in ((_OLD, old), (_NEW, new))}
     for side, kind, state in ((_OLD, one.old, old), (_NEW, one.new, new)):
         if kind is None:
             continue
@@ -93,18 +93,18 @@ def _changes(one: DiffedType, sides: BySide) -> Iterator[dict[str, Any]]:
     was = {row_id: at for at, row_id in enumerate(before["id"].to_pylist())}
     is_ = {row_id: at for at, row_id in enumerate(after["id"].to_pylist())}
     ids = sorted(was.keys() | is_.keys())
-    columns = columns_of(one.new)
+    columns = columns_to_compare(one.new)
     for start in range(0, len(ids), _IMAGES):
         some = ids[start : start + _IMAGES]
         yield from _changed(one, columns, some, images_at(before, was, some), images_at(after, is_, some))
 
 
 def _changed(
-    one: DiffedType, columns: Columns, ids: list[str], before: dict[str, Row], after: dict[str, Row]
+    one: DiffedType, columns: ComparedColumns, ids: list[str], before: dict[str, Row], after: dict[str, Row]
 ) -> Iterator[dict[str, Any]]:
     for row_id in ids:
         change = RowChange(row_id, before.get(row_id), after.get(row_id))
-        if same_row(change.before, change.after, columns):
+        if is_same_row(change.before, change.after, columns):
             continue
         yield {
             "op": op_of(change),

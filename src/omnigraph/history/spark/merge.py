@@ -22,7 +22,7 @@ from omnigraph.commit.staging import base_table, version_in_record
 from omnigraph.errors import Unsupported
 from omnigraph.history.adoption import adopting, can_adopt
 from omnigraph.history.merge import MergeEngine, MergeInput, merge_conflict
-from omnigraph.history.spark.merge_checks import MergeChecks, MergedTable
+from omnigraph.history.spark.check_merged import MergeChecker, MergedTable
 from omnigraph.history.spark.merge_rows import (
     BASE,
     BASE_OF_TARGET,
@@ -54,7 +54,7 @@ from omnigraph.spark.shuffle_by_id import (
     piece_units,
     state_of,
 )
-from omnigraph.spark.tasks import RESULT, results, spark_errors, told
+from omnigraph.spark.tasks import RESULT, collect_results, encode_results, spark_errors
 from omnigraph.spark.watch_tasks import watch_tasks
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import Removal, TableLocation, delete_offsets, fragment_differences, map_shared_fragments
@@ -169,7 +169,7 @@ class _Attempt:
                 merged = self._merged(types, decided)
             self.backend.pauses.reach("merge.staged")
             with self.progress.step("check", watch_tasks(self.session)):
-                self._refuse(decided, self._checks(merged).conflicts())
+                self._refuse(decided, self._checks(merged).find_conflicts())
         finally:
             decided.unpersist()
         self.backend.pauses.reach("merge.checked")
@@ -249,7 +249,7 @@ class _Attempt:
         versions = {at: one.staged.version or "" for at, one in found.items() if one.staged is not None}
         removals = self._removals(types, decided, versions) if versions else {}
         changed = ((at, one) for at, one in found.items() if one.inserted or one.updated or one.removed)
-        return {one.type.id: self._without(one, removals.get(at, ())) for at, one in changed}
+        return {one.type_def.id: self._without(one, removals.get(at, ())) for at, one in changed}
 
     def _staged(self, one: TypeDef, parts: list[dict[str, Any]]) -> MergedTable:
         tables, record = self.backend.tables, self.merge.target.record
@@ -261,12 +261,12 @@ class _Attempt:
             _, pinned = base_table(self.backend, record, one.id, one.kind)
             staged = replace(tables.bulk.stage(pinned, arrow_schema(one), fragments), delete_ids=bare)
         return MergedTable(
-            type=one,
+            type_def=one,
             base=state_of(self.merge.target, one.id),
             staged=staged,
-            own=tuple(tables.bulk.ids_of_new_fragments(staged)) if staged is not None else (),
+            written_fragments=tuple(tables.bulk.ids_of_new_fragments(staged)) if staged is not None else (),
             superseded=frozenset(row_id for part in parts for row_id in part["superseded"]),
-            bare=bare,
+            overlay_only=bare,
             **counts,
         )
 
@@ -279,11 +279,11 @@ class _Attempt:
 
         def remove(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
             at, fragment = key[0].as_py(), key[1].as_py()
-            return pa.Table.from_batches(told(lambda: [_removed(place, ids[at], versions[at], at, fragment, rows)]))
+            return pa.Table.from_batches(encode_results(lambda: [_removed(place, ids[at], versions[at], at, fragment, rows)]))
 
         some = decided.filter(f"what = '{REMOVAL}'").select("at", "fragment", "data")
         found: dict[int, list[Removal]] = {}
-        for one in results(some.groupBy("at", "fragment").applyInArrow(remove, RESULT)):
+        for one in collect_results(some.groupBy("at", "fragment").applyInArrow(remove, RESULT)):
             found.setdefault(one["at"], []).append(Removal(*one["removal"]))
         return found
 
@@ -292,13 +292,13 @@ class _Attempt:
             return one
         bulk = self.backend.tables.bulk
         staged = bulk.remove(one.staged, sorted(removals, key=lambda removal: removal.fragment_id))
-        return replace(one, staged=staged, own=tuple(bulk.ids_of_new_fragments(staged)))
+        return replace(one, staged=staged, written_fragments=tuple(bulk.ids_of_new_fragments(staged)))
 
     # --- rules -------------------------------------------------------------------------------------------------
 
-    def _checks(self, merged: Mapping[str, MergedTable]) -> MergeChecks:
+    def _checks(self, merged: Mapping[str, MergedTable]) -> MergeChecker:
         bases = {one.id: state_of(self.merge.target, one.id) for one in self.merge.catalog.types}
-        return MergeChecks(self.backend, self.session, self.merge.catalog, bases, merged)
+        return MergeChecker(self.backend, self.session, self.merge.catalog, bases, merged)
 
     def _refuse(self, decided: DataFrame, broken: list[dict[str, Any]] | DataFrame) -> None:
         """Raise MergeConflict if there is any: the first of them listed, all of them counted."""
@@ -324,8 +324,8 @@ class _Attempt:
 
     def _action(self, record: CommitRecord, one: MergedTable) -> TableAction:
         action = TableAction(
-            one.type.id,
-            arrow_schema(one.type),
+            one.type_def.id,
+            arrow_schema(one.type_def),
             inserted=one.inserted,
             updated=one.updated,
             removed=one.removed,
@@ -333,9 +333,9 @@ class _Attempt:
         )
         if one.staged is None:
             # Without a new version a fold that took these rows could still land: only tombstones keep them away.
-            return replace(action, superseded=(), deleted=one.bare)
+            return replace(action, superseded=(), deleted=one.overlay_only)
         held = self.backend.tables.bulk.open_staged(one.staged)
-        expected = version_in_record(record, one.type.id)
+        expected = version_in_record(record, one.type_def.id)
         return replace(action, move=StagedMove(expected, one.staged, held.version, held.size_bytes, held.fragments))
 
     def _footprint(self, types: list[TypeDef], merged: Mapping[str, MergedTable]) -> Footprint:
@@ -345,8 +345,8 @@ class _Attempt:
         """
         claims, catalog = FootprintBuilder(), self.merge.catalog
         for changed in merged.values():
-            claims.write_all(changed.type.id)
-            for end in (changed.type.source, changed.type.target):
+            claims.write_all(changed.type_def.id)
+            for end in (changed.type_def.source, changed.type_def.target):
                 if end is not None:
                     claims.write_all(end, "inc")
         read = {one.id for one in catalog.types} if self.merge.outcome == "fast_forward" else {one.id for one in types}

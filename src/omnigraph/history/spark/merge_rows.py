@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.history.decide_row import MergeOptions, Sides, as_conflict, conflict_order, decide
-from omnigraph.mutate.changed_rows import ComparedColumns, compared_columns, is_same_row
-from omnigraph.mutate.table_state import Row
+from omnigraph.mutate.changed_rows import ComparedColumns, columns_to_compare, is_same_row
+from omnigraph.mutate.pending_table import Row
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.row_constraints import find_row_violations
 from omnigraph.spark.shuffle_by_id import BySide, images_at
-from omnigraph.storage.lance import TablePlace
+from omnigraph.storage.lance import TableLocation
 from omnigraph.storage.lance.arrow_fit import select_and_cast
 from omnigraph.storage.lance.row_address import NO_ADDRESS, ROW_ADDRESS, group_by_fragment, pack_address, split_address
 
@@ -89,7 +89,7 @@ class Bucket:
         self._addresses = {side: rows[ROW_ADDRESS].to_numpy() for side, rows in self._rows.items()}
         self._found = _Decided()
 
-    def settle(self, place: TablePlace, number: int) -> pa.Table:
+    def settle(self, place: TableLocation, number: int) -> pa.Table:
         """Decide, write what is to be written, and say so as rows of `DECIDED`."""
         hard = [row_id for row_id in self._candidates() if not self._settle_alone(row_id)]
         for start in range(0, len(hard), _IMAGES):
@@ -135,7 +135,7 @@ class Bucket:
         return False
 
     def _settle_by_images(self, ids: Sequence[str]) -> None:
-        one, columns = self._table.type, compared_columns(self._table.type)
+        one, columns = self._table.type, columns_to_compare(self._table.type)
         base, source, target = (images_at(self._rows[side], self._at[side], ids) for side in (BASE, SOURCE, TARGET))
         for row_id in ids:
             ours = target.get(row_id) if self._meets(row_id) else base.get(row_id)
@@ -214,7 +214,7 @@ class Bucket:
         by = ["id"] if self._table.type.kind == "node" else ["src", "id"]
         return pa.concat_tables(parts).sort_by([(name, "ascending") for name in by])
 
-    def _write(self, place: TablePlace, rows: pa.Table) -> list[str]:
+    def _write(self, place: TableLocation, rows: pa.Table) -> list[str]:
         store, one = place.open(), self._table.type
         if not self._table.is_born:
             store.birth(one.id, one.kind)  # by many at once, if need be: all end with the same empty version

@@ -1,0 +1,80 @@
+"""Publish: the publish plan of a checked load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from omnigraph.commit.publish_plan import PublishPlan, Receipt, StagedMove, TableAction
+from omnigraph.commit.staging import version_in_record
+from omnigraph.load.report import build_load_result
+from omnigraph.load.spark.check import CheckedLoad
+from omnigraph.load.spark.rebase import LoadConflicts
+from omnigraph.load.spark.stage import StagedInput
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.storage.backend import Backend
+
+ENGINE = "spark"
+
+
+def plan_load(backend: Backend, op_id: str, checked: CheckedLoad) -> PublishPlan | Receipt:
+    """The plan that publishes the staged versions; a receipt if the load changes nothing."""
+    actions = [
+        action
+        for staged_input in checked.tables.values()
+        if (action := _plan_table(backend, checked, staged_input)) is not None
+    ]
+    counts = {
+        checked.snapshot.catalog.by_id[action.table].table_key: {
+            "inserted": action.inserted,
+            "updated": action.updated,
+            "deleted": action.removed,
+        }
+        for action in actions
+    }
+    result = build_load_result(
+        counts, checked.summary, duplicates=checked.duplicates, rejects_path=checked.rejects_path, engine=ENGINE
+    )
+    if not actions:
+        return Receipt(None, {"inserted": 0, "updated": 0, "deleted": 0}, result)
+    conflicts = LoadConflicts(checked.snapshot.catalog, backend.tables, checked.tables)
+    return PublishPlan(
+        kind="load",
+        op_id=op_id,
+        base=checked.snapshot.record,
+        footprint=conflicts.footprint,
+        actions=tuple(actions),
+        conflict_check=conflicts.find_conflict,
+        result=result,
+    )
+
+
+def _plan_table(backend: Backend, checked: CheckedLoad, staged_input: StagedInput) -> TableAction | None:
+    if not staged_input.has_rows and not staged_input.is_overwritten:
+        return None
+    table, staged, commit_record = staged_input.type_def.id, staged_input.staged, checked.snapshot.record
+    version = backend.tables.bulk.open_staged(staged)
+    expected = version_in_record(commit_record, table)
+    move = StagedMove(expected, staged, version.version, version.size_bytes, version.fragments)
+    action = TableAction(table, staged.schema, overwrite=staged_input.is_overwritten, move=move)
+    if staged_input.is_overwritten:
+        updated = checked.rewritten_rows.get(table, 0)
+        rows_before = commit_record.pins[table].rows if table in commit_record.pins else 0
+        return replace(
+            action, inserted=staged.rows_written - updated, updated=updated, removed=rows_before - updated
+        )
+    superseded, updated = _find_superseded(backend, checked.snapshot, staged_input)
+    return replace(action, inserted=staged.rows_written - updated, updated=updated, superseded=tuple(superseded))
+
+
+def _find_superseded(backend: Backend, snapshot: Snapshot, staged_input: StagedInput) -> tuple[list[str], int]:
+    """Ids of overlay entries that the staged rows replace; and how many rows that a reader sees are replaced in all."""
+    table, staged = staged_input.type_def.id, staged_input.staged
+    overlay = snapshot.record.overlay.get(table)
+    if overlay is None:
+        return [], staged.rows_removed
+    version = backend.tables.bulk.open_staged(staged)
+    ids = version.find_in(set(staged_input.input_fragments), "id", list(overlay.index), ["id"])["id"].to_pylist()
+    pinned = version_in_record(snapshot.record, table)
+    hidden = backend.tables.open(table, pinned).addresses(ids).num_rows if pinned and ids else 0
+    images = sum(row_id not in overlay.tombstones for row_id in ids)
+    return ids, staged.rows_removed - hidden + images
