@@ -17,10 +17,11 @@ pytest_plugins = ["tests.support.fixtures", "tests.support.spark_session"]
 ONE_OF = {
     "tests/cli/": 3,
     "tests/cost/test_on_s3.py": 4,
-    "tests/query/": 3,
+    "tests/query/run/": 3,
     "tests/faults/": 4,
     "tests/history/spark/": 4,
     "tests/history/": 3,
+    "tests/load/records/": 1,
     "tests/load/spark/": 4,
     "tests/load/export/": 4,
     "tests/load/": 2,
@@ -35,8 +36,8 @@ ONE_OF = {
 
 
 def _sweep_seed(config: pytest.Config) -> int:
-    given = os.environ.get("OMNIGRAPH_TEST_SEED")
-    return int(given) if given else int(config.getoption("randomly_seed"))
+    response = os.environ.get("OMNIGRAPH_TEST_SEED")
+    return int(response) if response else int(config.getoption("randomly_seed"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks

@@ -67,6 +67,6 @@ def test_queries_are_checked_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "people.pg").write_text(text)
     for schema in (g.schema, g.schema.catalog, text, tmp_path / "people.pg"):
         assert omnigraph.lint(good, schema).errors == ()
-        assert [one.message for one in omnigraph.lint(wrong, schema).errors] != []
+        assert [error.message for error in omnigraph.lint(wrong, schema).errors] != []
     with pytest.raises(omnigraph.errors.InvalidInput):
         omnigraph.lint(good, "node {")

@@ -29,22 +29,22 @@ def test_every_command_works_in_the_order_of_the_page(tmp_path: Path) -> None:
     script = "set -euo pipefail\nset -m\n" + "".join(blocks("sh")).replace("8080", str(free_port()))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     settings = {"PATH": path, "HOME": str(tmp_path), "OMNIGRAPH_FSYNC": "off", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
+    outcome = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=settings, capture_output=True, text=True, check=False, timeout=280
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert outcome.returncode == 0, f"{outcome.stdout}\n{outcome.stderr}"
     for said in ("known_by", "inserted", "fast_forward", '"friend"', "Charles"):
-        assert said in done.stdout, f"{said!r} is not in\n{done.stdout}"
+        assert said in outcome.stdout, f"{said!r} is not in\n{outcome.stdout}"
     assert (tmp_path / "people.ndjson").read_text().count("\n") > 40
-    assert "leaked" not in done.stderr  # what an engine below says if it is not let go of
+    assert "leaked" not in outcome.stderr  # what an engine below says if it is not let go of
 
 
 def test_the_first_program_works(tmp_path: Path) -> None:
-    program = next(one for one in blocks("python") if "og.init" in one)
+    program = next(block for block in blocks("python") if "og.init" in block)
     settings = {**os.environ, "OMNIGRAPH_FSYNC": "off"}
-    done = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=settings, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "fast_forward" in done.stdout
-    assert "Bob" in done.stdout
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert "fast_forward" in outcome.stdout
+    assert "Bob" in outcome.stdout

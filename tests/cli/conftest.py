@@ -71,7 +71,7 @@ def schema_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, schema_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def graph_path(tmp_path: Path, schema_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A graph with three commits by two actors."""
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "off")
     g = og.init(tmp_path / "graph", schema_file)

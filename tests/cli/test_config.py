@@ -21,26 +21,26 @@ def config(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def value_and_source(cli: Cli, setting: str, *words: str) -> tuple[object, str]:
-    shown = cli(*words, "config", "show", "--json").json()
-    found = {row["setting"]: (row["value"], row["source"]) for row in shown["settings"]}
+    document = cli(*words, "config", "show", "--json").json()
+    found = {row["setting"]: (row["value"], row["source"]) for row in document["settings"]}
     return found[setting]
 
 
 def test_without_a_file_everything_has_its_default(cli: Cli, config: Path) -> None:
-    shown = cli("config", "show", "--json").json()
-    assert (shown["file"], shown["file_exists"], shown["profile"]) == (str(config), False, None)
+    document = cli("config", "show", "--json").json()
+    assert (document["file"], document["file_exists"], document["profile"]) == (str(config), False, None)
     assert value_and_source(cli, "read_ahead") == (16, "default")
 
 
-def test_a_profile_names_graph_and_actor(cli: Cli, config: Path, place: Path) -> None:
-    config.write_text(f"profile: dev\nprofiles:\n  dev:\n    graph: {place}\n    actor: eve\n")
+def test_a_profile_names_graph_and_actor(cli: Cli, config: Path, graph_path: Path) -> None:
+    config.write_text(f"profile: dev\nprofiles:\n  dev:\n    graph: {graph_path}\n    actor: eve\n")
     assert cli("mutate", "-e", 'query q() { insert Person { name: "Eve" } }').code == 0
-    assert og.open(place).commits(1)[0].actor == "eve"
-    assert value_and_source(cli, "graph") == (str(place), "profile")
+    assert og.open(graph_path).commits(1)[0].actor == "eve"
+    assert value_and_source(cli, "graph") == (str(graph_path), "profile")
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_profile(
-    cli: Cli, config: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, config: Path, graph_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config.write_text("profiles:\n  a:\n    actor: from-profile\n    settings: {read_ahead: 4}\n")
     assert value_and_source(cli, "read_ahead", "--profile", "a") == (4, "profile")
@@ -48,8 +48,8 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_profile(
     monkeypatch.setenv("OMNIGRAPH_ACTOR", "from-environment")
     assert value_and_source(cli, "actor", "--profile", "a") == ("from-environment", "environment")
     words = ("-e", 'query q() { insert Person { name: "Eve" } }', "--actor", "from-words")
-    assert cli("--profile", "a", "mutate", place, *words).code == 0
-    assert og.open(place).commits(1)[0].actor == "from-words"
+    assert cli("--profile", "a", "mutate", graph_path, *words).code == 0
+    assert og.open(graph_path).commits(1)[0].actor == "from-words"
 
 
 def test_the_variable_chooses_a_profile(cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_the_demo_runs_and_all_claims_hold() -> None:
-    done = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-m", "demo.demo"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=290
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    assert "All claims hold." in done.stdout
-    assert "✗" not in done.stdout
+    assert outcome.returncode == 0, outcome.stdout[-2000:] + outcome.stderr
+    assert "All claims hold." in outcome.stdout
+    assert "✗" not in outcome.stdout
 
 
 def test_the_page_shows_the_demo_as_it_is() -> None:

@@ -97,22 +97,22 @@ SAME: dict[str, tuple[int, str, list[str], Python]] = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_same_refusal_through_python_and_command_line(cli: Cli, place: Path, tmp_path: Path, name: str) -> None:
+def test_same_refusal_through_python_and_command_line(cli: Cli, graph_path: Path, tmp_path: Path, name: str) -> None:
     exit_code, code, words, python = SAME[name]
-    og.open(place).branch.create("taken")
+    og.open(graph_path).branch.create("taken")
     _broken_schema(tmp_path)
     _breaking_schema(tmp_path)
     _tighter_schema(tmp_path)
     (tmp_path / "other.pg").write_text(SCHEMA + "node Other {}\n")
-    outcome = cli(*(word.format(g=place, t=tmp_path) for word in words), "--json")
+    outcome = cli(*(word.format(g=graph_path, t=tmp_path) for word in words), "--json")
     with pytest.raises(OmnigraphError) as caught:
-        python(place, tmp_path)
+        python(graph_path, tmp_path)
     assert (outcome.code, caught.value.code) == (exit_code, code)
     assert outcome.error() == caught.value.to_json()
 
 
-def test_a_person_reads_message_code_and_advice(cli: Cli, place: Path) -> None:
-    outcome = cli("commit", "list", place, "--branch", "none")
+def test_a_person_reads_message_code_and_advice(cli: Cli, graph_path: Path) -> None:
+    outcome = cli("commit", "list", graph_path, "--branch", "none")
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err == "error[branch_not_found]: there is no branch 'none'\n  See `omnigraph branch list`\n"
 
@@ -153,9 +153,9 @@ def test_exit_codes(error: OmnigraphError, code: int) -> None:
 def test_unbuilt_verbs_are_refused_by_name(cli: Cli, verb: str) -> None:
     outcome = cli(*verb.split(), "some", "words", "--with", "options", "--json")
     assert outcome.code == 1
-    found = outcome.error()
-    assert (found["code"], found["verb"]) == ("unsupported", verb)
-    assert f"`omnigraph {verb}` is not built yet in this version" in found["error"]
+    error = outcome.error()
+    assert (error["code"], error["verb"]) == ("unsupported", verb)
+    assert f"`omnigraph {verb}` is not built yet in this version" in error["error"]
     assert cli(*verb.split(), "--help").code == 1
 
 
@@ -194,8 +194,8 @@ def test_usage_errors(cli: Cli, words: list[str]) -> None:
     assert plain.err.startswith("error[usage]: ")
     assert "--help`" in plain.err
     if "--format" not in words:
-        wanted = cli(*words, "--json")
-        assert (wanted.code, wanted.error()["code"]) == (2, "usage")
+        outcome = cli(*words, "--json")
+        assert (outcome.code, outcome.error()["code"]) == (2, "usage")
 
 
 def test_two_formats_contradict_each_other(cli: Cli) -> None:
@@ -207,24 +207,24 @@ def test_a_mistyped_verb_gets_a_hint(cli: Cli) -> None:
     assert "branch" in cli("brnch").err
 
 
-def test_a_defect_is_one_line_unless_debugging(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_one_line_unless_debugging(cli: Cli, graph_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr("omnigraph.open", broken, raising=False)
-    outcome = cli("snapshot", place)
+    outcome = cli("snapshot", graph_path)
     assert outcome.code == 1
     assert outcome.err.startswith("error[internal]: internal error: ZeroDivisionError: oops\n")
     assert "Traceback" not in outcome.err
-    assert cli("snapshot", place, "--json").error()["code"] == "internal"
+    assert cli("snapshot", graph_path, "--json").error()["code"] == "internal"
     monkeypatch.setenv("OMNIGRAPH_DEBUG", "1")
-    assert "Traceback" in cli("snapshot", place).err
+    assert "Traceback" in cli("snapshot", graph_path).err
 
 
-def test_an_interrupt_is_quiet(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
+def test_an_interrupt_is_quiet(cli: Cli, graph_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("omnigraph.open", interrupted, raising=False)
-    outcome = cli("snapshot", place)
+    monkeypatch.setattr("omnigraph.open", interrupt, raising=False)
+    outcome = cli("snapshot", graph_path)
     assert (outcome.code, outcome.out, outcome.err) == (130, "", "")

@@ -26,36 +26,36 @@ def export(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(line, capture_output=True, timeout=120, check=False, env=os.environ)
 
 
-def test_stdout_holds_the_records_and_nothing_else(place: Path) -> None:
-    done = export(place)
-    assert names_in(done.stdout.decode()) == PEOPLE
-    assert (done.stderr, done.returncode) == (b"", 0)
+def test_stdout_holds_the_records_and_nothing_else(graph_path: Path) -> None:
+    report = export(graph_path)
+    assert names_in(report.stdout.decode()) == PEOPLE
+    assert (report.stderr, report.returncode) == (b"", 0)
 
 
-def test_a_file_and_its_report(cli: Cli, place: Path, tmp_path: Path) -> None:
-    told = cli("export", place, "-o", tmp_path / "all.ndjson")
-    assert told.out == ""
-    assert told.err.startswith("4 rows of ")
+def test_a_file_and_its_report(cli: Cli, graph_path: Path, tmp_path: Path) -> None:
+    outcome = cli("export", graph_path, "-o", tmp_path / "all.ndjson")
+    assert outcome.out == ""
+    assert outcome.err.startswith("4 rows of ")
     assert names_in((tmp_path / "all.ndjson").read_text()) == PEOPLE
-    shown = cli("export", place, "-o", tmp_path / "all.ndjson", "--overwrite", "--json")
+    shown = cli("export", graph_path, "-o", tmp_path / "all.ndjson", "--overwrite", "--json")
     assert shown.err == ""
     assert shown.json()["counts"] == {"node:Person": 4, "edge:Knows": 0}
 
 
-def test_an_old_commit_and_a_branch(cli: Cli, place: Path) -> None:
-    g = og.open(place)
+def test_an_old_commit_and_a_branch(cli: Cli, graph_path: Path) -> None:
+    g = og.open(graph_path)
     first = g.commits(limit=None)[-2].commit_id
     side = g.branch.create("side")
     side.apply([og.statements.InsertNode("Person", {"name": "Eve"})])
-    assert names_in(export(place, "--at", first).stdout.decode()) == PEOPLE[:2]
-    assert names_in(export(place, "--branch", "side").stdout.decode()) == [*PEOPLE, "Eve"]
+    assert names_in(export(graph_path, "--at", first).stdout.decode()) == PEOPLE[:2]
+    assert names_in(export(graph_path, "--branch", "side").stdout.decode()) == [*PEOPLE, "Eve"]
 
 
-def test_formats_and_types(cli: Cli, place: Path, tmp_path: Path) -> None:
-    shown = cli("export", place, "--format", "parquet", "-o", f"{tmp_path}/out/", "--json").json()
-    assert shown["files"] == ["node_Person/part-00000.parquet", "edge_Knows/part-00000.parquet"]
-    done = export(place, "--format", "csv", "--type", "Person")
-    assert done.stdout.decode().splitlines()[:2] == ['"id","name","age"', '"Ada","Ada",']
+def test_formats_and_types(cli: Cli, graph_path: Path, tmp_path: Path) -> None:
+    document = cli("export", graph_path, "--format", "parquet", "-o", f"{tmp_path}/out/", "--json").json()
+    assert document["files"] == ["node_Person/part-00000.parquet", "edge_Knows/part-00000.parquet"]
+    report = export(graph_path, "--format", "csv", "--type", "Person")
+    assert report.stdout.decode().splitlines()[:2] == ['"id","name","age"', '"Ada","Ada",']
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_formats_and_types(cli: Cli, place: Path, tmp_path: Path) -> None:
 )
 def test_refusals(
     cli: Cli,
-    place: Path,
+    graph_path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
@@ -78,20 +78,20 @@ def test_refusals(
     exit_code: int,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = cli("export", place, *words, "--json")
-    assert told.code != 0
-    assert code is None or told.error()["code"] == code
+    outcome = cli("export", graph_path, *words, "--json")
+    assert outcome.code != 0
+    assert code is None or outcome.error()["code"] == code
     assert not (tmp_path / "x").exists()
 
 
-def test_what_is_there_stays(cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_what_is_there_stays(cli: Cli, graph_path: Path, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("mine")
-    assert cli("export", place, "-o", tmp_path / "x", "--json").error()["code"] == "output_exists"
+    assert cli("export", graph_path, "-o", tmp_path / "x", "--json").error()["code"] == "output_exists"
     assert (tmp_path / "x").read_text() == "mine"
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(place: Path) -> None:
-    line = [sys.executable, "-m", "omnigraph.cli.main", "export", str(place)]
+def test_a_reader_that_goes_away_ends_it_quietly(graph_path: Path) -> None:
+    line = [sys.executable, "-m", "omnigraph.cli.main", "export", str(graph_path)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -19,36 +19,36 @@ from tests.cli.conftest import Cli, add
 CONFLICT = {"entity_kind": "node", "type_name": "Person", "entity_id": "Ada"}
 
 
-def set_age(place: Path, branch: str, name: str, age: int) -> None:
-    og.open(place, branch).apply([Update("Person", {"age": age}, Compare("name", "=", name))], actor=branch)
+def set_age(path: Path, branch: str, name: str, age: int) -> None:
+    og.open(path, branch).apply([Update("Person", {"age": age}, Compare("name", "=", name))], actor=branch)
 
 
-def ages(place: Path, branch: str = "main") -> dict[str, int | None]:
-    return {row["name"]: row["age"] for row in og.open(place, branch).table("Person").to_arrow().to_pylist()}
+def ages(path: Path, branch: str = "main") -> dict[str, int | None]:
+    return {row["name"]: row["age"] for row in og.open(path, branch).table("Person").to_arrow().to_pylist()}
 
 
 @pytest.fixture
-def parted(place: Path) -> Path:
+def diverged_graph(graph_path: Path) -> Path:
     """`work` and `main` each changed Ada and Bob, and one row that the other did not."""
-    og.open(place).branch.create("work")
+    og.open(graph_path).branch.create("work")
     for branch, age in (("work", 20), ("main", 40)):
-        set_age(place, branch, "Ada", age)
-        set_age(place, branch, "Bob", age + 1)
-    set_age(place, "work", "Cy", 30)
-    set_age(place, "main", "Di", 50)
-    return place
+        set_age(graph_path, branch, "Ada", age)
+        set_age(graph_path, branch, "Bob", age + 1)
+    set_age(graph_path, "work", "Cy", 30)
+    set_age(graph_path, "main", "Di", 50)
+    return graph_path
 
 
 # --- branch merge --------------------------------------------------------------------------------------------------
 
 
-def test_a_merge_without_conflict(cli: Cli, place: Path) -> None:
-    og.open(place).branch.create("work")
-    set_age(place, "work", "Ada", 36)
-    set_age(place, "main", "Bob", 37)
-    found = cli("branch", "merge", "work", place, "--actor", "eve", "-m", "ages", "--json").json()
-    newest = og.open(place).commits(1)[0]
-    assert found == {
+def test_a_merge_without_conflict(cli: Cli, graph_path: Path) -> None:
+    og.open(graph_path).branch.create("work")
+    set_age(graph_path, "work", "Ada", 36)
+    set_age(graph_path, "main", "Bob", 37)
+    document = cli("branch", "merge", "work", graph_path, "--actor", "eve", "-m", "ages", "--json").json()
+    newest = og.open(graph_path).commits(1)[0]
+    assert document == {
         "source": "work",
         "into": "main",
         "outcome": "merged",
@@ -58,56 +58,56 @@ def test_a_merge_without_conflict(cli: Cli, place: Path) -> None:
         "branch_deleted": False,
     }
     assert (newest.actor, newest.message, len(newest.parents)) == ("eve", "ages", 2)
-    assert ages(place) == {"Ada": 36, "Bob": 37, "Cy": None, "Di": None}
-    assert cli("branch", "merge", "work", place, "--json").json()["outcome"] == "already_up_to_date"
+    assert ages(graph_path) == {"Ada": 36, "Bob": 37, "Cy": None, "Di": None}
+    assert cli("branch", "merge", "work", graph_path, "--json").json()["outcome"] == "already_up_to_date"
 
 
-def test_a_merge_for_a_person(cli: Cli, place: Path) -> None:
-    og.open(place).branch.create("work")
-    set_age(place, "work", "Ada", 36)
-    out = cli("branch", "merge", "work", place).out
+def test_a_merge_for_a_person(cli: Cli, graph_path: Path) -> None:
+    og.open(graph_path).branch.create("work")
+    set_age(graph_path, "work", "Ada", 36)
+    out = cli("branch", "merge", "work", graph_path).out
     assert re.search(r"^outcome: +fast_forward$", out, re.MULTILINE)
     assert "1 updated" in out
 
 
-def test_conflicts_are_all_listed_and_nothing_is_written(cli: Cli, parted: Path) -> None:
-    head = og.open(parted).refresh()
-    outcome = cli("branch", "merge", "work", parted)
+def test_conflicts_are_all_listed_and_nothing_is_written(cli: Cli, diverged_graph: Path) -> None:
+    head = og.open(diverged_graph).refresh()
+    outcome = cli("branch", "merge", "work", diverged_graph)
     assert (outcome.code, outcome.out) == (3, "")
     assert [line.split()[3] for line in outcome.err.splitlines() if "divergent_update:" in line] == ["'Ada'", "'Bob'"]
-    error = cli("branch", "merge", "work", parted, "--json").error()
+    error = cli("branch", "merge", "work", diverged_graph, "--json").error()
     assert error["code"] == "merge_conflict"
-    assert [one["entity_id"] for one in error["merge_conflicts"]] == ["Ada", "Bob"]
+    assert [merge_conflict["entity_id"] for merge_conflict in error["merge_conflicts"]] == ["Ada", "Bob"]
     assert error["merge_conflicts"][0]["source"]["age"] == 20
-    assert cli("branch", "merge", "work", parted, "--dry-run").code == 3
-    assert og.open(parted).refresh() == head
+    assert cli("branch", "merge", "work", diverged_graph, "--dry-run").code == 3
+    assert og.open(diverged_graph).refresh() == head
 
 
 @pytest.mark.parametrize(("side", "age"), [("ours", 40), ("theirs", 20)])
-def test_one_side_for_all_conflicts(cli: Cli, parted: Path, side: str, age: int) -> None:
-    assert cli("branch", "merge", "work", parted, "--resolve", side).code == 0
-    assert ages(parted) == {"Ada": age, "Bob": age + 1, "Cy": 30, "Di": 50}
+def test_one_side_for_all_conflicts(cli: Cli, diverged_graph: Path, side: str, age: int) -> None:
+    assert cli("branch", "merge", "work", diverged_graph, "--resolve", side).code == 0
+    assert ages(diverged_graph) == {"Ada": age, "Bob": age + 1, "Cy": 30, "Di": 50}
 
 
-def test_single_conflicts_are_settled_by_a_file(cli: Cli, parted: Path, tmp_path: Path) -> None:
+def test_single_conflicts_are_settled_by_a_file(cli: Cli, diverged_graph: Path, tmp_path: Path) -> None:
     # The error itself, with what to take written into it, is such a file.
-    error = json.loads(cli("branch", "merge", "work", parted, "--json").err)
+    error = json.loads(cli("branch", "merge", "work", diverged_graph, "--json").err)
     file = tmp_path / "settled.json"
     error["merge_conflicts"][0]["resolve"] = "theirs"
     file.write_text(json.dumps(error))
-    left = cli("branch", "merge", "work", parted, "--resolve-file", file, "--json").error()
-    assert [one["entity_id"] for one in left["merge_conflicts"]] == ["Bob"]
+    left = cli("branch", "merge", "work", diverged_graph, "--resolve-file", file, "--json").error()
+    assert [merge_conflict["entity_id"] for merge_conflict in left["merge_conflicts"]] == ["Bob"]
     error["merge_conflicts"][1]["resolve"] = "ours"
     file.write_text(json.dumps(error["merge_conflicts"]))
-    assert cli("branch", "merge", "work", parted, "--resolve-file", file).code == 0
-    assert ages(parted) == {"Ada": 20, "Bob": 41, "Cy": 30, "Di": 50}
+    assert cli("branch", "merge", "work", diverged_graph, "--resolve-file", file).code == 0
+    assert ages(diverged_graph) == {"Ada": 20, "Bob": 41, "Cy": 30, "Di": 50}
 
 
-def test_a_file_says_more_than_the_general_rule(cli: Cli, parted: Path, tmp_path: Path) -> None:
+def test_a_file_says_more_than_the_general_rule(cli: Cli, diverged_graph: Path, tmp_path: Path) -> None:
     file = tmp_path / "settled.json"
     file.write_text(json.dumps([{**CONFLICT, "resolve": "ours"}]))
-    assert cli("branch", "merge", "work", parted, "--resolve-file", file, "--resolve", "theirs").code == 0
-    assert ages(parted) == {"Ada": 40, "Bob": 21, "Cy": 30, "Di": 50}
+    assert cli("branch", "merge", "work", diverged_graph, "--resolve-file", file, "--resolve", "theirs").code == 0
+    assert ages(diverged_graph) == {"Ada": 40, "Bob": 21, "Cy": 30, "Di": 50}
 
 
 @pytest.mark.parametrize(
@@ -120,157 +120,166 @@ def test_a_file_says_more_than_the_general_rule(cli: Cli, parted: Path, tmp_path
         (json.dumps([{**CONFLICT, "resolve": "ours"}, {**CONFLICT, "resolve": "theirs"}]), "both ways"),
     ],
 )
-def test_a_file_that_settles_nothing(cli: Cli, parted: Path, tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_settles_nothing(cli: Cli, diverged_graph: Path, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "settled.json").write_text(text)
-    outcome = cli("branch", "merge", "work", parted, "--resolve-file", tmp_path / "settled.json", "--json")
+    outcome = cli("branch", "merge", "work", diverged_graph, "--resolve-file", tmp_path / "settled.json", "--json")
     assert (outcome.code, outcome.error()["code"]) == (5, "bad_resolutions")
     assert message in outcome.error()["error"]
 
 
-def test_cells_dry_run_and_delete(cli: Cli, place: Path) -> None:
-    og.open(place).branch.create("work")
-    og.open(place, "work").apply([Delete("Person", Compare("name", "=", "Di"))])
-    head = og.open(place).refresh()
-    planned = cli("branch", "merge", "work", place, "--dry-run", "--json").json()
+def test_cells_dry_run_and_delete(cli: Cli, graph_path: Path) -> None:
+    og.open(graph_path).branch.create("work")
+    og.open(graph_path, "work").apply([Delete("Person", Compare("name", "=", "Di"))])
+    head = og.open(graph_path).refresh()
+    planned = cli("branch", "merge", "work", graph_path, "--dry-run", "--json").json()
     assert (planned["dry_run"], planned["commit_id"], planned["counts"]["deleted"]) == (True, None, 1)
-    assert og.open(place).refresh() == head
-    assert cli("branch", "merge", "work", place, "--dry-run", "--delete-branch").code == 2
-    done = cli("branch", "merge", "work", place, "--delete-branch", "--cell-level", "--json").json()
-    assert done["branch_deleted"] is True
-    assert cli("branch", "list", place, "--json").json() == {"branches": ["main"]}
+    assert og.open(graph_path).refresh() == head
+    assert cli("branch", "merge", "work", graph_path, "--dry-run", "--delete-branch").code == 2
+    document = cli("branch", "merge", "work", graph_path, "--delete-branch", "--cell-level", "--json").json()
+    assert document["branch_deleted"] is True
+    assert cli("branch", "list", graph_path, "--json").json() == {"branches": ["main"]}
 
 
-def test_into_another_branch_and_only_if_it_stands_there(cli: Cli, parted: Path) -> None:
-    og.open(parted).branch.create("other", "main")
-    stale = og.open(parted).commits()[-1].commit_id
-    words = ("branch", "merge", "work", parted, "--into", "other", "--resolve", "theirs")
+def test_into_another_branch_and_only_if_it_stands_there(cli: Cli, diverged_graph: Path) -> None:
+    og.open(diverged_graph).branch.create("other", "main")
+    stale = og.open(diverged_graph).commits()[-1].commit_id
+    words = ("branch", "merge", "work", diverged_graph, "--into", "other", "--resolve", "theirs")
     assert cli(*words, "--if-commit", stale).code == 4
-    found = cli(*words, "--client-key", "k1", "--json").json()
-    assert (found["into"], found["outcome"]) == ("other", "merged")
-    assert ages(parted, "other")["Ada"] == 20
-    assert ages(parted)["Ada"] == 40
-    assert cli(*words, "--client-key", "k1", "--json").json()["commit_id"] == found["commit_id"]
-    assert cli("branch", "merge", "main", parted).code == 5
+    document = cli(*words, "--client-key", "k1", "--json").json()
+    assert (document["into"], document["outcome"]) == ("other", "merged")
+    assert ages(diverged_graph, "other")["Ada"] == 20
+    assert ages(diverged_graph)["Ada"] == 40
+    assert cli(*words, "--client-key", "k1", "--json").json()["commit_id"] == document["commit_id"]
+    assert cli("branch", "merge", "main", diverged_graph).code == 5
 
 
 # --- diff ----------------------------------------------------------------------------------------------------------
 
 
-def test_diff_is_the_diff_of_python(cli: Cli, parted: Path) -> None:
-    found = cli("diff", "main", "work", parted, "--json").json()
-    g = og.open(parted)
-    assert found == {
+def test_diff_is_the_diff_of_python(cli: Cli, diverged_graph: Path) -> None:
+    document = cli("diff", "main", "work", diverged_graph, "--json").json()
+    g = og.open(diverged_graph)
+    assert document == {
         "old": g.refresh(),
         "new": g.on_branch("work").refresh(),
-        "changes": [one.to_json() for one in g.diff("main", "work")],
+        "changes": [change.to_json() for change in g.diff("main", "work")],
         "cursor": None,
     }
-    assert [one["id"] for one in found["changes"]] == ["Ada", "Bob", "Cy", "Di"]
-    assert list(found["changes"][0]) == ["op", "kind", "type", "id", "before", "after"]
+    assert [change["id"] for change in document["changes"]] == ["Ada", "Bob", "Cy", "Di"]
+    assert list(document["changes"][0]) == ["op", "kind", "type", "id", "before", "after"]
 
 
-def test_diff_for_a_person(cli: Cli, parted: Path) -> None:
-    lines = cli("diff", "main", "work", parted).out.splitlines()
+def test_diff_for_a_person(cli: Cli, diverged_graph: Path) -> None:
+    lines = cli("diff", "main", "work", diverged_graph).out.splitlines()
     assert lines[0].split() == ["op", "table_key", "id", "what"]
     assert lines[1].split("  ", 1)[0] == "update"
     assert lines[1].endswith("age: 40 → 20")
     assert lines[4].endswith("age: 50 → null")
 
 
-def test_filters_and_counts(cli: Cli, parted: Path) -> None:
-    g = og.open(parted)
+def test_filters_and_counts(cli: Cli, diverged_graph: Path) -> None:
+    g = og.open(diverged_graph)
     start = g.commits()[-1].commit_id
     add(g, ["Eve"])
 
     def ids(*words: str) -> list[str]:
-        return [one["id"] for one in cli("diff", start, "main", parted, *words, "--json").json()["changes"]]
+        return [
+            change["id"] for change in cli("diff", start, "main", diverged_graph, *words, "--json").json()["changes"]
+        ]
 
     assert ids("--op", "insert", "--type", "Person") == ["Ada", "Bob", "Cy", "Di", "Eve"]
     assert ids("--op", "update", "--op", "delete") == []
     assert ids("--kind", "edge") == []
-    counted = cli("diff", start, "main", parted, "--stat", "--limit", "1", "--json").json()
+    counted = cli("diff", start, "main", diverged_graph, "--stat", "--limit", "1", "--json").json()
     assert counted["tables"] == [{"table_key": "node:Person", "inserted": 5, "updated": 0, "deleted": 0}]
-    assert cli("diff", start, "main", parted, "--stat").out.splitlines()[1].split() == ["node:Person", "5", "0", "0"]
-    assert cli("diff", start, "main", parted, "--type", "Nobody", "--json").error()["code"] == "type_not_found"
-    assert cli("diff", start, "main", parted, "--op", "change").code == 2
+    assert cli("diff", start, "main", diverged_graph, "--stat").out.splitlines()[1].split() == [
+        "node:Person",
+        "5",
+        "0",
+        "0",
+    ]
+    assert cli("diff", start, "main", diverged_graph, "--type", "Nobody", "--json").error()["code"] == "type_not_found"
+    assert cli("diff", start, "main", diverged_graph, "--op", "change").code == 2
 
 
-def test_diff_in_pages_of_the_same_commits(cli: Cli, parted: Path) -> None:
-    whole = cli("diff", "main", "work", parted, "--json").json()
+def test_diff_in_pages_of_the_same_commits(cli: Cli, diverged_graph: Path) -> None:
+    document = cli("diff", "main", "work", diverged_graph, "--json").json()
     found: list[Any] = []
     cursor: str | None = None
     for _ in range(4):
         page = cli(
-            "diff", "main", "work", parted, "--limit", "1", "--json", *(["--cursor", cursor] if cursor else [])
+            "diff", "main", "work", diverged_graph, "--limit", "1", "--json", *(["--cursor", cursor] if cursor else [])
         ).json()
         found += page["changes"]
         cursor = page["cursor"]
-        set_age(parted, "main", "Ada", len(found))  # a page does not follow the branch
-    assert (found, cursor) == (whole["changes"], None)
-    assert cli("diff", "main", "work", parted, "--cursor", "x", "--json").error()["code"] == "bad_cursor"
+        set_age(diverged_graph, "main", "Ada", len(found))  # a page does not follow the branch
+    assert (found, cursor) == (document["changes"], None)
+    assert cli("diff", "main", "work", diverged_graph, "--cursor", "x", "--json").error()["code"] == "bad_cursor"
 
 
-def test_diff_as_lines(cli: Cli, parted: Path) -> None:
-    outcome = cli("diff", "main", "work", parted, "--format", "jsonl", "--limit", "2")
+def test_diff_as_lines(cli: Cli, diverged_graph: Path) -> None:
+    outcome = cli("diff", "main", "work", diverged_graph, "--format", "jsonl", "--limit", "2")
     assert [json.loads(line)["id"] for line in outcome.out.splitlines()] == ["Ada", "Bob"]
     assert "--cursor" in outcome.err
-    rows = list(csv.DictReader(io.StringIO(cli("diff", "main", "work", parted, "--format", "csv").out)))
+    rows = list(csv.DictReader(io.StringIO(cli("diff", "main", "work", diverged_graph, "--format", "csv").out)))
     assert [json.loads(row["after"])["age"] for row in rows] == [20, 21, 30, None]
 
 
 # --- changes, commit changes ---------------------------------------------------------------------------------------
 
 
-def test_changes_is_the_feed_of_python(cli: Cli, parted: Path) -> None:
-    found = cli("changes", parted, "--json").json()
-    assert found == page_json(og.open(parted).changes())
-    assert (len(found["commits"]), found["more"]) == (6, False)
-    again = cli("changes", parted, "--since", found["cursor"], "--json").json()
-    assert (again["commits"], again["cursor"]) == ([], found["cursor"])
+def test_changes_is_the_feed_of_python(cli: Cli, diverged_graph: Path) -> None:
+    document = cli("changes", diverged_graph, "--json").json()
+    assert document == page_json(og.open(diverged_graph).changes())
+    assert (len(document["commits"]), document["more"]) == (6, False)
+    again = cli("changes", diverged_graph, "--since", document["cursor"], "--json").json()
+    assert (again["commits"], again["cursor"]) == ([], document["cursor"])
 
 
-def test_changes_in_pages(cli: Cli, parted: Path) -> None:
-    first = cli("changes", parted, "--limit", "2", "--json").json()
-    assert ([len(one["changes"]) for one in first["commits"]], first["more"]) == ([2], True)
-    rest = cli("changes", parted, "--since", first["cursor"], "--json").json()
-    assert len(rest["commits"]) == 5
+def test_changes_in_pages(cli: Cli, diverged_graph: Path) -> None:
+    first = cli("changes", diverged_graph, "--limit", "2", "--json").json()
+    assert ([len(commit["changes"]) for commit in first["commits"]], first["more"]) == ([2], True)
+    document = cli("changes", diverged_graph, "--since", first["cursor"], "--json").json()
+    assert len(document["commits"]) == 5
 
 
-def test_changes_of_a_branch_for_a_person(cli: Cli, parted: Path) -> None:
-    outcome = cli("changes", parted, "--branch", "work")
+def test_changes_of_a_branch_for_a_person(cli: Cli, diverged_graph: Path) -> None:
+    outcome = cli("changes", diverged_graph, "--branch", "work")
     assert [line.split()[1:5] for line in outcome.out.splitlines()[1:]] == [
         ["work", "update", "node:Person", "Ada"],
         ["work", "update", "node:Person", "Bob"],
         ["work", "update", "node:Person", "Cy"],
     ]
     assert outcome.err.startswith("Caught up: go on with --since ")
-    lines = cli("changes", parted, "--branch", "work", "--format", "jsonl").out.splitlines()
+    lines = cli("changes", diverged_graph, "--branch", "work", "--format", "jsonl").out.splitlines()
     assert [json.loads(line)["actor"] for line in lines] == ["work"] * 3
 
 
-def test_a_gap_is_told(cli: Cli, parted: Path) -> None:
-    cursor = cli("changes", parted, "--branch", "work", "--json").json()["cursor"]
-    g = og.open(parted)
+def test_a_gap_is_told(cli: Cli, diverged_graph: Path) -> None:
+    cursor = cli("changes", diverged_graph, "--branch", "work", "--json").json()["cursor"]
+    g = og.open(diverged_graph)
     g.branch.delete("work")
     g.branch.create("work")
-    outcome = cli("changes", parted, "--branch", "work", "--since", cursor, "--json")
+    outcome = cli("changes", diverged_graph, "--branch", "work", "--since", cursor, "--json")
     assert (outcome.code, outcome.error()["code"]) == (1, "change_feed_gap")
 
 
-def test_changes_of_one_commit(cli: Cli, parted: Path) -> None:
-    commits = og.open(parted).commits()
+def test_changes_of_one_commit(cli: Cli, diverged_graph: Path) -> None:
+    commits = og.open(diverged_graph).commits()
     newest, first, birth = commits[0], commits[-2], commits[-1]
-    found = cli("commit", "changes", newest.commit_id, parted, "--json").json()
-    assert (found["old"], found["new"], found["cursor"]) == (newest.parents[0], newest.commit_id, None)
-    assert [(one["op"], one["id"], one["after"]["age"]) for one in found["changes"]] == [("update", "Di", 50)]
-    assert cli("commit", "changes", birth.commit_id, parted, "--json").json() == {
+    document = cli("commit", "changes", newest.commit_id, diverged_graph, "--json").json()
+    assert (document["old"], document["new"], document["cursor"]) == (newest.parents[0], newest.commit_id, None)
+    assert [(change["op"], change["id"], change["after"]["age"]) for change in document["changes"]] == [
+        ("update", "Di", 50)
+    ]
+    assert cli("commit", "changes", birth.commit_id, diverged_graph, "--json").json() == {
         "old": None,
         "new": birth.commit_id,
         "changes": [],
         "cursor": None,
     }
-    page = cli("commit", "changes", first.commit_id, parted, "--limit", "1", "--json").json()
-    rest = cli("commit", "changes", first.commit_id, parted, "--cursor", page["cursor"], "--json").json()
+    page = cli("commit", "changes", first.commit_id, diverged_graph, "--limit", "1", "--json").json()
+    rest = cli("commit", "changes", first.commit_id, diverged_graph, "--cursor", page["cursor"], "--json").json()
     assert [one["id"] for one in (*page["changes"], *rest["changes"])] == ["Ada", "Bob"]
-    counted = cli("commit", "changes", first.commit_id, parted, "--stat", "--json").json()["tables"]
+    counted = cli("commit", "changes", first.commit_id, diverged_graph, "--stat", "--json").json()["tables"]
     assert counted == [{"table_key": "node:Person", "inserted": 2, "updated": 0, "deleted": 0}]

@@ -26,16 +26,18 @@ ENVIRONMENT = {
 }
 
 
-def imported_by(*words: str) -> set[str]:
+def modules_imported_by(*words: str) -> set[str]:
     script = (
         "import json, sys\n"
         "from omnigraph.cli.main import run\n"
         f"code = run({list(words)!r})\n"
         "print(json.dumps([code, sorted({name.partition('.')[0] for name in sys.modules})]), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    code, modules = json.loads(done.stderr.splitlines()[-1])
-    assert code in (0, 1), done.stderr
+    outcome = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
+    code, modules = json.loads(outcome.stderr.splitlines()[-1])
+    assert code in (0, 1), outcome.stderr
     return set(modules)
 
 
@@ -43,11 +45,11 @@ def imported_by(*words: str) -> set[str]:
     "words", [["--help"], ["version"], ["commit", "list", "--help"], ["schema", "apply", "--help"], ["studio", "x"]]
 )
 def test_light_verbs_import_no_heavy_module(words: list[str]) -> None:
-    assert not imported_by(*words) & set(HEAVY)
+    assert not modules_imported_by(*words) & set(HEAVY)
 
 
-def test_the_check_above_can_fail(place: Path) -> None:
-    assert "pyarrow" in imported_by("snapshot", str(place))
+def test_the_check_above_can_fail(graph_path: Path) -> None:
+    assert "pyarrow" in modules_imported_by("snapshot", str(graph_path))
 
 
 def verbs() -> Iterator[list[str]]:
@@ -82,7 +84,7 @@ def test_help_is_made_of_words(words: list[str], capsys: pytest.CaptureFixture[s
     command = get_command(app)
     for word in words:
         command = command.commands[word]  # type: ignore[attr-defined]
-    unexplained = [one.name for one in command.params if not getattr(one, "help", None)]
+    unexplained = [param.name for param in command.params if not getattr(param, "help", None)]
     assert unexplained == []
     assert run([*words, "--help"]) == 0
     shown = capsys.readouterr().out
@@ -96,18 +98,18 @@ def test_every_verb_is_documented(words: list[str]) -> None:
     assert f"`omnigraph {' '.join(words)}" in page
 
 
-def test_a_closed_pipe_is_no_error_message(place: Path) -> None:
-    command = f"{PROGRAM} commit list {place} --format jsonl | head -n 0"
-    done = subprocess.run(
+def test_a_closed_pipe_is_no_error_message(graph_path: Path) -> None:
+    command = f"{PROGRAM} commit list {graph_path} --format jsonl | head -n 0"
+    outcome = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60, env=ENVIRONMENT
     )
-    assert done.stderr == ""
+    assert outcome.stderr == ""
 
 
-def test_text_that_the_terminal_cannot_show_is_escaped(place: Path) -> None:
+def test_text_that_the_terminal_cannot_show_is_escaped(graph_path: Path) -> None:
     environment = {**ENVIRONMENT, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(
-        [PROGRAM, "commit", "list", str(place), "--branch", "名"],
+        [PROGRAM, "commit", "list", str(graph_path), "--branch", "名"],
         capture_output=True, text=True, check=False, timeout=60, env=environment,
     )  # fmt: skip
     assert done.returncode == 1
@@ -133,6 +135,6 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def test_colours_only_on_a_terminal(place: Path) -> None:
-    assert "\x1b[" in on_terminal("commit", "list", str(place))
-    assert "\x1b[36m" not in on_terminal("commit", "list", str(place), NO_COLOR="1")
+def test_colours_only_on_a_terminal(graph_path: Path) -> None:
+    assert "\x1b[" in on_terminal("commit", "list", str(graph_path))
+    assert "\x1b[36m" not in on_terminal("commit", "list", str(graph_path), NO_COLOR="1")

@@ -21,10 +21,10 @@ OPERATIONS = {
 
 
 @pytest.fixture
-def words(request: pytest.FixtureRequest, place: Path, tmp_path: Path) -> list[str]:
+def words(request: pytest.FixtureRequest, graph_path: Path, tmp_path: Path) -> list[str]:
     lines = [{"type": "Person", "data": {"name": f"p{n:04d}"}} for n in range(2000)]
-    (tmp_path / "people.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    return [word.format(g=place, t=tmp_path) for word in OPERATIONS[request.param]]
+    (tmp_path / "people.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return [word.format(g=graph_path, t=tmp_path) for word in OPERATIONS[request.param]]
 
 
 def _on_terminal(words: list[str]) -> str:
@@ -59,8 +59,10 @@ def test_s157_progress_on_a_terminal(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", OPERATIONS, indirect=True)
 def test_s157_quiet_in_a_pipe(words: list[str]) -> None:
-    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=True, timeout=120, env=ENVIRONMENT)
-    assert _without_report(done.stderr) == ""
+    outcome = subprocess.run(
+        [PROGRAM, *words], capture_output=True, text=True, check=True, timeout=120, env=ENVIRONMENT
+    )
+    assert _without_report(outcome.stderr) == ""
 
 
 @pytest.mark.parametrize("words", ["load", "export"], indirect=True)

@@ -14,12 +14,12 @@ BY_NAME = "query one($n: String) { match { $p: Person { name: $n } } return { $p
 
 
 @pytest.fixture
-def people(place: Path) -> Path:
-    g = og.open(place)
+def people(graph_path: Path) -> Path:
+    g = og.open(graph_path)
     g.mutate_many(
         "query a($n: String, $a: I32?) { insert Person { name: $n, age: $a } }", [{"n": "q1", "a": 1}, {"n": "q2"}]
     )
-    return place
+    return graph_path
 
 
 def test_rows_in_every_format(cli: Cli, people: Path) -> None:
@@ -42,9 +42,9 @@ def test_an_older_commit_is_read_as_it_was(cli: Cli, people: Path) -> None:
 
 
 def test_the_plan_is_shown_instead_of_rows(cli: Cli, people: Path) -> None:
-    shown = cli("query", people, "-e", BY_NAME, "-p", "n=q1", "--explain")
-    assert shown.code == 0
-    assert "Person" in shown.out
+    outcome = cli("query", people, "-e", BY_NAME, "-p", "n=q1", "--explain")
+    assert outcome.code == 0
+    assert "Person" in outcome.out
 
 
 @pytest.mark.parametrize(

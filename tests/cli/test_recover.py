@@ -19,11 +19,11 @@ def test_recover_tells_what_it_did(cli: Cli, dead_at: DeadAt) -> None:
     (intent,) = intents(uri)
     (before,) = cli("recover", uri, "--list", "--json").json()["intents"]
     assert (before["id"], before["state"], before["actor"]) == (intent, "confirmed", "etl")
-    (done,) = cli("recover", uri, "--json").json()["intents"]
-    assert (done["id"], done["verdict"]) == (intent, "rolled_forward")
+    (recovered,) = cli("recover", uri, "--json").json()["intents"]
+    assert (recovered["id"], recovered["verdict"]) == (intent, "rolled_forward")
     assert cli("recover", uri, "--json").json() == {"intents": []}
     tables = cli("snapshot", uri, "--json").json()["tables"]
-    assert next(one["rows"] for one in tables if one["table_key"] == "node:Person") == ROWS + 2
+    assert next(table["rows"] for table in tables if table["table_key"] == "node:Person") == ROWS + 2
     listed = cli("commit", "list", uri, "--filter", "actor=omnigraph:recovery", "--json").json()["commits"]
     assert [one["kind"] for one in listed] == ["recovery", "mutate"]
 
@@ -33,8 +33,8 @@ def test_recover_lists_what_was_given_up(cli: Cli, dead_at: DeadAt) -> None:
     uri = dead_at("intent.staged", fresh=True)
     (intent,) = intents(uri)
     assert cli("recover", uri, "--json").json()["intents"][0]["verdict"] == "live"
-    told = cli("recover", uri, "--now", intent)
-    assert (told.code, "rolled_back" in told.out, "cleanup" in told.err) == (0, True, True)
+    outcome = cli("recover", uri, "--now", intent)
+    assert (outcome.code, "rolled_back" in outcome.out, "cleanup" in outcome.err) == (0, True, True)
     (after,) = cli("recover", uri, "--list", "--json").json()["intents"]
     assert after["state"] == "abandoned"
     assert sum(one["files"] for one in after["garbage"]) >= 2
@@ -53,5 +53,5 @@ def test_recover_refuses_what_it_cannot_do(cli: Cli, dead_at: DeadAt) -> None:
 
 
 @pytest.mark.parametrize("words", [["recover", "--list"], ["recover"]])
-def test_recover_on_a_quiet_graph(cli: Cli, place: Path, words: list[str]) -> None:
-    assert cli(*words, place, "--json").json() == {"intents": []}
+def test_recover_on_a_quiet_graph(cli: Cli, graph_path: Path, words: list[str]) -> None:
+    assert cli(*words, graph_path, "--json").json() == {"intents": []}

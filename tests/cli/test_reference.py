@@ -53,7 +53,7 @@ CALLS = {
 }
 
 
-def documented() -> dict[str, Any]:
+def read_examples() -> dict[str, Any]:
     found = {}
     for section in re.split(r"^### ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         title = re.match(r"`omnigraph ([a-z ]+?)(?: [^a-z`].*)?`", section)
@@ -65,12 +65,12 @@ def documented() -> dict[str, Any]:
 
 
 def test_every_call_is_documented_and_every_documented_verb_is_called() -> None:
-    assert list(documented()) == list(CALLS)
+    assert list(read_examples()) == list(CALLS)
 
 
 @pytest.mark.parametrize("verb", CALLS)
-def test_the_example_has_the_shape_of_the_output(cli: Cli, place: Path, tmp_path: Path, verb: str) -> None:
-    g = og.open(place)
+def test_the_example_has_the_shape_of_the_output(cli: Cli, graph_path: Path, tmp_path: Path, verb: str) -> None:
+    g = og.open(graph_path)
     g.branch.create("x").apply([Update("Person", {"age": 3}, Compare("name", "=", "Ada"))])
     (tmp_path / "more.pg").write_text(SCHEMA.replace("age: I32?", "age: I32?\n    born: Date?"))
     (tmp_path / "bad.pg").write_text("node Person { name: Strin }\n" if verb == "lint" else "node Person{}")
@@ -78,9 +78,9 @@ def test_the_example_has_the_shape_of_the_output(cli: Cli, place: Path, tmp_path
     cli("token", "create", "--tokens", tmp_path / "tokens.json", "--name", "ada")
     newest = g.commits(limit=1)[0].commit_id
     g.tags.create("v0", newest, actor="ada", message="before the move")
-    words = [word.format(g=place, t=tmp_path, c=newest) for word in CALLS[verb]]
-    shown = cli(*verb.split(), *words, "--json").json()
-    assert_same_shape(documented()[verb], shown, verb)
+    words = [word.format(g=graph_path, t=tmp_path, c=newest) for word in CALLS[verb]]
+    document = cli(*verb.split(), *words, "--json").json()
+    assert_same_shape(read_examples()[verb], document, verb)
 
 
 def assert_same_shape(example: Any, shown: Any, where: str) -> None:

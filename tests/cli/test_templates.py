@@ -18,8 +18,8 @@ def template(request: pytest.FixtureRequest) -> Template:
 
 
 def test_the_graph_has_the_schema_that_was_written(cli: Cli, tmp_path: Path, template: Template) -> None:
-    shown = cli("init", tmp_path / "g", "--template", template, "--into", tmp_path / "try", "--json").json()
-    assert shown["files"] == [str(tmp_path / "try" / name) for name in FILES]
+    document = cli("init", tmp_path / "g", "--template", template, "--into", tmp_path / "try", "--json").json()
+    assert document["files"] == [str(tmp_path / "try" / name) for name in FILES]
     assert og.open(tmp_path / "g").schema.source == (tmp_path / "try" / "schema.pg").read_text()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from omnigraph.schema.catalog import TypeDef
-from tests.schema.helpers import compiled
+from tests.schema.helpers import compile_text
 
 SCHEMA = """
 node Person { name: String @key  email: String? @unique  weight: F32?  born: Date?  @unique(weight, born) }
@@ -23,7 +23,7 @@ edge In: Person -> Team @card(0..2)
 edge Leads: Team -> Person @card(1..2)
 edge Likes: Person -> Person @card(0..1)
 """
-CATALOG = compiled(SCHEMA)
+CATALOG = compile_text(SCHEMA)
 NAMES = {one.id: one.name for one in CATALOG.types}
 
 Row = dict[str, Any]
@@ -53,21 +53,21 @@ class GraphChange:
     def new(self, table: str) -> Table:
         return {key: row for key, row in self.changes.get(table, {}).items() if row is not None}
 
-    def removed(self, table: str) -> set[str]:
+    def ids_removed(self, table: str) -> set[str]:
         named = {key for key, row in self.changes.get(table, {}).items() if row is None}
         if table in self.overwritten:
             named |= self.base[table].keys() - self.new(table).keys()
         return named & self.base[table].keys()
 
     def old(self, table: str) -> Table:
-        touched = self.new(table).keys() | self.removed(table)
+        touched = self.new(table).keys() | self.ids_removed(table)
         return {key: row for key, row in self.base[table].items() if key in touched}
 
-    def kept(self, table: str) -> Table:
+    def rows_unchanged(self, table: str) -> Table:
         return {key: row for key, row in self.base[table].items() if key not in self.old(table)}
 
     def after(self, table: str) -> Table:
-        return {**self.kept(table), **self.new(table)}
+        return {**self.rows_unchanged(table), **self.new(table)}
 
 
 def row_of(type_def: TypeDef, values: Mapping[str, Any]) -> Row:
@@ -102,7 +102,7 @@ def _row_values(type_def: TypeDef, key: str) -> st.SearchStrategy[dict[str, Any]
 
 @st.composite
 def changes(draw: st.DrawFn) -> GraphChange:
-    base = repaired({type_def.id: draw(tables(type_def)) for type_def in CATALOG.types})
+    base = repair_graph({type_def.id: draw(tables(type_def)) for type_def in CATALOG.types})
     touched: dict[str, dict[str, Row | None]] = {}
     for type_def in CATALOG.types:
         found: dict[str, Row | None] = dict(draw(tables(type_def, base[type_def.id])))
@@ -112,7 +112,7 @@ def changes(draw: st.DrawFn) -> GraphChange:
     return GraphChange(base, touched, frozenset(overwritten))
 
 
-def repaired(graph: Graph) -> Graph:
+def repair_graph(graph: Graph) -> Graph:
     """The graph without the rows that break a rule, nor those that break one without them."""
     while True:
         blamed = {(table, key) for table, key in _bad_rows(graph)}
@@ -171,7 +171,7 @@ def oracle(change: GraphChange, *, strict: bool = False) -> Found:
             }
         if type_def.kind == "edge":
             found |= {("endpoint", type_def.name, *broken_end) for broken_end in _broken_ends(change, type_def)}
-            found |= {("orphan_edge", type_def.name, *rest) for rest in _orphans(change, type_def)}
+            found |= {("orphan_edge", type_def.name, *orphan) for orphan in _orphans(change, type_def)}
             found |= {
                 ("cardinality", type_def.name, *broken_count) for broken_count in _broken_counts(change, type_def)
             }
@@ -201,7 +201,7 @@ def _orphans(change: GraphChange, type_def: TypeDef) -> Iterator[tuple[Any, ...]
     for word, column, node in (("from", "src", type_def.source), ("to", "dst", type_def.target)):
         assert node is not None
         for key, row in change.after(type_def.id).items():
-            if row[column] in change.removed(node):
+            if row[column] in change.ids_removed(node):
                 yield key, row[column], word
 
 

@@ -23,7 +23,7 @@ from omnigraph.constraints.relations import Relation, show_relation
 from omnigraph.constraints.screen_sql import compile_screen
 from omnigraph.constraints.sql import relation_sql
 from omnigraph.schema.catalog import Catalog
-from tests.schema.helpers import UPDATE, compiled
+from tests.schema.helpers import UPDATE, compile_text
 
 _CASES = sorted((Path(__file__).parent / "golden").glob("*.txt"))
 _SEPARATOR = "\n=====\n"
@@ -41,7 +41,7 @@ class ConstraintCase:
         start = f"// {word}: "
         return next((line.removeprefix(start) for line in self.source.splitlines() if line.startswith(start)), None)
 
-    def changed(self, catalog: Catalog) -> Mapping[str, ChangedImages]:
+    def read_images(self, catalog: Catalog) -> Mapping[str, ChangedImages]:
         changed = {}
         for part in (self.header("change") or "").split(";"):
             name, *images = part.split()
@@ -57,8 +57,8 @@ class ConstraintCase:
 
 
 def _actual(case: ConstraintCase) -> str:
-    catalog = compiled(case.source)
-    changed, options = case.changed(catalog), case.options
+    catalog = compile_text(case.source)
+    changed, options = case.read_images(catalog), case.options
     if case.header("rule") == "screen":
         screen = compile_screen(catalog, changed, duplicates="ordinal" in options)
         assert screen is not None

@@ -30,7 +30,7 @@ from omnigraph.constraints.sql import relation_sql, view_name
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.table_view import TableView
 from omnigraph.mutate.check_changes import ChangeChecker
-from omnigraph.mutate.table_state import PendingTable
+from omnigraph.mutate.pending_table import PendingTable
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.backend import Backend
@@ -67,7 +67,7 @@ def images_of(change: GraphChange) -> dict[str, ChangedImages]:
         table: ChangedImages(
             has_new=bool(change.new(table)),
             has_old=bool(change.old(table)),
-            has_gone=bool(change.removed(table)),
+            has_gone=bool(change.ids_removed(table)),
             has_kept=table not in change.overwritten,
         )
         for table in change.base
@@ -78,12 +78,12 @@ def images_of(change: GraphChange) -> dict[str, ChangedImages]:
 
 
 def in_process(change: GraphChange, *, strict: bool = False) -> Found:
-    checked = checked_change(change, strict=strict)
+    checked = check_change(change, strict=strict)
     checked.read_committed_rows()
-    return {returned(rule, row) for rule, rows in checked.evaluate_constraints() for row in rows}
+    return {comparable_row(rule, row) for rule, rows in checked.evaluate_constraints() for row in rows}
 
 
-def checked_change(change: GraphChange, *, strict: bool = False) -> ChangeChecker:
+def check_change(change: GraphChange, *, strict: bool = False) -> ChangeChecker:
     states = {type_def.id: state_of(type_def, change) for type_def in CATALOG.types}
     made = {table: list(state.changes()) for table, state in states.items()}
     made = {table: rows for table, rows in made.items() if rows}
@@ -125,8 +125,8 @@ class Sql:
             new = list(change.new(type_def.id).values()) if repeated is None else repeated.get(type_def.id, [])
             self.add("new", type_def, [{**row, "_at": place} for place, row in enumerate(new)])
             self.add("old", type_def, list(change.old(type_def.id).values()))
-            self.add("kept", type_def, list(change.kept(type_def.id).values()))
-            self.add_ids("gone", type_def.id, change.removed(type_def.id))
+            self.add("kept", type_def, list(change.rows_unchanged(type_def.id).values()))
+            self.add_ids("gone", type_def.id, change.ids_removed(type_def.id))
 
     def add(self, image: Any, type_def: TypeDef, rows: list[dict[str, Any]]) -> None:
         schema = arrow_schema(type_def).append(pa.field("_at", pa.int64()))
@@ -144,16 +144,16 @@ class Sql:
         assert tuple(column[0] for column in result.description or ()) == columns
         return result.fetchall()
 
-    def found(self, rules: Iterable[Constraint]) -> Found:
+    def find_violations(self, rules: Iterable[Constraint]) -> Found:
         found: Found = set()
         for rule in rules:
-            rows = [returned(rule, row) for row in self.rows(rule.query)]
+            rows = [comparable_row(rule, row) for row in self.rows(rule.query)]
             assert len(rows) == len(set(rows)), f"{rule} returned a row twice"
             found |= set(rows)
         return found
 
 
-def returned(rule: Constraint, row: tuple[Any, ...]) -> tuple[Any, ...]:
+def comparable_row(rule: Constraint, row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of a rule's query; of a unique rule without the tuple, whose form is the engine's."""
     values = dict(zip(columns_of(rule.query), row, strict=True))
     rest = {name: value for name, value in values.items() if name not in rule.columns}
@@ -179,7 +179,7 @@ def test_they_agree_on_many_more_graphs(change: GraphChange, strict: bool) -> No
 def agree(change: GraphChange, strict: bool) -> None:
     expected = oracle(change, strict=strict)
     assert in_process(change, strict=strict) == expected
-    assert Sql(change).found(compile_constraints(CATALOG, images_of(change), strict=strict)) == expected
+    assert Sql(change).find_violations(compile_constraints(CATALOG, images_of(change), strict=strict)) == expected
 
 
 @pytest.mark.parametrize(("stored", "given"), [(0.1, 0.1), (0.0, -0.0), (-0.0, 0.0)])
@@ -190,7 +190,9 @@ def test_a_number_is_the_same_before_and_after_it_was_stored(stored: float, give
     nothing: Graph = {type_def.id: {} for type_def in CATALOG.types}
     change = GraphChange(nothing | {PERSON.id: {"a": kept}}, {**nothing, PERSON.id: {"b": new}}, frozenset())
     assert in_process(change) == {("unique", "Person", "b", "a")}
-    assert Sql(change).found(compile_constraints(CATALOG, images_of(change))) == {("unique", "Person", "b", "a")}
+    assert Sql(change).find_violations(compile_constraints(CATALOG, images_of(change))) == {
+        ("unique", "Person", "b", "a")
+    }
 
 
 @SOME
@@ -207,7 +209,7 @@ def test_without_old_rows_the_same_is_found_but_for_sources_that_lose_an_edge(ch
         table: ChangedImages(images.has_new, False, images.has_gone, images.has_kept)
         for table, images in images_of(change).items()
     }
-    found, expected = Sql(change).found(compile_constraints(CATALOG, blind)), oracle(change)
+    found, expected = Sql(change).find_violations(compile_constraints(CATALOG, blind)), oracle(change)
     missed = {one for one in expected - found if one[0] != "cardinality" or one[3] >= 1}
     assert missed == set()
     # An edge that stays where it was is looked at again, and its removed end is found once more.
@@ -226,7 +228,7 @@ def test_a_screen_leaves_out_nothing_that_matters(change: GraphChange, duplicate
     for table, ids in suspects.items():
         sql.add_ids("suspect", table, ids)
     expected = oracle(change)
-    assert sql.found(compile_constraints(CATALOG, images, screened=True)) == expected
+    assert sql.find_violations(compile_constraints(CATALOG, images, screened=True)) == expected
     if not any(suspects.values()):
         assert not [one for one in expected if one[0] in SCREENED]
 
@@ -234,7 +236,7 @@ def test_a_screen_leaves_out_nothing_that_matters(change: GraphChange, duplicate
 @SOME
 @given(changes())
 def test_blame_names_rows_of_the_change_alike_in_both_planes(change: GraphChange) -> None:
-    checked, sql = checked_change(change), Sql(change)
+    checked, sql = check_change(change), Sql(change)
     checked.read_committed_rows()
     blamed = {
         (one.rule, one.type, one.id, table, row_id)
@@ -254,7 +256,7 @@ def test_blame_names_rows_of_the_change_alike_in_both_planes(change: GraphChange
 @given(changes())
 def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(change: GraphChange) -> None:
     while True:
-        checked = checked_change(change)
+        checked = check_change(change)
         checked.read_committed_rows()
         found = list(checked.violations_with_rows())
         blamed = {row for _, rows in found for row in rows}
@@ -270,11 +272,11 @@ def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(
     for one, _ in found:
         table = next(of for of in CATALOG.types if of.table_key == one.type)
         if one.rule == "orphan_edge":
-            assert one.id in change.kept(table.id)
+            assert one.id in change.rows_unchanged(table.id)
         else:
             assert (one.rule, table.source) != ("cardinality", None)
             assert one.value < table.cardinality.low
-            assert one.id in change.kept(table.source or "")
+            assert one.id in change.rows_unchanged(table.source or "")
 
 
 @SOME

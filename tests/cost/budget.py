@@ -38,16 +38,18 @@ class Cost:
         return cls(tuple(sorted((key, count) for key, count in counts.items() if count)), hops)
 
     @classmethod
-    def metered(cls, seen: Measurement, lance: IoStats) -> Cost:
+    def from_meters(cls, measurement: Measurement, lance: IoStats) -> Cost:
         """From our own meter and Lance's counters. Hops are those of our own requests only."""
-        counts = Counter({(kind.value, part.value): count for (kind, part), count in seen.by_kind_and_class.items()})
+        counts = Counter(
+            {(kind.value, part.value): count for (kind, part), count in measurement.by_kind_and_class.items()}
+        )
         counts[("READ", _TABLE)] = lance.read_iops
         counts[("WRITE", _TABLE)] = lance.write_iops
-        return cls.of(counts, seen.hops)
+        return cls.of(counts, measurement.hops)
 
     @classmethod
-    def on_the_wire(cls, seen: Traffic) -> Cost:
-        return cls.of(seen.counts, seen.hops)
+    def on_the_wire(cls, traffic: Traffic) -> Cost:
+        return cls.of(traffic.counts, traffic.hops)
 
     @property
     def requests(self) -> int:

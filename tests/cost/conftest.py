@@ -57,5 +57,5 @@ def act_on() -> Iterator[Callable[..., Actor]]:
         return actors[-1]
 
     yield act
-    for one in actors:
-        one.close()
+    for actor in actors:
+        actor.close()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from omnigraph.api import Graph, make_backend
 from omnigraph.api.open_graph import open_branch
 from omnigraph.commit.birth import init_graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.log.commit_record import CommitRecord, decode_record, parse_commit_id
 from omnigraph.log.stream import record_key
@@ -67,8 +67,8 @@ class Ground:
     _tags: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def on_s3(cls, place: S3Place, proxy: Proxy) -> Ground:
-        return cls(place.uri, place.storage_options, proxy)
+    def on_s3(cls, s3_place: S3Place, proxy: Proxy) -> Ground:
+        return cls(s3_place.uri, s3_place.storage_options, proxy)
 
     def tag(self, what: str = "x") -> str:
         """A name that was not used here before."""
@@ -89,7 +89,7 @@ class Ground:
         except ObjectMissing:
             return False
 
-    def registered(self, branch: str) -> int:
+    def count_registry_entries(self, branch: str) -> int:
         """How many registry entries a branch name has: odd while it lives."""
         return len(self._store().list(f"__branches/{branch}/"))
 
@@ -113,7 +113,7 @@ class Gauge:
 
 
 class Actor:
-    """What one process would hold: its own site, publisher, caches, and a meter around its store.
+    """What one process would hold: its own runtime, publisher, caches, and a meter around its store.
 
     `layer` is put on top of the meter: a place for requests that should not be there.
     """
@@ -130,13 +130,13 @@ class Actor:
         self._layer = layer
         self._read_only = read_only
         self.backend = make_backend(ground.uri, ground.options, config, wrap=self._wrap)
-        self.site: Site
+        self.runtime: GraphRuntime
         self.graph: Graph
 
     def open(self, branch: str = "main") -> Actor:
         """Cold: nothing was read before."""
-        self.site = Site.open(self.backend, read_only=self._read_only)
-        self.graph = open_branch(self.site, branch)
+        self.runtime = GraphRuntime.open(self.backend, read_only=self._read_only)
+        self.graph = open_branch(self.runtime, branch)
         return self
 
     def init(self, tables: int) -> None:
@@ -155,7 +155,7 @@ class Actor:
         before = self.backend.tables.io_stats()
         with self._meter.measure() as metered, self._on_the_wire() as wire:
             yield gauge
-        gauge.metered = Cost.metered(metered, self.backend.tables.io_stats() - before)
+        gauge.metered = Cost.from_meters(metered, self.backend.tables.io_stats() - before)
         gauge.cost = gauge.metered if wire is None else Cost.on_the_wire(wire)
 
     def close(self) -> None:

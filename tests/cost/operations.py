@@ -42,7 +42,7 @@ class Operation:
         return replace(self.budget, hops=self.budget.hops + self.budget.table_reads)
 
 
-def measured(actor: Actor, operation: Operation) -> Cost:
+def measure(actor: Actor, operation: Operation) -> Cost:
     """Run the operation once it is warm, prove that it landed, hold its budget, and return its cost."""
     budget = operation.budget_on(actor.ground)
     for _ in range(HOP_TRIES):
@@ -70,19 +70,19 @@ def warm(actor: Actor) -> None:
         graph.table(name).to_arrow()
 
 
-def _committed(ground: Ground, receipt: Receipt, _tag: str) -> bool:
+def _has_commit(ground: Ground, receipt: Receipt, _tag: str) -> bool:
     return receipt.counts["inserted"] + receipt.counts["updated"] == 1 and ground.has_record(receipt.commit_id)
 
 
 def _inline(ground: Ground, receipt: Receipt, tag: str) -> bool:
-    return _committed(ground, receipt, tag) and not _staged_tables(ground, receipt)
+    return _has_commit(ground, receipt, tag) and not _count_staged_tables(ground, receipt)
 
 
-def _staged(ground: Ground, receipt: Receipt, tag: str) -> bool:
-    return _committed(ground, receipt, tag) and _staged_tables(ground, receipt) == 1
+def _has_staged_tables(ground: Ground, receipt: Receipt, tag: str) -> bool:
+    return _has_commit(ground, receipt, tag) and _count_staged_tables(ground, receipt) == 1
 
 
-def _staged_tables(ground: Ground, receipt: Receipt) -> int:
+def _count_staged_tables(ground: Ground, receipt: Receipt) -> int:
     assert receipt.commit_id is not None
     return sum(one.staged for one in ground.record(receipt.commit_id).touched.values())
 
@@ -113,8 +113,8 @@ def _fresh_branch(graph: Graph, tag: str) -> None:
 
 def _insert_on_branch(act: Callable[[Graph, str], Receipt]) -> Callable[[Graph, str], Receipt]:
     def on_branch(graph: Graph, tag: str) -> Receipt:
-        branch = next(one for one in graph._site._branches.values() if one.name == tag)
-        return act(Graph(graph._site, branch), tag)
+        branch = next(one for one in graph._runtime._branches.values() if one.name == tag)
+        return act(Graph(graph._runtime, branch), tag)
 
     return on_branch
 
@@ -143,7 +143,7 @@ def _fold(graph: Graph, _tag: str) -> Receipt:
     return Receipt(graph.fold(), {"inserted": 1, "updated": 0})
 
 
-def _folded(ground: Ground, receipt: Receipt, _tag: str) -> bool:
+def _has_folded(ground: Ground, receipt: Receipt, _tag: str) -> bool:
     return ground.has_record(receipt.commit_id) and not ground.record(receipt.commit_id or "").overlay
 
 
@@ -166,14 +166,14 @@ INSERT_STAGED = Operation(
     "insert, staged",
     Budget(puts=1, table_reads=1, table_writes=3, total=5, hops=4),
     _insert_note,
-    _staged,
+    _has_staged_tables,
     config=STAGED,
 )
 INSERT_KEYED_STAGED = Operation(
     "insert with a key, staged",
     Budget(puts=1, table_reads=1, table_writes=3, total=5, hops=5),  # its key is looked up before all else
     _insert_person,
-    _staged,
+    _has_staged_tables,
     config=STAGED,
 )
 FIRST_ON_BRANCH = Operation(  # S165
@@ -187,7 +187,7 @@ FIRST_ON_BRANCH_STAGED = Operation(  # S165
     "first insert on a fresh branch, staged",
     INSERT_STAGED.budget,
     _insert_on_branch(_insert_note),
-    _staged,
+    _has_staged_tables,
     _fresh_branch,
     STAGED,
 )
@@ -213,20 +213,20 @@ FOLD = Operation(
     "fold of one row into one table",
     Budget(gets=1, puts=1, table_reads=1, table_writes=3, hops=5),
     _fold,
-    _folded,
+    _has_folded,
     _one_note_to_fold,
 )
 BRANCH_CREATE = Operation(
     "branch create",
     Budget(puts=2, gets=2, hops=2),
     lambda graph, tag: graph.branch.create(tag),
-    lambda ground, made, tag: made.branch_name == tag and ground.registered(tag) == 1,
+    lambda ground, made, tag: made.branch_name == tag and ground.count_registry_entries(tag) == 1,
 )
 BRANCH_DELETE = Operation(
     "branch delete",
     Budget(puts=2, gets=2, hops=2),
     lambda graph, tag: graph.branch.delete(tag),
-    lambda ground, _answer, tag: ground.registered(tag) == 2,
+    lambda ground, _answer, tag: ground.count_registry_entries(tag) == 2,
     _fresh_branch,
 )
 READ = Operation(

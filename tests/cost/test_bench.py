@@ -16,22 +16,22 @@ from bench.report import Report, save
 
 def test_it_starts() -> None:
     root = Path(__file__).parents[2]
-    told = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-m", "bench", "--help"], cwd=root, check=True, capture_output=True, text=True
     )
-    assert "--quick" in told.stdout
+    assert "--quick" in outcome.stdout
 
 
 def test_a_report_is_printed_and_kept(tmp_path: Path) -> None:
     printed = io.StringIO()
     report = Report("writes", Console(file=printed, width=100))
     report.add("Some costs", [{"operation": "insert", "requests": 1}, {"operation": "fold", "seconds": 0.25}], "a note")
-    kept = json.loads(save(report, tmp_path / "new").read_text())
-    assert kept["tables"]["Some costs"] == [
+    document = json.loads(save(report, tmp_path / "new").read_text())
+    assert document["tables"]["Some costs"] == [
         {"operation": "insert", "requests": 1},
         {"operation": "fold", "seconds": 0.25},
     ]
-    assert {"pylance", "omnigraph"} <= kept["versions"].keys()
+    assert {"pylance", "omnigraph"} <= document["versions"].keys()
     for part in ("Some costs", "insert", "0.25", "a note"):
         assert part in printed.getvalue()
 

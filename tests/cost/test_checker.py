@@ -14,7 +14,7 @@ from omnigraph.commit.publish_plan import Receipt
 from omnigraph.storage.store import ObjectInfo, ObjectMissing, PutResult, Store
 from tests.cost.budget import Budget, Cost, OverBudget
 from tests.cost.ground import Actor, Ground
-from tests.cost.operations import ALL, BRANCH_CREATE, INSERT, INSERT_STAGED, READ, Operation, measured, warm
+from tests.cost.operations import ALL, BRANCH_CREATE, INSERT, INSERT_STAGED, READ, Operation, measure, warm
 
 A = TypeVar("A")
 Act = Callable[..., Actor]
@@ -67,12 +67,12 @@ class Wasteful:
         if not self._beside:
             self._waste()
             return call()
-        other = threading.Thread(target=self._waste)
-        other.start()
+        thread = threading.Thread(target=self._waste)
+        thread.start()
         try:
             return call()
         finally:
-            other.join()
+            thread.join()
 
     def _waste(self) -> None:
         requests: dict[str, Callable[[], object]] = {
@@ -96,13 +96,13 @@ class Serial:
         self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
+        attr = getattr(self._inner, name)
+        if not callable(attr):
+            return attr
 
         def alone(*args: Any, **options: Any) -> Any:
             with self._lock:
-                return found(*args, **options)
+                return attr(*args, **options)
 
         return alone
 
@@ -132,16 +132,16 @@ def test_one_request_more_is_over_budget(operation: Operation, beside: bool, kin
         return layers[-1]
 
     actor = _open_with(ground, layer, operation)
-    measured(actor, operation)
+    measure(actor, operation)
     with pytest.raises(OverBudget, match=f" {kind} instead of"):
-        measured(actor, _wasting(operation, layers[0]))
+        measure(actor, _wasting(operation, layers[0]))
     actor.close()
 
 
 def test_what_should_be_parallel_and_is_not_is_over_budget(ground: Ground) -> None:
     actor = _open_with(ground, Serial, BRANCH_CREATE)
     with pytest.raises(OverBudget, match="4 hops instead of at most 2"):
-        measured(actor, BRANCH_CREATE)
+        measure(actor, BRANCH_CREATE)
     actor.close()
 
 
@@ -158,7 +158,7 @@ def test_a_read_by_lance_is_over_budget(ground: Ground, act_on: Act) -> None:
         return receipt
 
     with pytest.raises(OverBudget, match="reads by Lance instead of at most 0"):
-        measured(actor, replace(INSERT, act=act))
+        measure(actor, replace(INSERT, act=act))
     assert cold.graph.table("Note").count() > 1
 
 
@@ -166,12 +166,12 @@ def test_a_write_that_did_not_land_is_no_measurement(ground: Ground, act_on: Act
     """A refused write is cheap, so it must never pass for the cost of a write."""
     nothing = replace(INSERT, act=lambda _graph, _tag: Receipt(None, {"inserted": 0, "updated": 0}))
     with pytest.raises(AssertionError, match="had no effect"):
-        measured(act_on(ground), nothing)
+        measure(act_on(ground), nothing)
     invented = replace(
         INSERT, act=lambda graph, _tag: Receipt(f"{graph._branch.entry.stream}.99999", {"inserted": 1, "updated": 0})
     )
     with pytest.raises(AssertionError, match="had no effect"):
-        measured(act_on(ground), invented)
+        measure(act_on(ground), invented)
 
 
 def test_an_unmentioned_request_may_not_happen() -> None:

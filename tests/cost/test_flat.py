@@ -21,7 +21,7 @@ from tests.cost.operations import (
     INSERT_KEYED,
     INSERT_STAGED,
     Operation,
-    measured,
+    measure,
     warm,
 )
 
@@ -36,7 +36,7 @@ DEEP_WIDE_AND_BUSHY = Shape(depth=1000, tables=200, branches=50)
 def _cost(ground: Ground, act_on: Act, operation: Operation) -> Cost:
     actor = act_on(ground, operation.config)
     warm(actor)
-    return measured(actor, operation)
+    return measure(actor, operation)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)

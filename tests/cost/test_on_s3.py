@@ -23,7 +23,7 @@ from tests.cost.operations import (
     INSERT,
     INSERT_STAGED,
     Operation,
-    measured,
+    measure,
     warm,
 )
 from tests.support.proxy import Proxy
@@ -59,7 +59,7 @@ def actor(wire: Ground, request: pytest.FixtureRequest) -> Iterator[Actor]:
 
 @pytest.mark.parametrize("operation", ALL, ids=str)
 def test_the_budget_holds_on_the_wire(operation: Operation, actor: Actor) -> None:
-    assert measured(actor, operation).lists == 0
+    assert measure(actor, operation).lists == 0
 
 
 @pytest.mark.parametrize("operation", [INSERT], ids=str)
@@ -81,7 +81,7 @@ def test_flat_over_depth(depths: tuple[int, ...], wire: Ground) -> None:
         for config in {one.config for one in FLAT}:
             with acting(wire, config) as one:
                 warm(one)
-                costs |= {operation.name: measured(one, operation) for operation in FLAT if operation.config == config}
+                costs |= {operation.name: measure(one, operation) for operation in FLAT if operation.config == config}
         cold = Actor(wire)
         with cold.measure() as gauge:
             cold.open()
@@ -98,7 +98,7 @@ def test_flat_over_tables_and_branches(tables: int, empty: Ground) -> None:
             warm(one)
             for operation in FLAT:
                 if operation.config == config:
-                    measured(one, operation)
+                    measure(one, operation)
 
 
 @pytest.mark.parametrize("tables", [3, 200])
@@ -162,9 +162,9 @@ def test_one_request_more_is_over_budget(operation: Operation, method: str, acto
         requests[method]()
         return operation.act(graph, tag)
 
-    measured(actor, operation)
+    measure(actor, operation)
     with pytest.raises(OverBudget, match=f" {method} instead of"):
-        measured(actor, replace(operation, act=act))
+        measure(actor, replace(operation, act=act))
 
 
 @pytest.mark.parametrize("operation", [INSERT, INSERT_STAGED, BRANCH_CREATE], ids=str)
@@ -173,7 +173,7 @@ def test_time_grows_with_hops_and_nothing_else(
     operation: Operation, at_once: int | None, actor: Actor, s3_proxy: Proxy
 ) -> None:
     """`wall = compute + hops × latency`: the slope is the number of hops, so no request hides from the count."""
-    measured(actor, operation)
+    measure(actor, operation)
     s3_proxy.max_concurrent = at_once
     tags = iter([actor.ground.tag() for _ in range(32)])
 

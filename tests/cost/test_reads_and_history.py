@@ -74,7 +74,7 @@ def test_a_thousand_commits_are_listed_with_one_get_in_32(ground_of: GroundOf, a
     actor = act_on(ground_of(DEEP))
     with actor.measure() as gauge:
         commits = actor.graph.commits(limit=None)
-    assert [one.seq for one in commits] == list(range(1000, -1, -1))
+    assert [commit.seq for commit in commits] == list(range(1000, -1, -1))
     Budget(gets=40).hold(gauge.cost, "list of 1000 commits")
 
 
@@ -100,6 +100,6 @@ def test_a_fork_of_an_old_commit_costs_what_one_of_the_newest_does(ground_of: Gr
     warm(actor)
     stream = actor.graph._branch.entry.stream
     with actor.measure() as gauge:
-        made = actor.graph.branch.create("old", f"{stream}.7")
-    assert made.view().table("Person").count() == 3
+        created = actor.graph.branch.create("old", f"{stream}.7")
+    assert created.view().table("Person").count() == 3
     Budget(puts=2, gets=2, hops=3).hold(gauge.cost, "fork of an old commit")  # the old record, once more, is a hop

@@ -15,7 +15,7 @@ from omnigraph.storage.lance import PinnedTable, TableStore
 from omnigraph.storage.store import Store
 from tests.cost.budget import Budget, Cost
 from tests.cost.ground import INLINE, STAGED, Actor, Ground, Shape
-from tests.cost.operations import INSERT, INSERT_KEYED_STAGED, INSERT_STAGED, Operation, measured, warm
+from tests.cost.operations import INSERT, INSERT_KEYED_STAGED, INSERT_STAGED, Operation, measure, warm
 
 Act = Callable[..., Actor]
 GroundOf = Callable[[Shape], Ground]
@@ -81,7 +81,7 @@ def test_staged_inserts_in_a_row_stay_in_their_budget(operation: Operation, grou
     """Each finds the fragment of the one before, which nobody has scanned."""
     actor = act_on(ground, STAGED)
     warm(actor)
-    costs = [measured(actor, operation) for _ in range(30)]
+    costs = [measure(actor, operation) for _ in range(30)]
     assert len({cost.counts for cost in costs[1:]}) == 1, "\n".join(str(cost) for cost in costs)
 
 
@@ -105,7 +105,7 @@ def test_amortised_over_many_inserts_with_folding(ground: Ground, inserts: int) 
     with actor.measure_at_full_speed() as gauge:
         commits = [_insert(actor, f"note{number}") for number in range(inserts)]
         actor.close()  # the folds in the background are part of the price
-    folds = sum(one.kind == "fold" for one in Actor(ground).open().graph.commits(limit=None))
+    folds = sum(commit.kind == "fold" for commit in Actor(ground).open().graph.commits(limit=None))
     assert ground.has_record(commits[-1])
     assert len(set(commits)) == inserts
     assert folds >= 2
@@ -125,8 +125,8 @@ def test_a_group_shares_one_record(ground: Ground, act_on: Act) -> None:
 
     with actor.measure() as gauge, ThreadPoolExecutor(12) as pool:
         commits = [one for made in pool.map(write, range(12)) for one in made]
-    assert all(ground.has_record(one) for one in commits)
-    assert sum(len(ground.record(one).members) for one in set(commits)) == 60
+    assert all(ground.has_record(commit) for commit in commits)
+    assert sum(len(ground.record(commit).members) for commit in set(commits)) == 60
     assert gauge.cost.own("PUT", "record") == len(set(commits)) < 60
     assert gauge.cost.requests == gauge.cost.own("PUT", "record")  # no lost round, nothing read
 
@@ -135,11 +135,11 @@ def test_an_idempotent_insert_costs_its_lookup(ground: Ground, act_on: Act) -> N
     actor = act_on(ground)
     warm(actor)
     with actor.measure() as first:
-        made = actor.graph.apply([InsertNode("Note", {"text": "once"})], client_key="k1")
+        receipt = actor.graph.apply([InsertNode("Note", {"text": "once"})], client_key="k1")
     with actor.measure() as again:
         replayed = actor.graph.apply([InsertNode("Note", {"text": "once"})], client_key="k1")
-    assert ground.has_record(made.commit_id)
-    assert (replayed.commit_id, replayed.replayed) == (made.commit_id, True)
+    assert ground.has_record(receipt.commit_id)
+    assert (replayed.commit_id, replayed.replayed) == (receipt.commit_id, True)
     INSERT.budget.hold(first.cost, "insert with a client key")
     Budget(gets=1, hops=1).hold(again.cost, "the same again")
 

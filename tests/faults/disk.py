@@ -28,7 +28,7 @@ class Disk:
         self._watch: Callable[[str], None] = lambda event: None
 
     @contextmanager
-    def watched(self, at_event: Callable[[str], None]) -> Iterator[None]:
+    def watch(self, at_event: Callable[[str], None]) -> Iterator[None]:
         """`at_event` runs before and after every call that decides what survives; events are counted by the caller."""
         self._watch = at_event
         fsync, link = os.fsync, os.link
@@ -50,7 +50,7 @@ class Disk:
         with patch("os.fsync", syncing), patch("os.link", linking):
             yield
 
-    def cut(self, target: Path, survivors: Survivors) -> Path:
+    def cut_power(self, target: Path, survivors: Survivors) -> Path:
         """The tree as the worst cut at this moment would leave it."""
         with self._lock:
             if survivors == "all-names" or self._root.name in self._parent_names:

@@ -75,7 +75,7 @@ class PatientStore(FaultyStore):
 
 
 class Process:
-    """What one operating-system process holds: site, caches, pauses, and the faults that strike its requests."""
+    """What one operating-system process holds: runtime, caches, pauses, and the faults that strike its requests."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class Process:
         self.backend = make_backend(uri, options, Config(**settings), wrap=wrapped, pauses=self.pauses, clock=clock)
 
     def open(self, branch: str = "main", *, read_only: bool = False) -> Graph:
-        site = GraphRuntime.open(self.backend, read_only=read_only)
-        return Graph(site, site.branch(branch))
+        runtime = GraphRuntime.open(self.backend, read_only=read_only)
+        return Graph(runtime, runtime.branch(branch))
 
     def arm(self, plan: FaultPlan) -> FaultPlan:
         """From now on requests fail as planned."""
@@ -190,7 +190,7 @@ def build_graph(uri: str, options: Mapping[str, str] | None = None) -> None:
     graph.apply([Update("Person", {"age": 41}, Compare("name", "=", "Bob"))])
 
 
-def copied(template: Path, target: Path) -> str:
+def copy_graph(template: Path, target: Path) -> str:
     """A fresh copy of a graph in a directory; a missing template stands for an empty address."""
     if template.exists():
         shutil.copytree(template, target)
@@ -230,8 +230,11 @@ def _branch_content(graph: Graph) -> dict[str, Any]:
     epoch = graph._branch.publisher.head.epoch
     return {
         "held": epoch.holder is not None,
-        "schema": {one.name: [prop.name for prop in one.properties] for one in view.catalog.types},
-        "rows": {one.name: _rows(one.name, view.table(one.name).to_arrow().to_pylist()) for one in view.catalog.types},
+        "schema": {type_def.name: [prop.name for prop in type_def.properties] for type_def in view.catalog.types},
+        "rows": {
+            type_def.name: _rows(type_def.name, view.table(type_def.name).to_arrow().to_pylist())
+            for type_def in view.catalog.types
+        },
     }
 
 

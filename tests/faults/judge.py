@@ -12,7 +12,7 @@ from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import OmnigraphError, Unknown
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.metering import RequestKind
-from tests.faults.ground import Content, Process, content_of, copied
+from tests.faults.ground import Content, Process, content_of, copy_graph
 from tests.faults.operations import Operation
 from tests.oracle.structure import structure_violations
 from tests.support.faulty_store import FaultPlan
@@ -58,7 +58,7 @@ class Judge:
 
     def start(self, operation: Operation, target: Path) -> str:
         """A graph of its own for one case."""
-        return copied(self._scratch / "nothing" if operation.on_empty else self.template, target)
+        return copy_graph(self._scratch / "nothing" if operation.on_empty else self.template, target)
 
     def requests(self, operation: Operation, plan_of: Callable[[int], FaultPlan]) -> int:
         """How many requests of the undisturbed operation plans of this sort can hit."""
@@ -68,7 +68,7 @@ class Judge:
 
     def before_and_after(self, operation: Operation) -> tuple[Content, Content]:
         if operation.name not in self._known:
-            self._known[operation.name] = self._undisturbed(operation)
+            self._known[operation.name] = self._run_undisturbed(operation)
         return self._known[operation.name]
 
     def check(self, operation: Operation, uri: str, answer: Answer, told: str, *, happened: bool = False) -> bool:
@@ -110,12 +110,12 @@ class Judge:
             next_write(graph)
             graph.fold()
             assert "Zoe" in graph.table("Person").to_arrow(["name"])["name"].to_pylist()
-            found = structure_violations(graph._site) if thorough else []
+            found = structure_violations(graph._runtime) if thorough else []
             assert not found, f"{told}: {found}"
         finally:
             process.close()
 
-    def _undisturbed(self, operation: Operation) -> tuple[Content, Content]:
+    def _run_undisturbed(self, operation: Operation) -> tuple[Content, Content]:
         uri = self.start(operation, self._scratch / f"undisturbed-{operation.name}")
         process = Process(uri, **operation.config)
         try:
@@ -134,7 +134,7 @@ def next_write(graph: Graph) -> None:
     """A plain insert; whoever finds the branch claimed by a dead process takes it over first."""
     holder = None
     if graph._branch.publisher.refresh().epoch.holder is not None:
-        holder = graph._site.claim(graph._branch, WriteOptions())
-    Graph(graph._site, graph._branch, holder=holder).apply([InsertNode("Person", {"name": "Zoe"})])
+        holder = graph._runtime.claim(graph._branch, WriteOptions())
+    Graph(graph._runtime, graph._branch, holder=holder).apply([InsertNode("Person", {"name": "Zoe"})])
     if holder is not None:
-        graph._site.release(graph._branch, holder, WriteOptions())
+        graph._runtime.release(graph._branch, holder, WriteOptions())

@@ -55,7 +55,7 @@ def _write(
     return Operation(name, run, _STAGED if staged else _INLINE, config=STAGED if staged else {}, keyed=keyed)
 
 
-def _named(name: str) -> Compare:
+def _by_name(name: str) -> Compare:
     return Compare("name", "=", name)
 
 
@@ -64,7 +64,7 @@ _SEVERAL = (
     _EVE,
     InsertNode("Company", {"name": "Bolt"}),
     InsertEdge("WorksAt", "Eve", "Bolt", {"role": "clerk"}),
-    Update("Person", {"age": 37}, _named("Ada")),
+    Update("Person", {"age": 37}, _by_name("Ada")),
     InsertNode("Note", {"text": "several"}),
 )
 
@@ -96,17 +96,17 @@ def _delete(process: Process, graph: Graph) -> None:
 
 
 def _claim(process: Process, graph: Graph) -> object:
-    return graph._site.claim(graph._branch, WriteOptions())
+    return graph._runtime.claim(graph._branch, WriteOptions())
 
 
 def _claimed(process: Process) -> tuple[Graph, str]:
     graph = process.open()
-    return graph, graph._site.claim(graph._branch, WriteOptions())
+    return graph, graph._runtime.claim(graph._branch, WriteOptions())
 
 
 def _release(process: Process, claimed: tuple[Graph, str]) -> None:
     graph, holder = claimed
-    graph._site.release(graph._branch, holder, WriteOptions())
+    graph._runtime.release(graph._branch, holder, WriteOptions())
 
 
 def _init(process: Process, _: None) -> object:
@@ -149,8 +149,8 @@ OPERATIONS = (
     _write("insert-staged-client-key", InsertNode("Note", {"text": "once"}), staged=True, keyed=True),
     _write("update", Update("Person", {"age": 99}, Compare("age", ">", 38))),
     _write("update-staged", Update("Person", {"age": 99}, Compare("age", ">", 38)), staged=True),
-    _write("delete-cascade", Delete("Person", _named("Ada"))),
-    _write("delete-cascade-staged", Delete("Person", _named("Ada")), staged=True),
+    _write("delete-cascade", Delete("Person", _by_name("Ada"))),
+    _write("delete-cascade-staged", Delete("Person", _by_name("Ada")), staged=True),
     _write("several-tables", *_SEVERAL),
     _write("several-tables-staged", *_SEVERAL, staged=True),
     Operation("fold", _fold, _FOLD),

@@ -19,7 +19,7 @@ from omnigraph.errors import Corruption, OmnigraphError
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import record_key
 from omnigraph.query.language.statements import InsertNode
-from tests.faults.ground import SCHEMA, Process, content_of, copied
+from tests.faults.ground import SCHEMA, Process, content_of, copy_graph
 from tests.faults.judge import Judge
 
 Damage = Callable[[bytes], bytes]
@@ -45,7 +45,7 @@ class _Scene:
     """One copy of the graph, and what is where in it."""
 
     def __init__(self, judge: Judge, folder: Path) -> None:
-        self.uri = copied(judge.template, folder)
+        self.uri = copy_graph(judge.template, folder)
         self.root = Path(self.uri)
         self.warm = Process(self.uri).open()
         self.head: CommitRecord = self.warm._branch.publisher.refresh()
@@ -78,7 +78,7 @@ def _people(graph: Graph) -> list[str]:
     return sorted(graph.table("Person").to_arrow(["name"])["name"].to_pylist())
 
 
-def _refused(work: Callable[[], object], kind: type[OmnigraphError] = Corruption) -> OmnigraphError:
+def _expect_refusal(work: Callable[[], object], kind: type[OmnigraphError] = Corruption) -> OmnigraphError:
     with pytest.raises(kind) as caught:
         work()
     assert caught.value.advice, f"no advice in {caught.value!r}"
@@ -91,11 +91,11 @@ def test_newest_record(damage: Damage, scene: _Scene) -> None:
     _insert(scene.cold())
     scene.spoil(scene.record(scene.head.seq + 1), damage)
     for read_only in (False, True):
-        _refused(lambda read_only=read_only: scene.cold(read_only=read_only))  # type: ignore[misc]
-    _refused(lambda: _people(scene.warm))
-    _refused(lambda: _insert(scene.warm, "Fay"))
-    _refused(scene.warm.fold)
-    _refused(lambda: scene.warm.branch.create("fresh"))
+        _expect_refusal(lambda read_only=read_only: scene.cold(read_only=read_only))  # type: ignore[misc]
+    _expect_refusal(lambda: _people(scene.warm))
+    _expect_refusal(lambda: _insert(scene.warm, "Fay"))
+    _expect_refusal(scene.warm.fold)
+    _expect_refusal(lambda: scene.warm.branch.create("fresh"))
     elsewhere = scene.cold("dev")
     for seq in range(1, scene.head.seq + 1):
         assert _people_at(elsewhere, f"{scene.head.stream}.{seq}") == _people_at(scene.warm, scene.head, seq)
@@ -108,22 +108,24 @@ def test_newest_record(damage: Damage, scene: _Scene) -> None:
 def _people_at(graph: Graph, commit: str | CommitRecord, seq: int = 0) -> list[str]:
     """Rows at a commit, by its id or through the records that a handle knows."""
     if isinstance(commit, CommitRecord):
-        found = graph._view_of(graph._site.records(commit.stream).record(seq))
-        return sorted(found.table("Person").to_arrow(["name"])["name"].to_pylist())
+        view_of = graph._view_of(graph._runtime.records(commit.stream).record(seq))
+        return sorted(view_of.table("Person").to_arrow(["name"])["name"].to_pylist())
     return sorted(graph.at(commit).table("Person").to_arrow(["name"])["name"].to_pylist())
 
 
 def test_every_byte_of_a_record_counts(scene: _Scene, sweep_seed: int) -> None:
     """One wrong byte anywhere is found. S52"""
     path = scene.record(scene.head.seq)
-    whole = path.read_bytes()
-    places = range(len(whole)) if len(whole) < _FLIPS else random.Random(sweep_seed).sample(range(len(whole)), _FLIPS)
-    for place in places:
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+    content = path.read_bytes()
+    places = (
+        range(len(content)) if len(content) < _FLIPS else random.Random(sweep_seed).sample(range(len(content)), _FLIPS)
+    )
+    for location in places:
+        path.write_bytes(content[:location] + bytes([content[location] ^ 1 << location % 8]) + content[location + 1 :])
         with pytest.raises(OmnigraphError) as caught:
             scene.cold(read_only=True)
-        assert caught.value.code in ("corruption", "unsupported"), f"byte {place}: {caught.value!r}"
-    path.write_bytes(whole)
+        assert caught.value.code in ("corruption", "unsupported"), f"byte {location}: {caught.value!r}"
+    path.write_bytes(content)
     assert _people(scene.cold()) == _PEOPLE
 
 
@@ -134,7 +136,7 @@ def test_older_record(damage: Damage, scene: _Scene) -> None:
     graph = scene.cold()
     assert _people(graph) == _PEOPLE
     _insert(graph)
-    _refused(lambda: graph.at(f"{scene.head.stream}.{scene.head.seq - 1}"))
+    _expect_refusal(lambda: graph.at(f"{scene.head.stream}.{scene.head.seq - 1}"))
     assert _people(graph) == sorted([*_PEOPLE, "Eve"])
     assert content_of(scene.uri)
 
@@ -142,15 +144,15 @@ def test_older_record(damage: Damage, scene: _Scene) -> None:
 def test_a_record_in_another_ones_place(scene: _Scene) -> None:
     """Whole and well-formed, under a wrong name. S52"""
     shutil.copyfile(scene.record(scene.head.seq), scene.record(scene.head.seq + 1))
-    _refused(scene.cold)
-    _refused(lambda: _insert(scene.warm))
+    _expect_refusal(scene.cold)
+    _expect_refusal(lambda: _insert(scene.warm))
 
 
 def test_a_gap_below_the_head(scene: _Scene) -> None:
     """S53: corruption, not the end of the log."""
     scene.record(scene.head.seq - 1).unlink()
     for read_only in (False, True):
-        _refused(lambda read_only=read_only: scene.cold(read_only=read_only))  # type: ignore[misc]
+        _expect_refusal(lambda read_only=read_only: scene.cold(read_only=read_only))  # type: ignore[misc]
     assert not scene.record(scene.head.seq - 1).exists(), "a writer filled the hole"
 
 
@@ -159,16 +161,16 @@ def test_schema_object(damage: Damage, scene: _Scene) -> None:
     """No table is read under a guessed schema. S52"""
     scene.spoil(scene.root / "schemas" / f"{scene.head.schema}.json", damage)
     for read_only in (False, True):
-        _refused(lambda read_only=read_only: _people(scene.cold(read_only=read_only)))  # type: ignore[misc]
-    _refused(lambda: _insert(scene.cold()))
-    _refused(lambda: scene.cold().schema.apply(SCHEMA))
+        _expect_refusal(lambda read_only=read_only: _people(scene.cold(read_only=read_only)))  # type: ignore[misc]
+    _expect_refusal(lambda: _insert(scene.cold()))
+    _expect_refusal(lambda: scene.cold().schema.apply(SCHEMA))
 
 
 def test_schema_object_is_gone(scene: _Scene) -> None:
     """S52"""
     (scene.root / "schemas" / f"{scene.head.schema}.json").unlink()
-    _refused(lambda: _people(scene.cold(read_only=True)))
-    _refused(lambda: _insert(scene.cold()))
+    _expect_refusal(lambda: _people(scene.cold(read_only=True)))
+    _expect_refusal(lambda: _insert(scene.cold()))
 
 
 @pytest.mark.parametrize("damage", _ALL.values(), ids=_ALL)
@@ -178,9 +180,9 @@ def test_graph_stamp(damage: Damage, scene: _Scene) -> None:
     scene.spoil(stamp, damage)
     spoilt = stamp.read_bytes()
     for read_only in (False, True):
-        _refused(lambda read_only=read_only: scene.cold(read_only=read_only))  # type: ignore[misc]
+        _expect_refusal(lambda read_only=read_only: scene.cold(read_only=read_only))  # type: ignore[misc]
     backend = Process(scene.uri).backend
-    _refused(lambda: init_graph(backend, catalog_of(SCHEMA, backend)), GraphExists)
+    _expect_refusal(lambda: init_graph(backend, catalog_of(SCHEMA, backend)), GraphExists)
     assert stamp.read_bytes() == spoilt
 
 
@@ -189,10 +191,10 @@ def test_registry_entry(damage: Damage, scene: _Scene) -> None:
     """That branch is refused by name; all others work. S52"""
     scene.spoil(scene.root / "__branches" / "dev" / "00000000.json", damage)
     graph = scene.cold()
-    _refused(lambda: graph.on_branch("dev"))
-    _refused(graph.branch.list)
-    _refused(lambda: graph.branch.create("dev"))
-    _refused(lambda: graph.branch.delete("dev"))
+    _expect_refusal(lambda: graph.on_branch("dev"))
+    _expect_refusal(graph.branch.list)
+    _expect_refusal(lambda: graph.branch.create("dev"))
+    _expect_refusal(lambda: graph.branch.delete("dev"))
     _insert(graph)
     graph.branch.create("fresh")
     assert _people(scene.cold("fresh")) == sorted([*_PEOPLE, "Eve"])
@@ -205,7 +207,7 @@ def test_table_manifest(damage: Damage, scene: _Scene) -> None:
         if path.suffix == ".manifest":
             scene.spoil(path, damage)
     graph = scene.cold()
-    _refused(lambda: _people(graph))
+    _expect_refusal(lambda: _people(graph))
     assert graph.table("Company").to_arrow(["name"]).num_rows == 1
     with pytest.raises(OmnigraphError):
         graph.fold()
@@ -219,7 +221,7 @@ def test_table_data(damage: Damage, scene: _Scene) -> None:
     for path in scene.files("Person", "data"):
         scene.spoil(path, damage)
     graph = scene.cold()
-    _refused(lambda: _people(graph))
+    _expect_refusal(lambda: _people(graph))
     assert graph.table("Company").to_arrow(["name"]).num_rows == 1
     graph.apply([InsertNode("Company", {"name": "Bolt"})])
 
@@ -230,7 +232,7 @@ def test_table_file_is_gone(folder: str, scene: _Scene) -> None:
     for path in scene.files("Person", folder):
         path.unlink()
     graph = scene.cold()
-    _refused(lambda: _people(graph))
+    _expect_refusal(lambda: _people(graph))
     assert graph.table("Company").to_arrow(["name"]).num_rows == 1
 
 
@@ -256,7 +258,7 @@ def test_older_commits_when_only_main_exists(tmp_path: Path) -> None:
     path = tmp_path / "graph" / record_key(head.stream, head.seq)
     path.write_bytes(path.read_bytes()[:-3])
     uri = str(tmp_path / "graph")
-    _refused(lambda: Process(uri).open(read_only=True))
+    _expect_refusal(lambda: Process(uri).open(read_only=True))
     assert _people_at(graph, commit) == ["Ada"]
     assert omnigraph.open_at(uri, commit).table("Person").to_arrow(["name"])["name"].to_pylist() == ["Ada"]
-    _refused(lambda: omnigraph.open_at(uri, head.commit_id))
+    _expect_refusal(lambda: omnigraph.open_at(uri, head.commit_id))

@@ -143,10 +143,10 @@ def test_no_room_while_staging(name: str, left_bytes: int, judge: Judge, tmp_pat
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    if told["error"] is not None:
-        assert told["code"] == "disk_full", told
-    assert left_bytes or told["error"] is not None, "there was room after all"
-    error = Unavailable("full", code=told["code"]) if told["error"] else None
+    document = json.loads(done.stdout)
+    if document["error"] is not None:
+        assert document["code"] == "disk_full", document
+    assert left_bytes or document["error"] is not None, "there was room after all"
+    error = Unavailable("full", code=document["code"]) if document["error"] else None
     judge.check(operation, str(left), Answer(error=error), f"{name} with {left_bytes} bytes left")
-    assert told["again"], "with room again the same handle still fails"
+    assert document["again"], "with room again the same handle still fails"

@@ -27,12 +27,12 @@ _AT_ONCE = 4
 Place = tuple[Operation, dict[str, Any]]
 
 
-def _killed_at_effects(judge: Judge, operation: Operation) -> list[Place]:
+def _kill_at_effects(judge: Judge, operation: Operation) -> list[Place]:
     count = judge.requests(operation, lambda n: FaultPlan.at(n, Fault.FAIL_BEFORE, kinds=EFFECTS, times=None))
     return [(operation, {"fault": fault.value, "n": n}) for fault in _KILLS for n in range(1, count + 1)]
 
 
-def _killed_at_points(operation: Operation) -> list[Place]:
+def _kill_at_points(operation: Operation) -> list[Place]:
     return [(operation, {"point": point}) for point in operation.points]
 
 
@@ -56,8 +56,8 @@ def _kill_all(judge: Judge, places: Sequence[Place], folder: Path) -> None:
 def test_killed_at_some_place(judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """S42–S46, S65"""
     chance = random.Random(f"{sweep_seed}/kills")
-    at_effects = [place for one in ALL for place in _killed_at_effects(judge, one)]
-    at_points = [place for one in ALL for place in _killed_at_points(one)]
+    at_effects = [kill_at_effect for one in ALL for kill_at_effect in _kill_at_effects(judge, one)]
+    at_points = [kill_at_point for one in ALL for kill_at_point in _kill_at_points(one)]
     _kill_all(judge, [*chance.sample(at_effects, _SAMPLES // 2), *chance.sample(at_points, _SAMPLES // 2)], tmp_path)
 
 
@@ -65,7 +65,7 @@ def test_killed_at_some_place(judge: Judge, tmp_path: Path, sweep_seed: int) -> 
 @pytest.mark.parametrize("operation", ALL, ids=str)
 def test_killed_at_every_place(operation: Operation, judge: Judge, tmp_path: Path) -> None:
     """S42–S46, S65"""
-    _kill_all(judge, [*_killed_at_effects(judge, operation), *_killed_at_points(operation)], tmp_path)
+    _kill_all(judge, [*_kill_at_effects(judge, operation), *_kill_at_points(operation)], tmp_path)
 
 
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.keyed], ids=str)

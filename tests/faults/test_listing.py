@@ -16,7 +16,7 @@ from omnigraph.log.stream import record_key
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.address import open_store
 from omnigraph.storage.store import ObjectInfo, Store
-from tests.faults.ground import Process, copied
+from tests.faults.ground import Process, copy_graph
 from tests.faults.judge import Judge
 from tests.faults.stores import Listing
 from tests.support.s3 import S3Place
@@ -31,7 +31,7 @@ def lengthen(store: Store, head: CommitRecord, count: int) -> CommitRecord:
             head.header, seq=head.seq + 1, rid=f"fabricated{number:06d}", parents=(head.ref,), gen=head.header.gen + 1
         )
         head = replace(head, header=header, trail=())
-        store.put_if_absent(record_key(head.stream, head.seq), head.encoded)
+        store.put_if_absent(record_key(head.stream, head.seq), head.as_bytes)
     return head
 
 
@@ -45,7 +45,7 @@ def _insert(graph: Graph, name: str) -> None:
 
 @pytest.fixture
 def uri(judge: Judge, tmp_path: Path) -> str:
-    return copied(judge.template, tmp_path / "graph")
+    return copy_graph(judge.template, tmp_path / "graph")
 
 
 @pytest.mark.parametrize("hidden", [1, 3, 17, 60, 1000])
@@ -117,12 +117,12 @@ def test_an_unordered_store(uri: str, sweep_seed: int) -> None:
     chance = random.Random(sweep_seed)
     head = lengthen(open_store(uri, fsync=False), _head(Process(uri).open()), 300)
 
-    def shuffled(listed: list[ObjectInfo]) -> list[ObjectInfo]:
+    def shuffle(listed: list[ObjectInfo]) -> list[ObjectInfo]:
         return chance.sample(listed, len(listed))
 
-    process = Process(uri, wrap=lambda store: Listing(store, shuffled))
-    site = GraphRuntime.open(replace(process.backend, lists_in_order=False), read_only=False)
-    graph = Graph(site, site.branch("main"))
+    process = Process(uri, wrap=lambda store: Listing(store, shuffle))
+    runtime = GraphRuntime.open(replace(process.backend, lists_in_order=False), read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
     assert _head(graph).commit_id == head.commit_id
     assert graph.branch.list() == ["dev", "main"]
     _insert(graph, "Eve")

@@ -44,10 +44,10 @@ class Bed:
         self.judge = judge
         self.count = 0
 
-    def graph(self, place: S3Place) -> S3Place:
+    def graph(self, s3_place: S3Place) -> S3Place:
         """A fresh copy of the graph, straight from the directory that the local sweeps start from."""
         self.count += 1
-        target = place.below(str(self.count))
+        target = s3_place.below(str(self.count))
         store = target.object_store()
         template = self.judge.template
         for path in template.rglob("*"):
@@ -55,27 +55,27 @@ class Bed:
                 store.put(str(path.relative_to(template)), path.read_bytes())
         return target
 
-    def writer(self, place: S3Place, operation: Operation) -> Process:
-        through = place.through(self.proxy)
+    def writer(self, s3_place: S3Place, operation: Operation) -> Process:
+        through = s3_place.through(self.proxy)
         # Real time: requests that a client repeats take their time, so the deadline is what is short.
         return Process(through.uri, through.storage_options, hasty=False, publish_deadline_s=2.0, **operation.config)
 
-    def check(self, operation: Operation, place: S3Place, answer: Answer, told: str) -> bool:
+    def check(self, operation: Operation, s3_place: S3Place, answer: Answer, told: str) -> bool:
         before, after = self.judge.before_and_after(operation)
-        now = content_of(place.uri, place.storage_options)
+        now = content_of(s3_place.uri, s3_place.storage_options)
         assert now in (before, after), f"{told}: neither before nor after"
         assert before == after or not answer.is_positive or now == after, f"{told}: acknowledged, but not there"
         assert before == after or not answer.is_negative or now == before, f"{told}: {answer.error!r}, but there"
         return now == after
 
-    def go_on(self, operation: Operation, place: S3Place, happened: bool, told: str) -> None:
+    def go_on(self, operation: Operation, s3_place: S3Place, happened: bool, told: str) -> None:
         """A new process finishes the work, and writes on."""
-        process = Process(place.uri, place.storage_options, **operation.config)
+        process = Process(s3_place.uri, s3_place.storage_options, **operation.config)
         try:
             if not happened:
                 again = attempt(process, operation, operation.prepare(process))
                 assert again.is_positive, f"{told}: the repetition failed with {again.error!r}"
-                assert self.check(operation, place, again, told)
+                assert self.check(operation, s3_place, again, told)
             next_write(process.open())
         finally:
             process.close()
@@ -160,7 +160,7 @@ def _kill(bed: Bed, ground: S3Place, operation: Operation, n: int) -> bool:
     args = {"uri": through.uri, "operation": operation.name, "options": through.storage_options}
     told = f"{operation} killed after PUT {n}"
     with Workers(run_until_killed, 1, args) as workers:
-        workers.wait_for(lambda: all(one.is_ready or one.has_ended for one in workers.workers), "the child")
+        workers.wait_for(lambda: all(worker.is_ready or worker.has_ended for worker in workers.workers), "the child")
         fault = bed.proxy.fail("drop_answer", nth=n, method="PUT", on_hit=workers.workers[0].kill)
         workers.start()
         result = workers.wait()[0]

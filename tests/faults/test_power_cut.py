@@ -36,10 +36,10 @@ class _Cutter:
         number = len(self.events)
         self.events.append(event)
         if self._chooses():
-            self._disk.cut(self._folder / str(number), self._survivors)
+            self._disk.cut_power(self._folder / str(number), self._survivors)
 
     @property
-    def left(self) -> list[tuple[Path, str]]:
+    def remains(self) -> list[tuple[Path, str]]:
         return [(path, self.events[int(path.name)]) for path in sorted(self._folder.glob("*"))]
 
 
@@ -52,16 +52,16 @@ def _run(
     prepared = operation.prepare(process)
     disk = Disk(Path(uri))
     cutter = _Cutter(disk, folder / "cuts", survivors, chooses)
-    with disk.watched(cutter.at_event):
+    with disk.watch(cutter.at_event):
         operation.run(process, prepared)
     process.close()
-    at_the_end = disk.cut(folder / "end", survivors)
+    at_the_end = disk.cut_power(folder / "end", survivors)
     judge.check(operation, str(at_the_end), Answer(), f"{operation}: power cut after the acknowledgement")
     return cutter
 
 
 def _judge_cuts(judge: Judge, operation: Operation, cutter: _Cutter) -> None:
-    for tree, event in cutter.left:
+    for tree, event in cutter.remains:
         told = f"{operation}: power cut {event}"
         happened = judge.check(operation, str(tree), DIED, told)
         judge.finish(operation, str(tree), happened, told, thorough=False)
@@ -92,8 +92,8 @@ def test_the_simulated_cut_bites(judge: Judge, tmp_path: Path) -> None:
     process = Process(uri, fsync=False, **operation.config)
     prepared = operation.prepare(process)
     disk = Disk(Path(uri))
-    with disk.watched(lambda event: None):
+    with disk.watch(lambda event: None):
         operation.run(process, prepared)
     process.close()
-    left = disk.cut(tmp_path / "left", "synced-names")
+    left = disk.cut_power(tmp_path / "left", "synced-names")
     assert not judge.check(operation, str(left), DIED, "never synced")

@@ -25,7 +25,7 @@ class _Case:
     def __init__(self, judge: Judge, operation: Operation, folder: Path) -> None:
         self.judge, self.operation = judge, operation
         self.uri = judge.start(operation, folder)
-        self.process = Process(self.uri, wrap=self._wrapped, **operation.config)
+        self.process = Process(self.uri, wrap=self._wrap, **operation.config)
         self.prepared = operation.prepare(self.process)
         self.late.silent = True
         answer = attempt(self.process, operation, self.prepared)
@@ -36,7 +36,7 @@ class _Case:
         self.error = answer.error
         self.late.silent = False
 
-    def _wrapped(self, store: Store) -> Store:
+    def _wrap(self, store: Store) -> Store:
         self.late = Late(store)
         return self.late
 
@@ -85,10 +85,10 @@ def test_it_arrives_while_nobody_looks(operation: Operation, judge: Judge, tmp_p
 def test_another_one_takes_its_place(operation: Operation, judge: Judge, tmp_path: Path) -> None:
     """Another process commits meanwhile: only then is it certain that the first did not land. H24"""
     case = _Case(judge, operation, tmp_path / "graph")
-    other = Process(case.uri)
+    process = Process(case.uri)
     holder = case.prepared[1] if isinstance(case.prepared, tuple) else None
     branch = "dev" if operation.name == "branch-delete" else "main"
-    graph = other.open(branch)
+    graph = process.open(branch)
     graph._holder = holder
     graph.apply([InsertNode("Company", {"name": "Other"})])
     assert case.late.arrive() == [PutResult.EXISTS]
@@ -97,4 +97,4 @@ def test_another_one_takes_its_place(operation: Operation, judge: Judge, tmp_pat
     names = Process(case.uri).open().table("Company").to_arrow(["name"])["name"].to_pylist()
     assert ("Other" in names) == (branch == "main")
     case.process.close()
-    other.close()
+    process.close()

@@ -13,7 +13,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 SCHEMA = pa.schema([pa.field("id", pa.utf8(), nullable=False), pa.field("n", pa.int64())])
 
 
-def born(root: Path, schema: pa.Schema = SCHEMA) -> LanceDataset:
+def create_table(root: Path, schema: pa.Schema = SCHEMA) -> LanceDataset:
     """An empty table at version 1, under a session of its own."""
     LanceDataset.commit(str(root / "t"), LanceOperation.Overwrite(schema, []), read_version=0, max_retries=0)
     return LanceDataset(str(root / "t"), 1, session=lance.Session())
@@ -28,19 +28,19 @@ def written(base: LanceDataset, table: pa.Table) -> list[FragmentMetadata]:
     return fragments
 
 
-def detached(base: LanceDataset, operation: Any) -> LanceDataset:
+def commit_detached(base: LanceDataset, operation: Any) -> LanceDataset:
     return LanceDataset.commit(base, Transaction(base.version, operation), detached=True)
 
 
-def appended(base: LanceDataset, *ids: str) -> LanceDataset:
-    return detached(base, LanceOperation.Append(written(base, rows(*ids))))
+def append_ids(base: LanceDataset, *ids: str) -> LanceDataset:
+    return commit_detached(base, LanceOperation.Append(written(base, rows(*ids))))
 
 
 def ids(dataset: LanceDataset, where: Any = None) -> list[str]:
     return sorted(dataset.to_table(columns=["id"], filter=where)["id"].to_pylist())
 
 
-def indexed(base: LanceDataset, column: str = "id", kind: str = "BTREE", **more: Any) -> LanceDataset:
-    fragments = [one.fragment_id for one in base.get_fragments()]
-    made = base.create_index_uncommitted(column, kind, name=f"by_{column}", fragment_ids=fragments, **more)
-    return detached(base, LanceOperation.CreateIndex([made], []))
+def build_index(base: LanceDataset, column: str = "id", kind: str = "BTREE", **more: Any) -> LanceDataset:
+    fragments = [get_fragment.fragment_id for get_fragment in base.get_fragments()]
+    index_uncommitted = base.create_index_uncommitted(column, kind, name=f"by_{column}", fragment_ids=fragments, **more)
+    return commit_detached(base, LanceOperation.CreateIndex([index_uncommitted], []))

@@ -29,21 +29,21 @@ def test_fragments_written_by_address_are_committed_from_their_json(tmp_path: Pa
     assert [one.physical_rows for one in written] == [4, 4, 2]
     assert {one.id for one in written} == {0}  # numbers are given by the commit
     again = [FragmentMetadata.from_json(json.dumps(one.to_json())) for one in written]
-    made = _commit(base, Op.Append(again))
-    assert [one.fragment_id for one in made.get_fragments()] == [0, 1, 2, 3]
-    assert made.count_rows() == 20
+    commit = _commit(base, Op.Append(again))
+    assert [get_fragment.fragment_id for get_fragment in commit.get_fragments()] == [0, 1, 2, 3]
+    assert commit.count_rows() == 20
     assert lance.dataset(base.uri).version == base.version
 
 
 def test_rows_of_new_and_old_fragments_are_removed_in_one_more_commit(tmp_path: Path) -> None:
     base = _table(tmp_path)
-    made = _commit(base, Op.Append(write_fragments(ROWS, base.uri, mode="overwrite")))
-    elsewhere = lance.dataset(base.uri, version=made.version)
+    commit = _commit(base, Op.Append(write_fragments(ROWS, base.uri, mode="overwrite")))
+    elsewhere = lance.dataset(base.uri, version=commit.version)
     left = [elsewhere.get_fragment(0).delete_rows(np.array([0, 1], np.uint32))]
     assert elsewhere.get_fragment(1).delete_rows(np.arange(10, dtype=np.uint32)) is None  # nothing is left of it
-    done = _commit(made, Op.Update(removed_fragment_ids=[1], updated_fragments=left, new_fragments=[]))
+    done = _commit(commit, Op.Update(removed_fragment_ids=[1], updated_fragments=left, new_fragments=[]))
     assert done.count_rows() == 8
-    assert made.count_rows() == 20
+    assert commit.count_rows() == 20
 
 
 def test_a_deletion_file_is_bound_to_the_number_of_its_fragment(tmp_path: Path) -> None:
@@ -59,5 +59,5 @@ def test_a_deletion_file_can_be_put_under_another_description_of_its_fragment(tm
     moved = _commit(base, Op.Append(write_fragments(ROWS, base.uri, mode="overwrite")))
     fragment = moved.get_fragment(0).metadata
     fragment.deletion_file = left.deletion_file
-    done = _commit(moved, Op.Update(removed_fragment_ids=[], updated_fragments=[fragment], new_fragments=[]))
-    assert done.count_rows() == 18
+    commit = _commit(moved, Op.Update(removed_fragment_ids=[], updated_fragments=[fragment], new_fragments=[]))
+    assert commit.count_rows() == 18

@@ -12,11 +12,11 @@ from lance import LanceDataset
 from lance.dataset import ScannerBuilder
 
 from omnigraph.storage.lance.filters import to_substrait
-from tests.guards.lance_cases import SCHEMA, appended, born, ids
+from tests.guards.lance_cases import SCHEMA, append_ids, create_table, ids
 
 
 @pytest.fixture
-def mixed(tmp_path: Path) -> LanceDataset:
+def mixed_table(tmp_path: Path) -> LanceDataset:
     table = pa.table(
         {
             "id": ["a", "b", "c"],
@@ -41,8 +41,8 @@ def mixed(tmp_path: Path) -> LanceDataset:
         (pc.field("n").is_null(), ["c"]),
     ],
 )
-def test_filters_that_lance_evaluates(mixed: LanceDataset, where: pc.Expression, expected: list[str]) -> None:
-    assert ids(mixed, where) == expected
+def test_filters_that_lance_evaluates(mixed_table: LanceDataset, where: pc.Expression, expected: list[str]) -> None:
+    assert ids(mixed_table, where) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,37 +54,39 @@ def test_filters_that_lance_evaluates(mixed: LanceDataset, where: pc.Expression,
         pc.match_substring_regex(pc.field("id"), "^a"),
     ],
 )
-def test_filters_that_arrow_has_to_evaluate(mixed: LanceDataset, where: pc.Expression) -> None:
+def test_filters_that_arrow_has_to_evaluate(mixed_table: LanceDataset, where: pc.Expression) -> None:
     """One of these passing means that `filters.py` can hand over more."""
     with pytest.raises((ValueError, NotImplementedError), match=r"Substrait|FieldRef"):
-        mixed.to_table(filter=where)
+        mixed_table.to_table(filter=where)
 
 
-def test_unsigned_numbers_can_be_asked_for_in_words(mixed: LanceDataset) -> None:
-    assert ids(mixed, f"`u` IN ({(1 << 63) + 5})") == ["b"]
+def test_unsigned_numbers_can_be_asked_for_in_words(mixed_table: LanceDataset) -> None:
+    assert ids(mixed_table, f"`u` IN ({(1 << 63) + 5})") == ["b"]
 
 
-def test_a_null_is_neither_in_nor_out(mixed: LanceDataset) -> None:
+def test_a_null_is_neither_in_nor_out(mixed_table: LanceDataset) -> None:
     """Unlike in Arrow."""
-    assert ids(mixed, ~pc.field("n").isin([1])) == ["b"]
-    assert mixed.to_table().filter(~pc.field("n").isin([1]))["id"].to_pylist() == ["b", "c"]
+    assert ids(mixed_table, ~pc.field("n").isin([1])) == ["b"]
+    assert mixed_table.to_table().filter(~pc.field("n").isin([1]))["id"].to_pylist() == ["b", "c"]
 
 
-def test_a_limit_counts_what_the_filter_leaves(mixed: LanceDataset) -> None:
-    assert mixed.scanner(columns=["id"], filter=~pc.field("id").isin(["a", "b"]), limit=1).to_table().num_rows == 1
+def test_a_limit_counts_what_the_filter_leaves(mixed_table: LanceDataset) -> None:
+    assert (
+        mixed_table.scanner(columns=["id"], filter=~pc.field("id").isin(["a", "b"]), limit=1).to_table().num_rows == 1
+    )
 
 
 def test_counters_are_shared_by_a_session_and_count_effects(tmp_path: Path) -> None:
-    base = born(tmp_path)
+    base = create_table(tmp_path)
     base.io_stats_incremental()
-    made = appended(base, "a")
+    made = append_ids(base, "a")
     assert base.io_stats_snapshot().write_iops == 3
     made.to_table()
     assert base.io_stats_snapshot().read_iops == made.io_stats_snapshot().read_iops >= 1
 
 
 def test_a_missing_version_a_missing_table_and_a_missing_file(tmp_path: Path) -> None:
-    base = appended(born(tmp_path), "a")
+    base = append_ids(create_table(tmp_path), "a")
     for uri, version in [(base.uri, (1 << 63) + 1), (base.uri, 7), (str(tmp_path / "no"), 1)]:
         with pytest.raises(ValueError, match="was not found"):
             LanceDataset(uri, version)
@@ -94,14 +96,14 @@ def test_a_missing_version_a_missing_table_and_a_missing_file(tmp_path: Path) ->
 
 
 def test_an_unreadable_manifest(tmp_path: Path) -> None:
-    base = appended(born(tmp_path), "a")
+    base = append_ids(create_table(tmp_path), "a")
     (tmp_path / "t" / "_versions" / f"d{base.version}.manifest").write_bytes(b"no manifest, surely" * 3)
     with pytest.raises(ValueError, match=r"magic|file size is too small|decode|sufficient data"):
         LanceDataset(base.uri, base.version)
 
 
 def test_an_unknown_column(tmp_path: Path) -> None:
-    base = appended(born(tmp_path), "a")
+    base = append_ids(create_table(tmp_path), "a")
     with pytest.raises(ValueError, match="No field named"):
         base.to_table(columns=["nope"])
     with pytest.raises(ValueError, match=r"No match for FieldRef.Name\(nope\)"):

@@ -22,11 +22,11 @@ class PushingReader(DataSourceReader):
         self.wanted: list[int] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for one in filters:
-            if isinstance(one, EqualTo):
-                self.wanted.append(one.value)
+        for filter in filters:
+            if isinstance(filter, EqualTo):
+                self.wanted.append(filter.value)
             else:
-                yield one
+                yield filter
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         return iter([(number,) for number in range(10) if all(number == one for one in self.wanted)])

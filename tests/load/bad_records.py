@@ -180,8 +180,8 @@ CASES: Sequence[Case] = (
 )
 
 
-def prepare(place: Path, config: Config | None = None) -> Graph:
-    graph = og.init(str(place), SCHEMA, config=config or Config(fsync=False))
+def prepare(path: Path, config: Config | None = None) -> Graph:
+    graph = og.init(str(path), SCHEMA, config=config or Config(fsync=False))
     graph.apply([InsertNode("Person", {"name": "taken", "email": "taken@x"})])
     return graph
 

@@ -235,9 +235,9 @@ def contents(graph: Graph) -> dict[str, list[str]]:
     for name in TYPES:
         rows = graph.table(name).to_arrow().to_pylist()
         keyless = name in ("Note", "Knows", "Likes", "Lives", "Needs")
-        found[name] = sorted(repr({**row, "id": _known(row["id"])} if keyless else row) for row in rows)
+        found[name] = sorted(repr({**row, "id": _existing_id(row["id"])} if keyless else row) for row in rows)
     return found
 
 
-def _known(row_id: str) -> str:
+def _existing_id(row_id: str) -> str:
     return row_id if len(row_id) < 10 else "made up"

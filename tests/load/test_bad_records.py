@@ -24,11 +24,11 @@ def rows(graph: Graph) -> int:
     return sum(graph.table(name).to_arrow().num_rows for name in TYPES)
 
 
-def written(folder: Path) -> list[dict[str, Any]]:
+def read_rejects(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in sorted(folder.rglob("*.ndjson")) for line in file.read_text().splitlines()]
 
 
-def refused(graph: Graph, path: Path, **options: Any) -> LoadRejected:
+def expect_refusal(graph: Graph, path: Path, **options: Any) -> LoadRejected:
     before = graph.refresh()
     with pytest.raises(LoadRejected) as caught:
         graph.load(path, mode="append", engine="local", progress=False, **options)
@@ -46,11 +46,11 @@ def test_each_kind_among_good_records(graph: Graph, tmp_path: Path, case: Case) 
     mixed = mixture([case], 40)
     path = tmp_path / "input.jsonl"
     path.write_bytes(mixed.data)
-    error = refused(graph, path)
-    assert {one["line"]: one["code"] for one in error.details["rejects"]} == mixed.codes
-    for one in error.details["rejects"]:
-        assert one["file"] == str(path)
-        assert one["reason"]
+    error = expect_refusal(graph, path)
+    assert {reject["line"]: reject["code"] for reject in error.details["rejects"]} == mixed.codes
+    for reject in error.details["rejects"]:
+        assert reject["file"] == str(path)
+        assert reject["reason"]
     report = graph.load(path, mode="append", on_error="skip", rejects=tmp_path / "rejects", progress=False)
     assert (report.rejects, report.loaded, rows(graph)) == (len(mixed.codes), mixed.good, mixed.good + 1)
     assert len(graph.commits(kind="load")) == 1
@@ -61,16 +61,16 @@ def test_all_kinds_in_one_input(graph: Graph, tmp_path: Path, good_count: int) -
     mixed = mixture(CASES, good_count)
     path = tmp_path / "input.jsonl"
     path.write_bytes(mixed.data)
-    error = refused(graph, path, rejects=tmp_path / "failed")
+    error = expect_refusal(graph, path, rejects=tmp_path / "failed")
     assert error.details["reject_count"] == len(mixed.codes)
     assert sum(error.details["totals"].values()) == len(mixed.codes)
     assert set(error.details["totals"]) == set(mixed.codes.values())
     assert len(error.details["rejects"]) == 20
-    assert_complete(written(tmp_path / "failed"), mixed)
+    assert_complete(read_rejects(tmp_path / "failed"), mixed)
     report = graph.load(
         path, mode="append", engine="local", on_error="skip", rejects=tmp_path / "skipped", progress=False
     )
-    assert_complete(written(tmp_path / "skipped"), mixed)
+    assert_complete(read_rejects(tmp_path / "skipped"), mixed)
     assert report.rejects_by_code == error.details["totals"]
     assert (report.loaded, rows(graph)) == (mixed.good, mixed.good + 1)
     assert len(graph.commits(kind="load")) == 1
@@ -79,11 +79,11 @@ def test_all_kinds_in_one_input(graph: Graph, tmp_path: Path, good_count: int) -
 
 
 def assert_complete(rejects: list[dict[str, Any]], mixed: Mixture) -> None:
-    assert {one["line"]: one["code"] for one in rejects} == mixed.codes
+    assert {reject["line"]: reject["code"] for reject in rejects} == mixed.codes
     lines = mixed.data.decode("utf-8", errors="replace").splitlines()
-    for one in rejects:
-        assert one["record"] == lines[one["line"] - 1]
-        assert list(one)[:6] == ["file", "line", "column", "code", "reason", "record"]
+    for reject in rejects:
+        assert reject["record"] == lines[reject["line"] - 1]
+        assert list(reject)[:6] == ["file", "line", "column", "code", "reason", "record"]
 
 
 def test_the_column_points_at_the_culprit(graph: Graph, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_column_points_at_the_culprit(graph: Graph, tmp_path: Path) -> None:
     ]
     path = tmp_path / "input.jsonl"
     path.write_text("\n".join(lines))
-    found = refused(graph, path).details["rejects"]
+    found = expect_refusal(graph, path).details["rejects"]
     words = ['"age"', '"aeg"', None, '"from"']
     for one, line, word in zip(found, lines, words, strict=True):
         assert one["column"] == (line.index(word) + 1 if word else len(line) + 1)
@@ -104,7 +104,7 @@ def test_the_column_points_at_the_culprit(graph: Graph, tmp_path: Path) -> None:
 def test_a_record_that_breaks_several_rules_is_rejected_once(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "input.jsonl"
     path.write_text('{"type": "Person", "data": {"name": "a", "age": "x", "rank": -1, "nobody": 1}}')
-    error = refused(graph, path)
+    error = expect_refusal(graph, path)
     (one,) = error.details["rejects"]
     assert error.details["reject_count"] == 1
     assert [one["code"], *(other["code"] for other in one["others"])] == ["OG-V-002", "OG-V-003", "unknown_property"]
@@ -113,7 +113,7 @@ def test_a_record_that_breaks_several_rules_is_rejected_once(graph: Graph, tmp_p
 def test_the_next_load_works(graph: Graph, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_bytes(mixture(CASES[:3], 10).data)
-    refused(graph, bad)
+    expect_refusal(graph, bad)
     good = tmp_path / "good.jsonl"
     good.write_bytes(mixture([], 10).data)
     assert graph.load(good, mode="append", progress=False).loaded == 10

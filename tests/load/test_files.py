@@ -209,7 +209,7 @@ def test_items_of_an_array_go_by_their_number(graph: Graph, tmp_path: Path) -> N
     path = put(tmp_path / "p.json", b'[{"name": "a"}, {"name": 1}, {"name": "a"}]')
     with pytest.raises(LoadRejected) as caught:
         load(graph, {"Person": path}, mode="append")
-    assert [(one["line"], one["code"]) for one in caught.value.details["rejects"]] == [
+    assert [(reject["line"], reject["code"]) for reject in caught.value.details["rejects"]] == [
         (2, "OG-V-002"),
         (3, "key_conflict"),
     ]
@@ -217,14 +217,14 @@ def test_items_of_an_array_go_by_their_number(graph: Graph, tmp_path: Path) -> N
 
 def test_mixed_and_typed_together(graph: Graph, tmp_path: Path) -> None:
     csv.write_csv(EDGES, tmp_path / "k.csv")
-    given = LoadSources(
+    load_sources = LoadSources(
         (str(put(tmp_path / "a.jsonl", LINES.replace(b"3", b"4"))),), {"edge:Knows": (str(tmp_path / "k.csv"),)}
     )
     with pytest.raises(LoadRejected) as caught:
-        load(graph, given)
+        load(graph, load_sources)
     assert caught.value.details["totals"] == {"endpoint": 1}
     parquet.write_table(TABLE, tmp_path / "p.parquet")
-    load(graph, LoadSources(given.mixed, {**given.typed, "node:Person": (str(tmp_path / "p.parquet"),)}))
+    load(graph, LoadSources(load_sources.mixed, {**load_sources.typed, "node:Person": (str(tmp_path / "p.parquet"),)}))
     assert people(graph)["ada"]["age"] == 36
 
 
@@ -302,22 +302,22 @@ def test_truncated_text_is_a_bad_last_record(graph: Graph, tmp_path: Path) -> No
     path = put(tmp_path / "a.jsonl", LINES[:-10])
     with pytest.raises(LoadRejected) as caught:
         load(graph, path)
-    assert [(one["line"], one["code"]) for one in caught.value.details["rejects"]] == [(2, "not_json")]
+    assert [(reject["line"], reject["code"]) for reject in caught.value.details["rejects"]] == [(2, "not_json")]
 
 
 def test_a_line_may_have_exactly_the_bound(graph: Graph, tmp_path: Path) -> None:  # S100
     line = LINES.splitlines()[0]
     path = put(tmp_path / "a.jsonl", LINES + b'{"type": "Person", "data": {"name": "bob"}}\n')
 
-    def bounded(line_bytes: int, batch_bytes: int) -> LoadReport:
+    def load_with_bounds(line_bytes: int, batch_bytes: int) -> LoadReport:
         limits = ReadLimits(line_bytes=line_bytes, batch_bytes=batch_bytes)
         options = LoadOptions(engine="local", limits=limits, on_error="skip", rejects=str(tmp_path / "r"))
-        inputs = find_inputs(LoadSources.of(path), graph._site.catalogs, graph._branch.publisher, options)
-        return run_load(LoadJob(graph._site, graph._branch, None, inputs, options, WriteOptions(), False))
+        inputs = find_inputs(LoadSources.of(path), graph._runtime.catalogs, graph._branch.publisher, options)
+        return run_load(LoadJob(graph._runtime, graph._branch, None, inputs, options, WriteOptions(), False))
 
     for batch_bytes in (1, 7, 50, 1000):
-        assert bounded(len(line), batch_bytes).rejects == 0
-        report = bounded(len(line) - 1, batch_bytes)
+        assert load_with_bounds(len(line), batch_bytes).rejects == 0
+        report = load_with_bounds(len(line) - 1, batch_bytes)
         assert [(one["line"], one["code"]) for one in report.sample] == [(1, "line_too_long")]
         assert report.loaded == 2
 

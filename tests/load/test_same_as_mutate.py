@@ -14,8 +14,8 @@ from omnigraph.errors import ConstraintViolation, KeyConflict, LoadRejected, Omn
 from tests.load.corpus import CORPUS, SCHEMA, Entry, as_statements, contents
 
 
-def graph_at(place: Path, entry: Entry) -> Graph:
-    graph = og.init(str(place), SCHEMA, config=Config(fsync=False))
+def graph_at(path: Path, entry: Entry) -> Graph:
+    graph = og.init(str(path), SCHEMA, config=Config(fsync=False))
     if entry.before:
         graph.apply(as_statements(entry.before, "merge"))
     return graph
@@ -24,18 +24,18 @@ def graph_at(place: Path, entry: Entry) -> Graph:
 def codes_of(error: OmnigraphError) -> tuple[str, ...]:
     """What a mutation says, as codes of violations."""
     if isinstance(error, ConstraintViolation):
-        return tuple(sorted(one["rule"] for one in error.violations))
+        return tuple(sorted(violation["rule"] for violation in error.violations))
     return ("key_conflict",) if isinstance(error, KeyConflict) else (error.code,)
 
 
 def codes_of_rejects(error: LoadRejected) -> tuple[str, ...]:
     found: list[str] = []
-    for one in error.details["rejects"]:
-        found += [one["code"], *(other["code"] for other in one.get("others", ()))]
+    for reject in error.details["rejects"]:
+        found += [reject["code"], *(other["code"] for other in reject.get("others", ()))]
     return tuple(sorted(found))
 
 
-def mutated(graph: Graph, entry: Entry) -> tuple[str, ...] | None:
+def try_mutate(graph: Graph, entry: Entry) -> tuple[str, ...] | None:
     try:
         graph.apply(as_statements(entry.lines, entry.mode))
     except OmnigraphError as error:
@@ -43,7 +43,7 @@ def mutated(graph: Graph, entry: Entry) -> tuple[str, ...] | None:
     return None
 
 
-def loaded(graph: Graph, entry: Entry, path: Path, **options: Any) -> tuple[str, ...] | None:
+def try_load(graph: Graph, entry: Entry, path: Path, **options: Any) -> tuple[str, ...] | None:
     path.write_text(entry.text)
     try:
         graph.load(path, mode=entry.mode, progress=False, **options)  # type: ignore[arg-type]
@@ -54,13 +54,13 @@ def loaded(graph: Graph, entry: Entry, path: Path, **options: Any) -> tuple[str,
 
 @pytest.mark.parametrize("entry", CORPUS, ids=str)
 def test_the_same_graph_and_the_same_violations(entry: Entry, tmp_path: Path) -> None:
-    one, other = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
-    before = contents(other)
-    assert before == contents(one)
-    told = loaded(other, entry, tmp_path / "input.jsonl", engine="local")
-    assert (mutated(one, entry), told) == (entry.codes, entry.codes)
-    assert contents(other) == contents(one)
-    assert (contents(other) == before) or entry.codes is None
+    first_graph, second_graph = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
+    before = contents(second_graph)
+    assert before == contents(first_graph)
+    told = try_load(second_graph, entry, tmp_path / "input.jsonl", engine="local")
+    assert (try_mutate(first_graph, entry), told) == (entry.codes, entry.codes)
+    assert contents(second_graph) == contents(first_graph)
+    assert (contents(second_graph) == before) or entry.codes is None
 
 
 def test_messages_are_those_of_a_mutation(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from omnigraph.load.inputs import LoadSources, discover, plan_splits
 from omnigraph.load.records.batches import ReadLimits
 from omnigraph.load.records.read_split import read_split
 from omnigraph.storage.input_files import InputFiles
-from tests.schema.helpers import compiled
+from tests.schema.helpers import compile_text
 
-CATALOG = compiled("node Person { name: String @key  age: I32? }")
+CATALOG = compile_text("node Person { name: String @key  age: I32? }")
 CHECKS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -87,8 +87,8 @@ def test_row_groups(tmp_path: Path, rows: int, group: int, split_bytes: int, bat
     path = tmp_path / "p.parquet"
     table = pa.table({"name": pa.array([f"n{at}" for at in range(rows)], pa.utf8())})
     parquet.write_table(table, path, row_group_size=group)
-    found = read(path, split_bytes, ReadLimits(batch_rows=batch_rows), "Person")
-    assert found == [(at + 1, {"name": f"n{at}"}) for at in range(rows)]
+    content = read(path, split_bytes, ReadLimits(batch_rows=batch_rows), "Person")
+    assert content == [(at + 1, {"name": f"n{at}"}) for at in range(rows)]
 
 
 def test_large_files_are_cut_and_small_ones_are_not(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 import omnigraph
 from omnigraph.api import make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import PublishPlan, StagedMove, TableAction
-from omnigraph.commit.publisher import Published
+from omnigraph.commit.publisher import PlanPublished
 from omnigraph.config import Config
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
@@ -53,79 +53,80 @@ def build(uri: str, size: Size, options: Mapping[str, str] | None = None) -> Non
     """The graph, in three commits: its birth, all rows, all indexes."""
     omnigraph.init(uri, SCHEMA, storage_options=options, config=_QUICK)
     backend = make_backend(uri, options, _QUICK)
-    site = Site.open(backend, read_only=False)
-    catalog = site.catalogs.get(site.branch("main").publisher.head.schema)
+    runtime = GraphRuntime.open(backend, read_only=False)
+    catalog = runtime.catalogs.get(runtime.branch("main").publisher.head.schema)
     people, tags, follows, likes = (
-        next(one for one in catalog.types if one.name == name) for name in ("Person", "Tag", "Follows", "Likes")
+        next(type_def for type_def in catalog.types if type_def.name == name)
+        for name in ("Person", "Tag", "Follows", "Likes")
     )
-    _publish(site, "load", [
-        _loaded(site, people, _people(people, size)),
-        _loaded(site, tags, _tags(tags)),
-        _loaded(site, follows, _follows(follows, size)),
-        _loaded(site, likes, _follows(likes, Size(min(size.people, _LIKES), 1))),
+    _publish(runtime, "load", [
+        _stage_rows(runtime, people, _people(people, size)),
+        _stage_rows(runtime, tags, _tags(tags)),
+        _stage_rows(runtime, follows, _follows(follows, size)),
+        _stage_rows(runtime, likes, _follows(likes, Size(min(size.people, _LIKES), 1))),
     ])  # fmt: skip
     email = people.by_name["email"].id
-    _publish(site, "physical", [
-        _indexed(site, people, "id", email),
-        _indexed(site, tags, "id"),
-        _indexed(site, follows, "id", "src", "dst"),
-        _indexed(site, likes, "id", "src", "dst"),
+    _publish(runtime, "physical", [
+        _stage_indexes(runtime, people, "id", email),
+        _stage_indexes(runtime, tags, "id"),
+        _stage_indexes(runtime, follows, "id", "src", "dst"),
+        _stage_indexes(runtime, likes, "id", "src", "dst"),
     ])  # fmt: skip
     backend.close()
 
 
-def _publish(site: Site, kind: str, actions: list[TableAction]) -> None:
-    publisher, backend = site.branch("main").publisher, site.backend
+def _publish(runtime: GraphRuntime, kind: str, actions: list[TableAction]) -> None:
+    publisher, backend = runtime.branch("main").publisher, runtime.backend
     plan = PublishPlan(kind, backend.ids.ulid(), publisher.refresh(), actions=tuple(actions))  # type: ignore[arg-type]
     done = publisher.publish(plan, backend.clock.monotonic() + 60.0)
-    assert isinstance(done, Published), done
+    assert isinstance(done, PlanPublished), done
 
 
-def _loaded(site: Site, one: TypeDef, rows: pa.Table) -> TableAction:
-    tables = site.backend.tables
-    base = tables.birth(one.id, one.kind)
-    staged = tables.stage(base, TableDelta(arrow_schema(one), rows, present_ids=()))
-    made = tables.commit(base, staged)
+def _stage_rows(runtime: GraphRuntime, type_def: TypeDef, rows: pa.Table) -> TableAction:
+    tables = runtime.backend.tables
+    base = tables.birth(type_def.id, type_def.kind)
+    staged = tables.stage(base, TableDelta(arrow_schema(type_def), rows, present_ids=()))
+    committed_table = tables.commit(base, staged)
     return TableAction(
-        one.id,
-        arrow_schema(one),
+        type_def.id,
+        arrow_schema(type_def),
         inserted=rows.num_rows,
-        move=StagedMove(None, staged, made.version, made.size_bytes, made.fragments),
+        move=StagedMove(None, staged, committed_table.version, committed_table.size_bytes, committed_table.fragments),
     )
 
 
-def _indexed(site: Site, one: TypeDef, *columns: str) -> TableAction:
-    base = _pinned(site, one)
-    tables = site.backend.tables
+def _stage_indexes(runtime: GraphRuntime, type_def: TypeDef, *columns: str) -> TableAction:
+    base = _open_pin(runtime, type_def)
+    tables = runtime.backend.tables
     staged = tables.stage_index(base, [IndexSpec(f"by_{column}", column, "BTREE") for column in columns])
-    made = tables.open(one.id, staged.version)
-    move = StagedMove(base.version, staged, made.version, made.size_bytes, made.fragments)
-    return TableAction(one.id, arrow_schema(one), move=move)
+    graph = tables.open(type_def.id, staged.version)
+    move = StagedMove(base.version, staged, graph.version, graph.size_bytes, graph.fragments)
+    return TableAction(type_def.id, arrow_schema(type_def), move=move)
 
 
-def _pinned(site: Site, one: TypeDef) -> PinnedTable:
-    version = site.branch("main").publisher.head.pins[one.id].version
+def _open_pin(runtime: GraphRuntime, type_def: TypeDef) -> PinnedTable:
+    version = runtime.branch("main").publisher.head.pins[type_def.id].version
     assert version is not None
-    return site.backend.tables.open(one.id, version)
+    return runtime.backend.tables.open(type_def.id, version)
 
 
-def _people(one: TypeDef, size: Size) -> pa.Table:
+def _people(type_def: TypeDef, size: Size) -> pa.Table:
     names = [person(number) for number in range(size.people)]
     columns = {
         "id": pa.array(names),
-        one.by_name["name"].id: pa.array(names),
-        one.by_name["email"].id: pa.array([f"{name}@example.org" for name in names]),
-        one.by_name["age"].id: pa.array([number % 90 for number in range(size.people)], pa.int32()),
+        type_def.by_name["name"].id: pa.array(names),
+        type_def.by_name["email"].id: pa.array([f"{name}@example.org" for name in names]),
+        type_def.by_name["age"].id: pa.array([number % 90 for number in range(size.people)], pa.int32()),
     }
-    return _in_shape(one, columns)
+    return _in_shape(type_def, columns)
 
 
-def _tags(one: TypeDef) -> pa.Table:
+def _tags(type_def: TypeDef) -> pa.Table:
     names = pa.array([f"t{number}" for number in range(1000)])
-    return _in_shape(one, {"id": names, one.by_name["name"].id: names})
+    return _in_shape(type_def, {"id": names, type_def.by_name["name"].id: names})
 
 
-def _follows(one: TypeDef, size: Size) -> pa.Table:
+def _follows(type_def: TypeDef, size: Size) -> pa.Table:
     each, count = size.edges_each, size.people * size.edges_each
     sources = [number // each for number in range(count)]
     targets = [(source + number % each + 1) % size.people for number, source in enumerate(sources)]
@@ -133,11 +134,11 @@ def _follows(one: TypeDef, size: Size) -> pa.Table:
         "id": pa.array([f"e{number}" for number in range(count)]),
         "src": pa.array(map(person, sources), pa.utf8()),
         "dst": pa.array(map(person, targets), pa.utf8()),
-        one.by_name["since"].id: pa.array([2000 + number % 26 for number in range(count)], pa.int32()),
+        type_def.by_name["since"].id: pa.array([2000 + number % 26 for number in range(count)], pa.int32()),
     }
-    return _in_shape(one, columns)
+    return _in_shape(type_def, columns)
 
 
-def _in_shape(one: TypeDef, columns: dict[str, pa.Array]) -> pa.Table:
-    schema = arrow_schema(one)
+def _in_shape(type_def: TypeDef, columns: dict[str, pa.Array]) -> pa.Table:
+    schema = arrow_schema(type_def)
     return pa.table({field.name: columns[field.name] for field in schema}, schema=schema)

@@ -25,14 +25,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def ground(mode: str, tmp_path: Path) -> Iterator[Ground]:
-    made = Ground(tmp_path, mode)
-    yield made
-    made.close()
+    ground = Ground(tmp_path, mode)
+    yield ground
+    ground.close()
 
 
 @pytest.fixture
 def inline(tmp_path: Path) -> Iterator[Ground]:
     """Where the way to keep a change makes no difference."""
-    made = Ground(tmp_path, "inline")
-    yield made
-    made.close()
+    ground = Ground(tmp_path, "inline")
+    yield ground
+    ground.close()

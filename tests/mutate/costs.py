@@ -39,9 +39,9 @@ def join(actor: Actor, by: int) -> Cost:
     """One mutation, measured and proven to have landed."""
     name = f"new{next(_fresh)}"
     with actor.measure() as gauge:
-        done = actor.graph.mutate(JOIN, {"n": name, "e": f"{name}@x", "by": person(by)})
-    assert done.counts == {"inserted": 2, "updated": 0, "deleted": 0}
-    assert actor.ground.has_record(done.commit_id)
+        receipt = actor.graph.mutate(JOIN, {"n": name, "e": f"{name}@x", "by": person(by)})
+    assert receipt.counts == {"inserted": 2, "updated": 0, "deleted": 0}
+    assert actor.ground.has_record(receipt.commit_id)
     return gauge.cost
 
 
@@ -55,8 +55,8 @@ def warm_join(actor: Actor, by: int) -> Cost:
 
 def tag(actor: Actor) -> Cost:
     with actor.measure() as gauge:
-        done = actor.graph.mutate(TAG, {"n": f"new{next(_fresh)}"})
-    assert actor.ground.has_record(done.commit_id)
+        receipt = actor.graph.mutate(TAG, {"n": f"new{next(_fresh)}"})
+    assert actor.ground.has_record(receipt.commit_id)
     return gauge.cost
 
 

@@ -61,9 +61,9 @@ class Ground:
 
     def rows(self, type_name: str) -> dict[str, dict[str, Any]]:
         """By id; an id that is there twice is damage."""
-        found = self._reader.table(type_name).to_arrow().to_pylist()
-        by_id = {row["id"]: row for row in found}
-        assert len(by_id) == len(found), f"an id of {type_name} is there twice: {sorted(row['id'] for row in found)}"
+        rows = self._reader.table(type_name).to_arrow().to_pylist()
+        by_id = {row["id"]: row for row in rows}
+        assert len(by_id) == len(rows), f"an id of {type_name} is there twice: {sorted(row['id'] for row in rows)}"
         return by_id
 
     def column(self, type_name: str, name: str) -> dict[str, Any]:
@@ -74,8 +74,8 @@ class Ground:
 
     def commits(self) -> list[str]:
         """The commits that changed something, oldest first."""
-        found = self._reader.commits(limit=None)
-        return [one.commit_id for one in reversed(found) if one.kind == "mutate"]
+        commits = self._reader.commits(limit=None)
+        return [commit.commit_id for commit in reversed(commits) if commit.kind == "mutate"]
 
     def close(self) -> None:
         self.world.assert_sound()

@@ -19,9 +19,12 @@ def violations(ground: Ground, text: str, params: Mapping[str, Any] | None = Non
     assert ground.commits() == before
     assert refused.value.code == "constraint_violation"
     assert refused.value.details["violation_count"] == len(refused.value.violations)
-    for one in refused.value.violations:
-        assert set(one) == {"rule", "type", "id", "property", "value", "message"}
-    return [(one["rule"], one["type"], one["id"], one["value"]) for one in refused.value.violations]
+    for violation in refused.value.violations:
+        assert set(violation) == {"rule", "type", "id", "property", "value", "message"}
+    return [
+        (violation["rule"], violation["type"], violation["id"], violation["value"])
+        for violation in refused.value.violations
+    ]
 
 
 # --- S95: value rules ----------------------------------------------------------------------------------------------
@@ -287,8 +290,10 @@ def test_s100_a_hundred_violations_are_listed_and_all_are_counted(ground: Ground
     assert refused.value.details["violation_count"] == 150
     assert len(refused.value.violations) == 100
     assert "(and 149 more)" in str(refused.value)
-    assert {(one["rule"], one["type"]) for one in refused.value.violations} == {("endpoint", "edge:Knows")}
-    assert [one["id"] for one in refused.value.violations[:3]] == ["e000", "e000", "e001"]
+    assert {(violation["rule"], violation["type"]) for violation in refused.value.violations} == {
+        ("endpoint", "edge:Knows")
+    }
+    assert [violation["id"] for violation in refused.value.violations[:3]] == ["e000", "e000", "e001"]
     assert refused.value.violations[0]["value"] == "p0"
 
 

@@ -28,18 +28,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Ground:
 
 @pytest.fixture
 def actor(small: Ground) -> Iterator[Actor]:
-    made = Actor(small).open()
-    yield made
-    made.close()
+    graph = Actor(small).open()
+    yield graph
+    graph.close()
 
 
 def _flat(small: Actor, tmp_path_factory: pytest.TempPathFactory, size: Size) -> None:
     """The same when warm, whatever the size."""
     ground = Ground(str(tmp_path_factory.mktemp("large") / "graph"))
     build(ground.uri, size)
-    other = Actor(ground).open()
-    found, few = profile(other), profile(small)
-    other.close()
+    graph = Actor(ground).open()
+    found, few = profile(graph), profile(small)
+    graph.close()
     print(f"\n{size}\n{found}\n{SMALL}\n{few}")
     assert (found.warm, found.plain) == (few.warm, few.plain)
 
@@ -84,6 +84,6 @@ def test_hops_on_the_wire(s3_place: S3Place, s3_proxy: Proxy, proxied_place: S3P
     """Requests and hops as an object store sees them, Lance's own included."""
     build(s3_place.uri, SMALL, s3_place.storage_options)
     ground = Ground.on_s3(proxied_place, s3_proxy)
-    made = Actor(ground).open()
-    print(f"\n{SMALL}, on the wire\n{profile(made)}")
-    made.close()
+    graph = Actor(ground).open()
+    print(f"\n{SMALL}, on the wire\n{profile(graph)}")
+    graph.close()

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 
 import omnigraph
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import Receipt
 from omnigraph.config import Config
 from omnigraph.errors import ConstraintViolation, KeyConflict, OmnigraphError, ReadSetChanged, Unavailable, Unknown
@@ -109,7 +109,7 @@ class MortalStore(PassOn):
 
 
 class Process:
-    """Its own site, caches, queue, pauses and faults."""
+    """Its own runtime, caches, queue, pauses and faults."""
 
     def __init__(self, uri: str, config: Config) -> None:
         self._uri, self._config = uri, config
@@ -121,14 +121,14 @@ class Process:
         self.backend = make_backend(self._uri, None, self._config, wrap=self._wrap, pauses=self.pauses)
         for name in TABLE_EFFECTS:
             self._make_mortal(name)
-        self.site = Site.open(self.backend, read_only=False)
+        self.runtime = GraphRuntime.open(self.backend, read_only=False)
 
     def reopen(self) -> None:
         self.backend.close()
         self.open()
 
     def graph(self, branch: str) -> Graph:
-        return Graph(self.site, self.site.branch(branch))
+        return Graph(self.runtime, self.runtime.branch(branch))
 
     def fail(self, plan: FaultPlan) -> None:
         self._faulty.plan = plan
@@ -147,7 +147,7 @@ class Process:
             assert t.receipt is not None
             return t.receipt
 
-        return answered(query if whole and len(texts) == 1 else transaction)
+        return run_and_classify(query if whole and len(texts) == 1 else transaction)
 
     def _wrap(self, store: Store) -> Store:
         self._faulty = FaultyStore(MortalStore(store, self.life), FaultPlan.none())
@@ -160,7 +160,7 @@ class Process:
         object.__setattr__(tables, name, lambda *args, **named: life.effect(lambda: original(*args, **named)))
 
 
-def answered(work: Callable[[], Receipt]) -> Answer:
+def run_and_classify(work: Callable[[], Receipt]) -> Answer:
     try:
         done = work()
     except ConstraintViolation:
@@ -176,13 +176,13 @@ def answered(work: Callable[[], Receipt]) -> Answer:
     return Answer("ok" if done.commit_id else "nothing", dict(done.counts))
 
 
-def expected(state: model.State, operation: Operation) -> tuple[Answer, model.State]:
+def predict(state: model.State, operation: Operation) -> tuple[Answer, model.State]:
     """What must be answered, and the state afterwards."""
     try:
-        done = model.apply(state, operation)
+        receipt = model.apply(state, operation)
     except model.Refused as refused:
         return Answer(refused.answer), state
-    return Answer("ok", done.counts), done.state
+    return Answer("ok", receipt.counts), receipt.state
 
 
 def content(view: Any) -> model.State:
@@ -224,7 +224,7 @@ class Machine(RuleBasedStateMachine):
         self.processes = [Process(self._uri, inline), Process(self._uri, other)]
         everybody = [{"do": "insert", "type": "Person", "values": {"name": name}, "strict": False} for name in PEOPLE]
         everybody += [{"do": "insert", "type": "Note", "values": {"id": name}, "strict": False} for name in NOTES]
-        _, self.states[MAIN] = expected(model.empty(), everybody)
+        _, self.states[MAIN] = predict(model.empty(), everybody)
         assert self.processes[0].run(MAIN, everybody, whole=True).word == "ok"
         self.touched = MAIN
 
@@ -233,10 +233,10 @@ class Machine(RuleBasedStateMachine):
     @rule(seed=SEEDS, who=st.integers(0, 1), branch=st.integers(0, 3), whole=st.booleans())
     def operate(self, seed: int, who: int, branch: int, whole: bool) -> None:
         name, operation = self._branch(branch), self._operation(seed)
-        answer, after = expected(self.states[name], operation)
-        found = self.processes[who].run(name, operation, whole=whole)
-        assert found.word == answer.word, (found, answer, operation)
-        assert answer.counts is None or found.counts == answer.counts, (found, answer, operation)
+        answer, after = predict(self.states[name], operation)
+        outcome = self.processes[who].run(name, operation, whole=whole)
+        assert outcome.word == answer.word, (outcome, answer, operation)
+        assert answer.counts is None or outcome.counts == answer.counts, (outcome, answer, operation)
         self._settle(name, after)
 
     @rule(who=st.integers(0, 1), branch=st.integers(0, 3))
@@ -263,23 +263,23 @@ class Machine(RuleBasedStateMachine):
         slow, fast = self.processes[who], self.processes[1 - who]
         between: list[Answer] = []
         slow.pauses.call_at(point, lambda: between.append(fast.run(name, theirs, whole=True)))
-        found = slow.run(name, ours, whole=whole)
+        outcome = slow.run(name, ours, whole=whole)
         slow.reopen()  # a point that was not reached must not fire later
         middle = before
         if between:
-            answer, middle = expected(before, theirs)
+            answer, middle = predict(before, theirs)
             assert between[0].word == answer.word, (between[0], answer, theirs)
-        answer, after = expected(middle, ours)
-        if found.word == "conflict":
+        answer, after = predict(middle, ours)
+        if outcome.word == "conflict":
             # Only a transaction is told; what it decided on has changed, so its effect is not wanted.
             assert between, ours
-        elif found.word == "ok" or (whole and len(list(to_texts(ours))) == 1):
-            assert found.word == answer.word, (found, answer, ours, theirs)
-            assert answer.counts is None or found.counts == answer.counts, (found, answer, ours, theirs)
+        elif outcome.word == "ok" or (whole and len(list(to_texts(ours))) == 1):
+            assert outcome.word == answer.word, (outcome, answer, ours, theirs)
+            assert answer.counts is None or outcome.counts == answer.counts, (outcome, answer, ours, theirs)
         else:
             # A transaction's refusal is true of the state that it began with.
-            assert found.word == expected(before, ours)[0].word, (found, ours, theirs)
-        self._settle(name, after if found.word == "ok" else middle)
+            assert outcome.word == predict(before, ours)[0].word, (outcome, ours, theirs)
+        self._settle(name, after if outcome.word == "ok" else middle)
 
     # ---- failures ----
 
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
 
         process = self.processes[who]
         process.pauses.call_at(point, die)
-        self._undecided(process, self._branch(branch), self._operation(seed))
+        self._accept_either(process, self._branch(branch), self._operation(seed))
         process.reopen()
 
     @rule(
@@ -303,7 +303,7 @@ class Machine(RuleBasedStateMachine):
         process, name = self.processes[who], self._branch(branch)
         process.graph(name).refresh()
         process.life.end_at(nth, after=after)
-        self._undecided(process, name, self._operation(seed))
+        self._accept_either(process, name, self._operation(seed))
         process.reopen()
 
     @rule(
@@ -314,19 +314,19 @@ class Machine(RuleBasedStateMachine):
         """Some requests go wrong; the same handle goes on afterwards."""
         process = self.processes[who]
         process.fail(FaultPlan.at(nth, fault, times=times))
-        self._undecided(process, self._branch(branch), self._operation(seed))
+        self._accept_either(process, self._branch(branch), self._operation(seed))
 
-    def _undecided(self, process: Process, name: str, operation: Operation) -> None:
+    def _accept_either(self, process: Process, name: str, operation: Operation) -> None:
         """Whatever was answered, the state is the one before or the one after; and the one that was answered."""
-        answer, after = expected(self.states[name], operation)
-        found = process.run(name, operation, whole=True)
+        answer, after = predict(self.states[name], operation)
+        outcome = process.run(name, operation, whole=True)
         process.fail(FaultPlan.none())
         seen = content(omnigraph.open(self._uri, name, read_only=True, config=Config(fsync=False)).view())
-        if found.word == "ok":
+        if outcome.word == "ok":
             assert seen == after, operation
-            assert found.counts == answer.counts
-        elif found.word not in ("unknown", "crashed"):
-            assert (found.word, seen) == (answer.word, self.states[name]), operation
+            assert outcome.counts == answer.counts
+        elif outcome.word not in ("unknown", "crashed"):
+            assert (outcome.word, seen) == (answer.word, self.states[name]), operation
         assert seen in (self.states[name], after), operation
         self._settle(name, seen)
 
@@ -377,7 +377,7 @@ class Machine(RuleBasedStateMachine):
                 assert content(process.graph(name).view()) == state
             for name, commit_id, state in self.past:
                 assert content(main.at(commit_id)) == state, f"{name} at {commit_id}"
-            assert structure_violations(process.site) == []
+            assert structure_violations(process.runtime) == []
         finally:
             process.backend.close()
 

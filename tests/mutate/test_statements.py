@@ -33,10 +33,10 @@ class Meter:
     def refuses(self, source: str, error: type[OmnigraphError]) -> tuple[OmnigraphError, Measurement]:
         """The refusal of a mutation, and what it cost, tables included."""
         assert self.store is not None
-        before = self.actor.site.backend.tables.io_stats()
+        before = self.actor.runtime.backend.tables.io_stats()
         with self.store.measure() as seen, pytest.raises(error) as caught:
             self.actor.graph.mutate(source)
-        assert self.actor.site.backend.tables.io_stats() == before
+        assert self.actor.runtime.backend.tables.io_stats() == before
         return caught.value, seen
 
 
@@ -49,10 +49,10 @@ def test_s1_a_mutation_over_three_tables_is_all_or_nothing(ground: Ground) -> No
         ground.run(text % "nowhere")
     assert not any(ground.rows(name) for name in ("Person", "Company", "WorksAt"))
     assert ground.commits() == []
-    done = ground.run(text % "acme")
-    assert done.counts == {"inserted": 5, "updated": 0, "deleted": 0}
+    outcome = ground.run(text % "acme")
+    assert outcome.counts == {"inserted": 5, "updated": 0, "deleted": 0}
     assert [len(ground.rows(name)) for name in ("Person", "Company", "WorksAt")] == [3, 1, 1]
-    assert ground.commits() == [done.commit_id]
+    assert ground.commits() == [outcome.commit_id]
 
 
 def test_s2_statements_see_what_earlier_ones_did(ground: Ground) -> None:
@@ -85,12 +85,12 @@ def test_s3_a_batch_is_all_or_nothing_and_sees_itself(ground: Ground) -> None:
     add = "query add($n: String, $a: I32?) { insert Person { name: $n, age: $a } }"
     with pytest.raises(ConstraintViolation) as refused:
         ground.graph.mutate_many(add, [{"n": "a", "a": 1}, {"n": "b", "a": 151}, {"n": "c", "a": -1}])
-    assert [(one["id"], one["value"]) for one in refused.value.violations] == [("b", 151), ("c", -1)]
+    assert [(violation["id"], violation["value"]) for violation in refused.value.violations] == [("b", 151), ("c", -1)]
     with pytest.raises(InvalidInput):
         ground.graph.mutate_many(add, [{"n": "a", "a": 1}, {"a": 2}])
     assert ground.rows("Person") == {}
-    done = ground.graph.mutate_many(add, [{"n": "a", "a": 1}, {"n": "a", "a": 2}])
-    assert done.counts == {"inserted": 1, "updated": 0, "deleted": 0}
+    receipt = ground.graph.mutate_many(add, [{"n": "a", "a": 1}, {"n": "a", "a": 2}])
+    assert receipt.counts == {"inserted": 1, "updated": 0, "deleted": 0}
     assert ground.column("Person", "age") == {"a": 2}
     assert ground.graph.mutate_many(add, []).commit_id is None
     with pytest.raises(KeyConflict):
@@ -173,8 +173,8 @@ def test_s7_an_interrupted_mutation_leaves_nothing(ground: Ground, point: str) -
 
 def test_an_upsert_keeps_what_it_does_not_mention(ground: Ground) -> None:
     ground.run(PEOPLE)
-    done = ground.run('insert Person { name: "ada", email: "a@x" }')
-    assert done.counts == {"inserted": 0, "updated": 1, "deleted": 0}
+    outcome = ground.run('insert Person { name: "ada", email: "a@x" }')
+    assert outcome.counts == {"inserted": 0, "updated": 1, "deleted": 0}
     row = ground.rows("Person")["ada"]
     assert (row["age"], row["city"], row["email"]) == (36, "London", "a@x")
     ground.run('insert Person { name: "ada", city: null }')
@@ -186,8 +186,8 @@ def test_an_upsert_by_a_key_of_several_members(ground: Ground) -> None:
     ground.run('insert Point { x: 1, y: 2, label: "a" } insert Point { x: 1, y: 3, label: "b" }')
     assert ground.run("insert Point { x: 1, y: 2 }").counts["updated"] == 1
     assert ground.column("Point", "label") == {'["1","2"]': "a", '["1","3"]': "b"}
-    done = ground.run('update Point set { label: "c" } where x = 1 and y = 3')
-    assert done.counts["updated"] == 1
+    outcome = ground.run('update Point set { label: "c" } where x = 1 and y = 3')
+    assert outcome.counts["updated"] == 1
     assert ground.column("Point", "label") == {'["1","2"]': "a", '["1","3"]': "c"}
 
 
@@ -196,8 +196,8 @@ def test_rows_without_a_key_are_new_each_time(ground: Ground) -> None:
         ground.run('insert Note { text: "a" }')
     assert len(ground.rows("Note")) == 2
     ground.run('insert Note { id: "n1", text: "b" }')
-    done = ground.run('insert Note { id: "n1", day: date("2020-01-31") }')
-    assert done.counts["updated"] == 1
+    outcome = ground.run('insert Note { id: "n1", day: date("2020-01-31") }')
+    assert outcome.counts["updated"] == 1
     row = ground.rows("Note")["n1"]
     assert (row["text"], row["day"]) == ("b", dt.date(2020, 1, 31))
 
@@ -242,8 +242,8 @@ WEB = (
 def test_s10_a_deleted_node_takes_its_edges_of_every_type(ground: Ground) -> None:
     ground.run(WEB)
     before = len(ground.commits())
-    done = ground.run('delete Person where name = "ada"')
-    assert done.counts == {"inserted": 0, "updated": 0, "deleted": 1 + 4}
+    outcome = ground.run('delete Person where name = "ada"')
+    assert outcome.counts == {"inserted": 0, "updated": 0, "deleted": 1 + 4}
     assert ground.edges() == {("bob", "cy")}
     assert ground.edges("WorksAt") == set()
     assert len(ground.commits()) == before + 1
@@ -251,14 +251,14 @@ def test_s10_a_deleted_node_takes_its_edges_of_every_type(ground: Ground) -> Non
 
 def test_s11_cascade_and_explicit_delete_count_each_row_once(ground: Ground) -> None:
     ground.run(WEB)
-    done = ground.run(
+    outcome = ground.run(
         """
         delete Knows where from = "ada"
         delete Person where name = "ada"
         delete Knows where to = "cy"
         """
     )
-    assert done.counts["deleted"] == 1 + 3 + 1 + 1
+    assert outcome.counts["deleted"] == 1 + 3 + 1 + 1
     assert ground.edges() == set()
     assert ground.edges("WorksAt") == set()
 
@@ -266,8 +266,8 @@ def test_s11_cascade_and_explicit_delete_count_each_row_once(ground: Ground) -> 
 def test_s12_overlapping_deletes_count_once_and_null_is_never_selected(ground: Ground) -> None:
     ground.run('insert Person { name: "a", age: 5 } insert Person { name: "b", age: 15 } '
                'insert Person { name: "c", age: 25 } insert Person { name: "null" }')  # fmt: skip
-    done = ground.run("delete Person where age > 10 delete Person where age > 20")
-    assert done.counts["deleted"] == 2
+    outcome = ground.run("delete Person where age > 10 delete Person where age > 20")
+    assert outcome.counts["deleted"] == 2
     assert ground.run("delete Person where age != 5").commit_id is None
     assert set(ground.rows("Person")) == {"a", "null"}
     assert ground.run("delete Person where age is null").counts["deleted"] == 1
@@ -287,8 +287,8 @@ def test_s12_overlapping_deletes_count_once_and_null_is_never_selected(ground: G
 )
 def test_s13_nothing_matched_is_success_without_commit(inline: Ground, text: str) -> None:
     inline.run(PEOPLE)
-    done = inline.run(text)
-    assert (done.commit_id, done.counts) == (None, {"inserted": 0, "updated": 0, "deleted": 0})
+    outcome = inline.run(text)
+    assert (outcome.commit_id, outcome.counts) == (None, {"inserted": 0, "updated": 0, "deleted": 0})
     assert len(inline.commits()) == 1
 
 

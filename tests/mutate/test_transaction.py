@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import (
     BranchClosed,
     ConstraintViolation,
@@ -38,7 +38,7 @@ def drop(t: Transaction, name: str) -> None:
     t.mutate(DROP, {"n": name})
 
 
-def refused(
+def expect_refusal(
     kind: type[E], graph: Graph, *steps: Callable[[Transaction], object], **options: str | None
 ) -> tuple[E, Transaction]:
     """A block that runs the steps and ends in an error."""
@@ -123,13 +123,16 @@ def test_rules_are_checked_once_at_the_end(ground: Ground) -> None:
 
 
 def test_a_rule_broken_in_the_end_refuses_all(ground: Ground) -> None:
-    error, _ = refused(
+    error, _ = expect_refusal(
         ConstraintViolation,
         ground.graph,
         lambda t: add(t, "a", 200),
         lambda t: t.mutate('query q() { insert Knows { id: "k", from: "a", to: "nobody" } }'),
     )
-    assert [(one["rule"], one["id"]) for one in error.violations] == [("endpoint", "k"), ("range", "a")]
+    assert [(violation["rule"], violation["id"]) for violation in error.violations] == [
+        ("endpoint", "k"),
+        ("range", "a"),
+    ]
     assert ground.commits() == []
     assert ground.run('insert Person { name: "a" }').commit_id is not None
 
@@ -174,7 +177,7 @@ def test_an_exception_in_the_block_leaves_nothing(ground: Ground, error: type[Ba
     def fail(_: Transaction) -> None:
         raise error
 
-    _, t = refused(error, ground.graph, lambda t: add(t, "a"), fail)
+    _, t = expect_refusal(error, ground.graph, lambda t: add(t, "a"), fail)
     assert ground.commits() == []
     assert ground.rows("Person") == {}
     with pytest.raises(InvalidInput) as over:
@@ -204,10 +207,12 @@ def test_a_finished_transaction_takes_no_more(ground: Ground) -> None:
 
 
 def test_a_read_only_graph_has_none(ground: Ground) -> None:
-    site = Site.open(make_backend(ground.graph.uri, None, ground.actor.site.backend.config), read_only=True)
+    runtime = GraphRuntime.open(
+        make_backend(ground.graph.uri, None, ground.actor.runtime.backend.config), read_only=True
+    )
     with pytest.raises(Unsupported):
-        Graph(site, site.branch("main")).transaction()
-    site.backend.close()
+        Graph(runtime, runtime.branch("main")).transaction()
+    runtime.backend.close()
 
 
 # --- conflict ------------------------------------------------------------------------------------------------------
@@ -246,7 +251,7 @@ def test_what_it_read_has_changed(
     """S23: the caller decided on what it saw, so it is not run again behind their back."""
     ground.run('insert Person { name: "a", age: 1 } insert Person { name: "b", age: 60 }')
     other = ground.process().graph
-    error, _ = refused(
+    error, _ = expect_refusal(
         ReadSetChanged,
         ground.graph,
         lambda t: t.mutate(f"query q() {{ {within} }}"),
@@ -280,7 +285,7 @@ def test_it_sees_one_state_from_beginning_to_end(ground: Ground) -> None:
         t.mutate('query q() { insert Note { text: "n" } }')
         t.mutate("query q() { update Company set { size: 1 } where size > 5 }")
     assert set(ground.rows("Person")) == {"a", "late"}
-    refused(
+    expect_refusal(
         ReadSetChanged,
         ground.graph,
         lambda _: other.mutate(ADD, {"n": "later", "a": 1}),
@@ -301,7 +306,7 @@ def test_two_transactions_of_one_handle(ground: Ground) -> None:
         with ground.graph.transaction() as second:
             retire(second, "b")
 
-    refused(ReadSetChanged, ground.graph, lambda t: retire(t, "a"), other)
+    expect_refusal(ReadSetChanged, ground.graph, lambda t: retire(t, "a"), other)
     assert ground.column("Person", "age") == {"a": 1, "b": 0}
 
 
@@ -312,15 +317,15 @@ def test_if_commit(ground: Ground) -> None:
     before = ground.run('insert Person { name: "a" }').commit_id
     with ground.graph.transaction(if_commit=before) as t:
         add(t, "b")
-    refused(PreconditionFailed, ground.graph, lambda t: add(t, "c"), if_commit=before)
-    refused(PreconditionFailed, ground.graph, lambda t: drop(t, "nobody"), if_commit=before)
+    expect_refusal(PreconditionFailed, ground.graph, lambda t: add(t, "c"), if_commit=before)
+    expect_refusal(PreconditionFailed, ground.graph, lambda t: drop(t, "nobody"), if_commit=before)
     assert set(ground.rows("Person")) == {"a", "b"}
 
 
 def test_if_commit_is_lost_while_it_runs(ground: Ground) -> None:
     before = ground.run('insert Person { name: "a" }').commit_id
     other = ground.process().graph
-    refused(
+    expect_refusal(
         PreconditionFailed,
         ground.graph,
         lambda t: add(t, "b"),
@@ -358,7 +363,7 @@ def test_a_client_key_makes_it_safe_to_repeat(ground: Ground) -> None:
 def test_on_a_branch_that_is_deleted_meanwhile(ground: Ground) -> None:
     branch = ground.graph.branch.create("x")
     other = ground.process().graph
-    refused(BranchClosed, branch, lambda t: add(t, "a"), lambda _: other.branch.delete("x"))
+    expect_refusal(BranchClosed, branch, lambda t: add(t, "a"), lambda _: other.branch.delete("x"))
     assert ground.rows("Person") == {}
 
 
@@ -367,10 +372,10 @@ def test_a_claim_in_between_fences_it(ground: Ground) -> None:
     claims: list[Graph] = []
 
     def claim(_: Transaction) -> None:
-        config = ground.actor.site.backend.config
+        config = ground.actor.runtime.backend.config
         claims.append(omnigraph.open(ground.graph.uri, exclusive=True, config=config))
 
-    refused(WriterFenced, ground.graph, lambda t: add(t, "a"), claim)
+    expect_refusal(WriterFenced, ground.graph, lambda t: add(t, "a"), claim)
     assert ground.rows("Person") == {}
     claims[0].close()
     ground.run('insert Person { name: "a" }')

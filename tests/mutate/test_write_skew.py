@@ -33,16 +33,16 @@ Work = Callable[[Graph], Receipt]
 
 
 @pytest.fixture
-def skewed(tmp_path: Path) -> Iterator[World]:
+def skew_world(tmp_path: Path) -> Iterator[World]:
     """Half of it in tables, half in the overlay, so that both are read."""
-    made = World(tmp_path, SCHEMA)
-    seeder = made.actor()
+    world = World(tmp_path, SCHEMA)
+    seeder = world.actor()
     seeder.graph.mutate('query q() { insert Person { name: "n", age: 5 } insert Company { name: "c" } }')
     seeder.graph.fold()
     seeder.graph.mutate('query q() { insert Person { name: "m", age: 60 } }')
-    yield made
-    made.assert_sound()
-    made.close()
+    yield world
+    world.assert_sound()
+    world.close()
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ def in_order(world: World, first: tuple[Actor, Work], second: tuple[Actor, Work]
 
 
 def actors(world: World, one: str, other: str) -> tuple[Actor, Actor]:
-    made = world.actor(**WAYS[one]), world.actor(**WAYS[other])
-    for actor in made:
+    second_actor = world.actor(**WAYS[one]), world.actor(**WAYS[other])
+    for actor in second_actor:
         actor.graph.refresh()
-    return made
+    return second_actor
 
 
 def delete_node(graph: Graph) -> Receipt:
@@ -114,44 +114,44 @@ class TestRemovalAgainstEdge:
     """The eight pairs, each in both orders of landing. S30, H16"""
 
     def test_the_removal_lands_first(
-        self, skewed: World, removal: str, removal_way: str, edge_way: str, point: str
+        self, skew_world: World, removal: str, removal_way: str, edge_way: str, point: str
     ) -> None:
-        remover, linker = actors(skewed, removal_way, edge_way)
-        done = in_order(skewed, (remover, REMOVALS[removal]), (linker, insert_edge("to")), point)
+        remover, linker = actors(skew_world, removal_way, edge_way)
+        done = in_order(skew_world, (remover, REMOVALS[removal]), (linker, insert_edge("to")), point)
         assert done.first.commit_id is not None
         assert isinstance(done.error, ConstraintViolation)
-        assert [(one["rule"], one["value"]) for one in done.error.violations] == [("endpoint", "n")]
-        assert no_orphan(skewed) == ({"m"}, set())
+        assert [(violation["rule"], violation["value"]) for violation in done.error.violations] == [("endpoint", "n")]
+        assert no_orphan(skew_world) == ({"m"}, set())
 
     def test_the_edge_lands_first(
-        self, skewed: World, removal: str, removal_way: str, edge_way: str, point: str
+        self, skew_world: World, removal: str, removal_way: str, edge_way: str, point: str
     ) -> None:
-        remover, linker = actors(skewed, removal_way, edge_way)
-        done = in_order(skewed, (linker, insert_edge("from")), (remover, REMOVALS[removal]), point)
+        remover, linker = actors(skew_world, removal_way, edge_way)
+        done = in_order(skew_world, (linker, insert_edge("from")), (remover, REMOVALS[removal]), point)
         assert done.first.counts["inserted"] == 1
         if removal == "delete":
             assert done.second is not None
             assert done.second.counts["deleted"] == 2, "the edge goes with its node"
-            assert no_orphan(skewed) == ({"m"}, set())
+            assert no_orphan(skew_world) == ({"m"}, set())
             return
         # An overwrite is never repeated by itself.
         assert isinstance(done.error, ReadSetChanged)
         assert done.error.manifest_conflict is not None
-        assert no_orphan(skewed) == ({"n", "m"}, {("n", "m")})
+        assert no_orphan(skew_world) == ({"n", "m"}, {("n", "m")})
         with pytest.raises(ConstraintViolation) as refused:
             overwrite_without_node(remover.graph)
-        assert [one["rule"] for one in refused.value.violations] == ["orphan_edge"]
+        assert [violation["rule"] for violation in refused.value.violations] == ["orphan_edge"]
 
 
 @pytest.mark.parametrize("end", ["from", "to", "loop", "other type"])
 @pytest.mark.parametrize("removal", REMOVALS)
 @pytest.mark.parametrize("removal_first", [True, False])
-def test_every_end_of_every_edge_type(skewed: World, removal: str, end: str, removal_first: bool) -> None:
-    remover, linker = actors(skewed, "inline", "inline")
+def test_every_end_of_every_edge_type(skew_world: World, removal: str, end: str, removal_first: bool) -> None:
+    remover, linker = actors(skew_world, "inline", "inline")
     pair = [(remover, REMOVALS[removal]), (linker, insert_edge(end))]
     first, second = pair if removal_first else reversed(pair)
-    done = in_order(skewed, first, second, "write.before-record")
-    people, edges = no_orphan(skewed)
+    done = in_order(skew_world, first, second, "write.before-record")
+    people, edges = no_orphan(skew_world)
     assert ("n" in people) == bool(edges)
     assert (done.error is None) == (removal == "delete" and not removal_first)
 
@@ -159,36 +159,38 @@ def test_every_end_of_every_edge_type(skewed: World, removal: str, end: str, rem
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("removal", REMOVALS)
 @pytest.mark.parametrize("removal_first", [True, False])
-def test_two_threads_of_one_process(skewed: World, removal: str, removal_first: bool, way: str) -> None:
+def test_two_threads_of_one_process(skew_world: World, removal: str, removal_first: bool, way: str) -> None:
     """They wait in one queue and might share a record. H20"""
-    actor = skewed.actor(**WAYS[way])
+    actor = skew_world.actor(**WAYS[way])
     actor.graph.refresh()
     works = [REMOVALS[removal], insert_edge("to")]
     holds = [actor.pauses.hold("write.validated", nth) for nth in (1, 2)]
     running = []
     for hold, work in zip(holds, works if removal_first else reversed(works), strict=True):
-        running.append(skewed.start(lambda work=work: work(actor.graph)))  # type: ignore[misc]
+        running.append(skew_world.start(lambda work=work: work(actor.graph)))  # type: ignore[misc]
         hold.wait_reached(WAIT_S)
     for hold in holds:
         hold.release()
     errors = [one.exception(WAIT_S) for one in running]
-    people, edges = no_orphan(skewed)
+    people, edges = no_orphan(skew_world)
     assert ("n" in people) == bool(edges) or (removal == "delete" and not any(errors))
-    assert sum(error is None for error in errors) == len(skewed.reader().graph.commits(limit=None, kind="mutate")) - 2
+    assert (
+        sum(error is None for error in errors) == len(skew_world.reader().graph.commits(limit=None, kind="mutate")) - 2
+    )
     assert sum(error is None for error in errors) >= 1
 
 
 @pytest.mark.parametrize("edge_way", WAYS)
-def test_an_overwrite_that_keeps_the_node_lets_the_edge_land(skewed: World, edge_way: str) -> None:
+def test_an_overwrite_that_keeps_the_node_lets_the_edge_land(skew_world: World, edge_way: str) -> None:
     """Not every overlap is a conflict for the user: the edge is prepared again and holds."""
-    writer, linker = actors(skewed, "inline", edge_way)
+    writer, linker = actors(skew_world, "inline", edge_way)
 
     def overwrite(graph: Graph) -> Receipt:
         return graph.apply([Overwrite("Person", [{"name": "n"}, {"name": "m"}, {"name": "k"}])])
 
-    done = in_order(skewed, (writer, overwrite), (linker, insert_edge("to")), "write.before-record")
+    done = in_order(skew_world, (writer, overwrite), (linker, insert_edge("to")), "write.before-record")
     assert done.second is not None
-    assert no_orphan(skewed) == ({"n", "m", "k"}, {("m", "n")})
+    assert no_orphan(skew_world) == ({"n", "m", "k"}, {("m", "n")})
 
 
 # --- phantoms ------------------------------------------------------------------------------------------------------
@@ -239,43 +241,43 @@ class TestPhantom:
     """A row comes to match a condition while the one who selected by it is on the way. H17"""
 
     def test_the_row_lands_first(
-        self, skewed: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
+        self, skew_world: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
     ) -> None:
-        selecting, other = actors(skewed, own_way, their_way)
-        done = in_order(skewed, (other, appears), (selecting, selects), point)
+        selecting, other = actors(skew_world, own_way, their_way)
+        done = in_order(skew_world, (other, appears), (selecting, selects), point)
         assert done.second is not None
         assert done.second.counts["updated"] + done.second.counts["deleted"] == 2
         assert done.second.attempts == 2
-        old = {name: row["city"] for name, row in skewed.rows("Person").items() if (row["age"] or 0) > 50}
+        old = {name: row["city"] for name, row in skew_world.rows("Person").items() if (row["age"] or 0) > 50}
         assert old == ({} if selects is delete_old else dict.fromkeys(old, "home"))
 
     def test_the_selection_lands_first(
-        self, skewed: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
+        self, skew_world: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
     ) -> None:
         """The row was not there when the rows were chosen: the other order."""
-        selecting, other = actors(skewed, own_way, their_way)
-        done = in_order(skewed, (selecting, selects), (other, appears), point)
+        selecting, other = actors(skew_world, own_way, their_way)
+        done = in_order(skew_world, (selecting, selects), (other, appears), point)
         assert done.second is not None
         name = "new" if appears is insert_old else "n"
-        assert skewed.rows("Person")[name]["city"] is None
-        assert skewed.ages()[name] == 70
+        assert skew_world.rows("Person")[name]["city"] is None
+        assert skew_world.ages()[name] == 70
 
     def test_the_caller_may_ask_for_the_conflict(
-        self, skewed: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
+        self, skew_world: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
     ) -> None:
-        selecting, other = actors(skewed, own_way, their_way)
-        done = in_order(skewed, (other, appears), (selecting, decide(selects)), point)
+        selecting, other = actors(skew_world, own_way, their_way)
+        done = in_order(skew_world, (other, appears), (selecting, decide(selects)), point)
         assert isinstance(done.error, ReadSetChanged)
         assert done.error.manifest_conflict is not None
         assert done.error.manifest_conflict["table_key"] == "node:Person"
-        assert skewed.rows("Person")["m"]["city"] is None
-        assert skewed.ages()["m"] == 60
+        assert skew_world.rows("Person")["m"]["city"] is None
+        assert skew_world.ages()["m"] == 60
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_two_selections_that_feed_each_other(skewed: World, way: str) -> None:
+def test_two_selections_that_feed_each_other(skew_world: World, way: str) -> None:
     """Each changes rows into the other's condition: the result is that of one order. S30"""
-    one, other = actors(skewed, way, way)
+    one, other = actors(skew_world, way, way)
 
     def young_to_old(graph: Graph) -> Receipt:
         return graph.mutate("query q() { update Person set { age: 60 } where age < 50 }")
@@ -283,7 +285,7 @@ def test_two_selections_that_feed_each_other(skewed: World, way: str) -> None:
     def old_to_young(graph: Graph) -> Receipt:
         return graph.mutate("query q() { update Person set { age: 5 } where age > 50 }")
 
-    done = in_order(skewed, (one, young_to_old), (other, old_to_young), "write.before-record")
+    done = in_order(skew_world, (one, young_to_old), (other, old_to_young), "write.before-record")
     assert done.second is not None
     assert done.second.counts["updated"] == 2
-    assert set(skewed.ages().values()) == {5}
+    assert set(skew_world.ages().values()) == {5}

@@ -67,6 +67,6 @@ def to_texts(operation: Sequence[Json]) -> Iterator[Text]:
 
     for (_, strict), statements in groupby(operation, key=sort):
         text = Text(strict)
-        for one in statements:
-            text.add(one)
+        for statement in statements:
+            text.add(statement)
         yield text

@@ -1,6 +1,6 @@
 """A graph at a place, and several processes on it: what every scenario is played with.
 
-A `Process` holds what one operating-system process would: its own site, publisher queue, caches and pauses. Several
+A `Process` holds what one operating-system process would: its own runtime, publisher queue, caches and pauses. Several
 of them in one test process share nothing but the stored objects, so that a schedule can be exact. Where a real
 process is the point (kills, many writers), scenarios use `tests.scenarios.workers` instead.
 """
@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import omnigraph
 from omnigraph.api import Graph, make_backend
 from omnigraph.clock import SystemIds
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import PublishPlan, Receipt
-from omnigraph.commit.publisher import Outcome, Publisher
+from omnigraph.commit.publisher import Publisher, PublishOutcome
 from omnigraph.config import Config
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import RecordStream, record_key
@@ -65,7 +65,7 @@ class Place:
     def is_local(self) -> bool:
         return self.name == "local"
 
-    def scaled(self, local: int, remote: int) -> int:
+    def scale(self, local: int, remote: int) -> int:
         """How many of something: heavy scenarios are smaller where every request is slow."""
         return local if self.is_local else remote
 
@@ -109,8 +109,8 @@ class Process:
         self.backend = make_backend(
             place.uri, place.options, config, wrap=wrapped, pauses=self.pauses, ids=bed.ids(config)
         )
-        self.site = Site.open(self.backend, read_only=read_only)
-        self.graph = Graph(self.site, self.site.branch(branch))
+        self.runtime = GraphRuntime.open(self.backend, read_only=read_only)
+        self.graph = Graph(self.runtime, self.runtime.branch(branch))
 
     @property
     def publisher(self) -> Publisher:
@@ -128,14 +128,14 @@ class Process:
         self.faults.plan = plan
         return plan
 
-    def publish(self, kind: Any, **fields: Any) -> Outcome:
+    def publish(self, kind: Any, **fields: Any) -> PublishOutcome:
         """Hand a plan straight to the publisher: for records whose verbs live elsewhere."""
         clock = self.backend.clock
         plan = PublishPlan(kind, self.backend.ids.ulid(), fields.pop("base", None) or self.head, **fields)
         return self.publisher.publish(plan, clock.monotonic() + self.backend.config.publish_deadline_s)
 
     @contextmanager
-    def held(self, point: str, work: Callable[[], A], nth: int = 1) -> Iterator[Future[A]]:
+    def hold_at(self, point: str, work: Callable[[], A], nth: int = 1) -> Iterator[Future[A]]:
         """`work` in a thread of its own, standing at `point` for as long as the block runs."""
         with self.pauses.hold(point, nth) as hold:
             running = self._bed.start(work)
@@ -161,24 +161,24 @@ class Process:
         tables = self.backend.tables
         original = getattr(tables, name)
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def count_call(*args: Any, **kwargs: Any) -> Any:
             calls.append(args[0].table if hasattr(args[0], "table") else str(args[0]))
             return original(*args, **kwargs)
 
-        object.__setattr__(tables, name, counted)
+        object.__setattr__(tables, name, count_call)
         return calls
 
 
 class Bed:
     """One graph at one place."""
 
-    def __init__(self, place: Place, fold: str, seed: str, schema: str = SCHEMA) -> None:
-        self.place = place
+    def __init__(self, store_place: Place, fold: str, seed: str, schema: str = SCHEMA) -> None:
+        self.place = store_place
         self.fold = fold
         self._seed = seed
         self._pool = ThreadPoolExecutor(80)
         self._processes: list[Process] = []
-        omnigraph.init(place.uri, schema, storage_options=place.options, config=self.config())
+        omnigraph.init(store_place.uri, schema, storage_options=store_place.options, config=self.config())
 
     def config(self, **changes: Any) -> Config:
         return Config(**{**_QUICK, "fold": self.fold, **changes})
@@ -198,12 +198,12 @@ class Bed:
         """What a new process has: nothing seen yet, nothing shared. `staged` keeps its changes out of the records."""
         if staged:
             config["inline_share"] = 0
-        made = Process(self, branch, read_only=read_only, wrap=wrap, config=self.config(**config))
-        self._processes.append(made)
-        return made
+        process = Process(self, branch, read_only=read_only, wrap=wrap, config=self.config(**config))
+        self._processes.append(process)
+        return process
 
     def open(self, branch: str = "main", *, read_only: bool = False, **options: Any) -> Graph:
-        """By the public door; all such handles of this process share one site."""
+        """By the public door; all such handles of this process share one runtime."""
         return omnigraph.open(
             self.place.uri,
             branch,
@@ -243,21 +243,21 @@ class Bed:
 
     def assert_sound(self) -> None:
         """Chain linear, pins built on each other, no id twice, counts right: for every record of every stream."""
-        found = structure_violations(self.process().site)
+        found = structure_violations(self.process().runtime)
         assert not found, "\n".join(found)
 
     def close(self) -> None:
-        for one in self._processes:
-            one.pauses.release_all()
+        for process in self._processes:
+            process.pauses.release_all()
         self._pool.shutdown(wait=True)
-        for one in self._processes:
-            one.backend.close()
+        for process in self._processes:
+            process.backend.close()
 
 
 def chain_of(process: Process) -> list[CommitRecord]:
     """The records of a process's stream from its birth to its head; each must name the one before as its parent."""
     head = process.head
-    records: RecordStream = process.site.records(head.stream)
+    records: RecordStream = process.runtime.records(head.stream)
     found = [records.record(seq) for seq in range(head.seq + 1)]
     for older, newer in itertools.pairwise(found):
         assert newer.header.parents[0] == older.ref, f"{newer.commit_id} does not follow {older.commit_id}"
@@ -267,9 +267,9 @@ def chain_of(process: Process) -> list[CommitRecord]:
 
 def rows_of(graph: Any, type_name: str) -> dict[str, dict[str, Any]]:
     """Rows by id, of a graph or of a view."""
-    found = graph.table(type_name).to_arrow().to_pylist()
-    by_id = {row["id"]: row for row in found}
-    assert len(by_id) == len(found), f"an id of {type_name} is there twice: {sorted(row['id'] for row in found)}"
+    rows = graph.table(type_name).to_arrow().to_pylist()
+    by_id = {row["id"]: row for row in rows}
+    assert len(by_id) == len(rows), f"an id of {type_name} is there twice: {sorted(row['id'] for row in rows)}"
     return by_id
 
 
@@ -290,16 +290,16 @@ def works_at(source: str, target: str, **values: Any) -> InsertEdge:
     return InsertEdge("WorksAt", source, target, values)
 
 
-def named(name: str) -> Condition:
+def by_name(name: str) -> Condition:
     return Compare("name", "=", name)
 
 
 def without(name: str) -> Delete:
-    return Delete("Person", named(name))
+    return Delete("Person", by_name(name))
 
 
-def aged(name: str, age: int) -> Update:
-    return Update("Person", {"age": age}, named(name))
+def set_age(name: str, age: int) -> Update:
+    return Update("Person", {"age": age}, by_name(name))
 
 
 def newest_key(process: Process) -> str:
@@ -310,10 +310,10 @@ def newest_key(process: Process) -> str:
 def outcomes(futures: Iterable[Future[A]]) -> tuple[list[A], list[BaseException]]:
     """What was returned, and what was raised."""
     done, failed = [], []
-    for one in futures:
-        error = one.exception(WAIT_S)
+    for future in futures:
+        error = future.exception(WAIT_S)
         if error is None:
-            done.append(one.result())
+            done.append(future.result())
         else:
             failed.append(error)
     return done, failed
@@ -340,5 +340,5 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     raise TimeoutError(f"waited in vain for {what}")
 
 
-def local_path(place: Place, key: str) -> str:
-    return os.path.join(place.uri, key)
+def local_path(store_place: Place, key: str) -> str:
+    return os.path.join(store_place.uri, key)

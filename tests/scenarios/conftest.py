@@ -27,23 +27,25 @@ def _seed(config: pytest.Config) -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fold" not in metafunc.fixturenames:
         return
-    wanted = os.environ.get("OMNIGRAPH_TEST_FOLD", "")
-    if wanted in FOLDS:
-        metafunc.parametrize("fold", [wanted])
+    response = os.environ.get("OMNIGRAPH_TEST_FOLD", "")
+    if response in FOLDS:
+        metafunc.parametrize("fold", [response])
         return
-    if wanted == "all":
+    if response == "all":
         metafunc.parametrize("fold", FOLDS)
         return
-    chosen = _chosen_fold(metafunc.config, metafunc.definition.nodeid)
-    metafunc.parametrize("fold", [one if one == chosen else pytest.param(one, marks=pytest.mark.slow) for one in FOLDS])
+    chosen_fold = _choose_fold(metafunc.config, metafunc.definition.nodeid)
+    metafunc.parametrize(
+        "fold", [one if one == chosen_fold else pytest.param(one, marks=pytest.mark.slow) for one in FOLDS]
+    )
 
 
-def _chosen_fold(config: pytest.Config, test: str) -> str:
+def _choose_fold(config: pytest.Config, test: str) -> str:
     return random.Random(f"{_seed(config)}/{test}").choice(FOLDS)
 
 
-def s3_as_place(name: str, found: S3Place) -> Place:
-    return Place(name, found.uri, found.storage_options, found.env)
+def s3_as_place(name: str, s3_place: S3Place) -> Place:
+    return Place(name, s3_place.uri, s3_place.storage_options, s3_place.env)
 
 
 @pytest.fixture
@@ -58,10 +60,10 @@ def moto_place(s3_place: S3Place) -> Place:
 
 
 @pytest.fixture(params=["local", pytest.param("moto", marks=pytest.mark.s3)])
-def place(request: pytest.FixtureRequest) -> Place:
+def store_place(request: pytest.FixtureRequest) -> Place:
     """A directory, and a bucket of an S3-protocol server."""
-    found: Place = request.getfixturevalue("local_place" if request.param == "local" else "moto_place")
-    return found
+    store_place: Place = request.getfixturevalue("local_place" if request.param == "local" else "moto_place")
+    return store_place
 
 
 @pytest.fixture(
@@ -75,34 +77,34 @@ def racing_place(request: pytest.FixtureRequest) -> Place:
     """For races: also SeaweedFS, whose conditional PUT is its own."""
     if request.param == "seaweed":
         return s3_as_place("seaweed", request.getfixturevalue("seaweed_place"))
-    found: Place = request.getfixturevalue("local_place" if request.param == "local" else "moto_place")
-    return found
+    store_place: Place = request.getfixturevalue("local_place" if request.param == "local" else "moto_place")
+    return store_place
 
 
-def _made(request: pytest.FixtureRequest, where: Place, fold: str) -> Iterator[Bed]:
-    made = Bed(where, fold, f"{_seed(request.config)}/{request.node.nodeid}")
-    yield made
-    made.close()
+def _make_bed(request: pytest.FixtureRequest, where: Place, fold: str) -> Iterator[Bed]:
+    bed = Bed(where, fold, f"{_seed(request.config)}/{request.node.nodeid}")
+    yield bed
+    bed.close()
 
 
 @pytest.fixture
-def bed(request: pytest.FixtureRequest, place: Place, fold: str) -> Iterator[Bed]:
+def bed(request: pytest.FixtureRequest, store_place: Place, fold: str) -> Iterator[Bed]:
     """A new graph on every place in turn."""
-    yield from _made(request, place, fold)
+    yield from _make_bed(request, store_place, fold)
 
 
 @pytest.fixture
 def local_bed(request: pytest.FixtureRequest, local_place: Place, fold: str) -> Iterator[Bed]:
     """A new graph in a directory."""
-    yield from _made(request, local_place, fold)
+    yield from _make_bed(request, local_place, fold)
 
 
 @pytest.fixture
 def moto_bed(request: pytest.FixtureRequest, moto_place: Place, fold: str) -> Iterator[Bed]:
     """A new graph in a bucket."""
-    yield from _made(request, moto_place, fold)
+    yield from _make_bed(request, moto_place, fold)
 
 
 @pytest.fixture
 def race_bed(request: pytest.FixtureRequest, racing_place: Place, fold: str) -> Iterator[Bed]:
-    yield from _made(request, racing_place, fold)
+    yield from _make_bed(request, racing_place, fold)

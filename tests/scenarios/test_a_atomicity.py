@@ -16,12 +16,12 @@ from tests.scenarios import workers
 from tests.scenarios.bed import (
     Bed,
     Process,
-    aged,
+    by_name,
     company,
     knows,
-    named,
     person,
     rows_of,
+    set_age,
     without,
     works_at,
 )
@@ -36,13 +36,13 @@ def _all_rows(graph: Any) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def test_s1_a_mutation_over_three_tables_is_all_or_nothing(local_bed: Bed) -> None:
-    one = local_bed.process()
-    before = _all_rows(one.graph)
+    process = local_bed.process()
+    before = _all_rows(process.graph)
     with pytest.raises(ConstraintViolation):
-        one.apply(*THREE_TABLES, works_at("ada", "no such company"))
-    assert _all_rows(one.graph) == before
+        process.apply(*THREE_TABLES, works_at("ada", "no such company"))
+    assert _all_rows(process.graph) == before
     assert not local_bed.logical()
-    one.apply(*THREE_TABLES)
+    process.apply(*THREE_TABLES)
     assert set(local_bed.rows("Person")) == {"ada"}
     assert set(local_bed.rows("Company")) == {"acme"}
     assert local_bed.edges("WorksAt") == {("ada", "acme")}
@@ -54,10 +54,10 @@ def test_s1_readers_see_all_tables_change_at_once(local_bed: Bed, staged: bool) 
     """Up to the record nothing is there, after it everything, though three tables were written."""
     writer, reader = local_bed.process(staged=staged), local_bed.process()
     with writer.pauses.hold("write.after-record") as after:
-        with writer.held("write.before-record", lambda: writer.apply(*THREE_TABLES)) as running:
+        with writer.hold_at("write.before-record", lambda: writer.apply(*THREE_TABLES)) as running:
             assert not any(_all_rows(reader.graph).values())
         after.wait_reached()
-        assert [len(found) for found in _all_rows(reader.graph).values()] == [1, 1, 0, 1]
+        assert [len(all_row) for all_row in _all_rows(reader.graph).values()] == [1, 1, 0, 1]
     running.result()
     local_bed.assert_sound()
 
@@ -80,14 +80,14 @@ def test_s1_a_failure_at_any_of_the_tables_leaves_nothing(local_bed: Bed, failin
         writer.apply(*THREE_TABLES)
     assert not any(_all_rows(local_bed.process().graph).values())
     writer.apply(*THREE_TABLES)
-    assert [len(found) for found in _all_rows(local_bed.process().graph).values()] == [1, 1, 0, 1]
+    assert [len(all_row) for all_row in _all_rows(local_bed.process().graph).values()] == [1, 1, 0, 1]
 
 
 def test_s2_statements_see_what_earlier_ones_did(local_bed: Bed) -> None:
-    one = local_bed.process()
-    done = one.apply(
+    process = local_bed.process()
+    done = process.apply(
         person("ada", 36),
-        aged("ada", 37),
+        set_age("ada", 37),
         person("bob", 10),
         knows("ada", "bob"),
         Update("Person", {"city": "Paris"}, Compare("age", ">", 36)),
@@ -95,7 +95,7 @@ def test_s2_statements_see_what_earlier_ones_did(local_bed: Bed) -> None:
     assert done.counts == {"inserted": 3, "updated": 0, "deleted": 0}
     found = local_bed.rows("Person")
     assert (found["ada"]["age"], found["ada"]["city"], found["bob"]["city"]) == (37, "Paris", None)
-    one.apply(Delete("Person", named("bob")), person("bob", 11))
+    process.apply(Delete("Person", by_name("bob")), person("bob", 11))
     assert local_bed.rows("Person")["bob"] == {"id": "bob", "name": "bob", "age": 11, "email": None, "city": None}
     assert local_bed.edges() == set(), "the edge went with the first bob"
 
@@ -114,20 +114,20 @@ def test_s2_in_the_query_language_and_in_a_transaction(local_bed: Bed) -> None:
 
 
 def test_s3_n_inserts_in_one_mutation_are_one_commit(local_bed: Bed) -> None:
-    one = local_bed.process()
-    done = one.apply(*[person(f"p{number}", number) for number in range(60)])
-    many = one.graph.mutate_many(
+    process = local_bed.process()
+    receipt = process.apply(*[person(f"p{number}", number) for number in range(60)])
+    many = process.graph.mutate_many(
         "query add($n: String) { insert Company { name: $n } }", [{"n": f"c{number}"} for number in range(40)]
     )
-    assert (done.counts["inserted"], many.counts["inserted"]) == (60, 40)
-    assert [one.commit_id for one in local_bed.logical()] == [done.commit_id, many.commit_id]
+    assert (receipt.counts["inserted"], many.counts["inserted"]) == (60, 40)
+    assert [one.commit_id for one in local_bed.logical()] == [receipt.commit_id, many.commit_id]
     assert (len(local_bed.rows("Person")), len(local_bed.rows("Company"))) == (60, 40)
 
 
 def test_s4_an_insert_and_an_update_of_one_row_are_one_row(local_bed: Bed) -> None:
-    one = local_bed.process()
-    done = one.apply(person("ada", 1), aged("ada", 2), person("ada", city="Rome"), aged("ada", 3))
-    assert done.counts == {"inserted": 1, "updated": 0, "deleted": 0}
+    process = local_bed.process()
+    receipt = process.apply(person("ada", 1), set_age("ada", 2), person("ada", city="Rome"), set_age("ada", 3))
+    assert receipt.counts == {"inserted": 1, "updated": 0, "deleted": 0}
     assert local_bed.rows("Person")["ada"] == {"id": "ada", "name": "ada", "age": 3, "email": None, "city": "Rome"}
     (record,) = local_bed.logical()
     (touched,) = record.touched.values()
@@ -135,15 +135,15 @@ def test_s4_an_insert_and_an_update_of_one_row_are_one_row(local_bed: Bed) -> No
 
 
 def test_s4_a_row_made_and_removed_in_one_mutation_is_no_commit(local_bed: Bed) -> None:
-    done = local_bed.process().apply(person("ghost", 1), without("ghost"))
-    assert (done.commit_id, done.counts) == (None, {"inserted": 0, "updated": 0, "deleted": 0})
+    receipt = local_bed.process().apply(person("ghost", 1), without("ghost"))
+    assert (receipt.commit_id, receipt.counts) == (None, {"inserted": 0, "updated": 0, "deleted": 0})
     assert not local_bed.logical()
 
 
 def test_s5_chained_updates_see_the_value_in_between(local_bed: Bed) -> None:
-    one = local_bed.process()
-    one.apply(person("a", 10), person("b", 20), person("c", 30))
-    done = one.apply(
+    process = local_bed.process()
+    process.apply(person("a", 10), person("b", 20), person("c", 30))
+    done = process.apply(
         Update("Person", {"age": 25}, Compare("age", "<", 25)),
         Update("Person", {"age": 40}, Compare("age", "=", 25)),
         Update("Person", {"city": "old"}, Compare("age", ">=", 40)),
@@ -168,7 +168,7 @@ def test_s5_chained_updates_see_the_value_in_between(local_bed: Bed) -> None:
         (InsertNode("Person", {"name": "x", "nick": 1}), InvalidInput),
         (InsertNode("Person", {"name": "x", "age": "many"}), InvalidInput),
         (InsertNode("Person", {"age": 3}), InvalidInput),
-        (Update("Person", {"name": "other"}, named("taken")), InvalidInput),
+        (Update("Person", {"name": "other"}, by_name("taken")), InvalidInput),
         (Delete("Person", Compare("nick", "=", 1)), InvalidInput),
     ],
     ids=lambda one: one.__name__ if isinstance(one, type) else "",
@@ -176,26 +176,26 @@ def test_s5_chained_updates_see_the_value_in_between(local_bed: Bed) -> None:
 def test_s6_a_failure_in_the_last_statement_leaves_graph_and_handle_usable(
     local_bed: Bed, last: Statement, error: type[OmnigraphError]
 ) -> None:
-    one = local_bed.process()
-    one.apply(person("taken", 5, email="taken@x"))
+    process = local_bed.process()
+    process.apply(person("taken", 5, email="taken@x"))
     before = local_bed.logical()
     with pytest.raises(error) as caught:
-        one.apply(person("ada", 1), aged("taken", 9), last)
+        process.apply(person("ada", 1), set_age("taken", 9), last)
     assert caught.value.code
     assert local_bed.ages() == {"taken": 5}
     assert [record.commit_id for record in local_bed.logical()] == [record.commit_id for record in before]
-    one.apply(person("ada", 1), aged("taken", 9))
+    process.apply(person("ada", 1), set_age("taken", 9))
     assert local_bed.ages() == {"taken": 9, "ada": 1}
 
 
 def test_s6_text_that_does_not_parse_costs_nothing(local_bed: Bed) -> None:
-    one = local_bed.process()
-    with one.meter.measure() as seen, pytest.raises(ParseError):
-        one.graph.mutate("query q() { insert Person { name: } }")
+    process = local_bed.process()
+    with process.meter.measure() as seen, pytest.raises(ParseError):
+        process.graph.mutate("query q() { insert Person { name: } }")
     assert seen.requests == 0
 
 
-def _interrupted(process: Process, point: str, statements: Sequence[Statement]) -> None:
+def _interrupt_at(process: Process, point: str, statements: Sequence[Statement]) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -210,36 +210,36 @@ def test_s7_an_interrupted_write_leaves_no_visible_state(local_bed: Bed, point: 
     """Ctrl-C at every point before the record; the same handle goes on afterwards."""
     if point == "write.staged" and not staged:
         point = "write.validated"
-    one = local_bed.process(staged=staged)
-    _interrupted(one, point, THREE_TABLES)
+    process = local_bed.process(staged=staged)
+    _interrupt_at(process, point, THREE_TABLES)
     assert not any(_all_rows(local_bed.process().graph).values())
-    one.apply(*THREE_TABLES)
+    process.apply(*THREE_TABLES)
     assert len(local_bed.logical()) == 1
     local_bed.assert_sound()
 
 
 def test_s7_an_interruption_after_the_record_loses_nothing(local_bed: Bed) -> None:
-    one = local_bed.process()
-    _interrupted(one, "write.after-record", [person("ada", 1)])
+    process = local_bed.process()
+    _interrupt_at(process, "write.after-record", [person("ada", 1)])
     assert local_bed.ages() == {"ada": 1}
-    one.apply(person("bob", 2))
+    process.apply(person("bob", 2))
     assert local_bed.ages() == {"ada": 1, "bob": 2}
     assert len(local_bed.logical()) == 2
 
 
 def test_s7_an_interrupted_leader_does_not_strand_those_who_wait(local_bed: Bed) -> None:
     """The thread that leads a group is interrupted; the waiting ones are answered all the same."""
-    one = local_bed.process()
+    process = local_bed.process()
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    with one.pauses.hold("write.captured") as hold:
-        waiting = local_bed.start(lambda: one.apply(person("bob", 2)))
+    with process.pauses.hold("write.captured") as hold:
+        waiting = local_bed.start(lambda: process.apply(person("bob", 2)))
         hold.wait_reached()
-        one.pauses.call_at("write.before-record", interrupt)
+        process.pauses.call_at("write.before-record", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            one.apply(person("ada", 1))
+            process.apply(person("ada", 1))
     waiting.result(30)
     assert local_bed.ages() == {"bob": 2}
 
@@ -247,91 +247,93 @@ def test_s7_an_interrupted_leader_does_not_strand_those_who_wait(local_bed: Bed)
 @pytest.mark.parametrize("point", [*WRITE_POINTS[:2], "write.before-record", "write.after-record"])
 def test_s7_a_cancelled_task_is_all_or_nothing(local_bed: Bed, point: str) -> None:
     """The task is gone at once, its thread ends on its own: three tables together, or none of them."""
-    one = local_bed.process()
+    process = local_bed.process()
 
     async def cancel_while_held() -> None:
-        with one.pauses.hold(point) as hold:
-            task = asyncio.create_task(asyncio.to_thread(one.apply, *THREE_TABLES))
+        with process.pauses.hold(point) as hold:
+            task = asyncio.create_task(asyncio.to_thread(process.apply, *THREE_TABLES))
             await asyncio.to_thread(hold.wait_reached)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            seen = [len(found) for found in _all_rows(local_bed.process().graph).values()]
+            seen = [len(all_row) for all_row in _all_rows(local_bed.process().graph).values()]
             assert seen == ([1, 1, 0, 1] if point == "write.after-record" else [0, 0, 0, 0])
 
     asyncio.run(cancel_while_held())
-    one.apply(person("bob"))
-    found = _all_rows(local_bed.process().graph)
-    assert ("ada" in found["Person"]) == ("acme" in found["Company"]) == bool(found["WorksAt"])
+    process.apply(person("bob"))
+    all_rows = _all_rows(local_bed.process().graph)
+    assert ("ada" in all_rows["Person"]) == ("acme" in all_rows["Company"]) == bool(all_rows["WorksAt"])
     local_bed.assert_sound()
 
 
 @pytest.mark.parametrize("strict", [True, False], ids=["append", "merge"])
 def test_s8_a_batch_with_one_bad_edge_lands_nothing_and_the_next_works(local_bed: Bed, strict: bool) -> None:
-    one = local_bed.process()
-    one.apply(person("old", 1))
+    process = local_bed.process()
+    process.apply(person("old", 1))
     batch: list[Statement] = [person(f"p{number}", number, strict=strict) for number in range(5)]
     good = [knows("p0", "p1"), knows("p2", "old")]
     with pytest.raises(ConstraintViolation) as caught:
-        one.apply(*batch, *good, knows("p3", "nobody"), knows("none", "p4"))
-    assert {(found["rule"], found["value"]) for found in caught.value.violations} == {
+        process.apply(*batch, *good, knows("p3", "nobody"), knows("none", "p4"))
+    assert {(violation["rule"], violation["value"]) for violation in caught.value.violations} == {
         ("endpoint", "nobody"),
         ("endpoint", "none"),
     }
     assert local_bed.ages() == {"old": 1}
-    one.apply(*batch, *good)
+    process.apply(*batch, *good)
     assert len(local_bed.ages()) == 6
     assert local_bed.edges() == {("p0", "p1"), ("p2", "old")}
 
 
 def test_s10_a_deleted_node_takes_its_edges_in_the_same_commit(local_bed: Bed) -> None:
-    one = local_bed.process()
-    one.apply(person("a"), person("b"), person("c"), company("x"))
-    one.apply(knows("a", "b"), knows("b", "a"), knows("b", "c"), works_at("a", "x"), knows("a", "a"))
-    done = one.apply(without("a"))
-    assert done.counts == {"inserted": 0, "updated": 0, "deleted": 1 + 4}
+    process = local_bed.process()
+    process.apply(person("a"), person("b"), person("c"), company("x"))
+    process.apply(knows("a", "b"), knows("b", "a"), knows("b", "c"), works_at("a", "x"), knows("a", "a"))
+    receipt = process.apply(without("a"))
+    assert receipt.counts == {"inserted": 0, "updated": 0, "deleted": 1 + 4}
     assert local_bed.edges() == {("b", "c")}
     assert local_bed.edges("WorksAt") == set()
-    assert local_bed.logical()[-1].commit_id == done.commit_id
+    assert local_bed.logical()[-1].commit_id == receipt.commit_id
     local_bed.assert_sound()
 
 
 def test_s11_cascade_and_explicit_delete_do_not_count_twice(local_bed: Bed) -> None:
-    one = local_bed.process()
-    one.apply(person("a"), person("b"), person("c"))
-    one.apply(knows("a", "b"), knows("c", "b"))
-    done = one.apply(Delete("Knows", Compare("from", "=", "a")), without("a"), Delete("Knows", Compare("to", "=", "b")))
-    assert done.counts["deleted"] == 3
+    process = local_bed.process()
+    process.apply(person("a"), person("b"), person("c"))
+    process.apply(knows("a", "b"), knows("c", "b"))
+    receipt = process.apply(
+        Delete("Knows", Compare("from", "=", "a")), without("a"), Delete("Knows", Compare("to", "=", "b"))
+    )
+    assert receipt.counts["deleted"] == 3
     (touched,) = (each for table, each in local_bed.logical()[-1].touched.items() if "knows" in table)
     assert touched.deleted == 2
     assert local_bed.edges() == set()
 
 
 def test_s12_overlapping_deletes_count_once_and_nulls_stay(local_bed: Bed) -> None:
-    one = local_bed.process()
-    one.apply(person("a", 5), person("b", 15), person("c", 25), person("null"), person("city", city="Rome"))
-    done = one.apply(Delete("Person", Compare("age", ">", 10)), Delete("Person", Compare("age", ">", 20)))
-    assert done.counts["deleted"] == 2
+    process = local_bed.process()
+    process.apply(person("a", 5), person("b", 15), person("c", 25), person("null"), person("city", city="Rome"))
+    receipt = process.apply(Delete("Person", Compare("age", ">", 10)), Delete("Person", Compare("age", ">", 20)))
+    assert receipt.counts["deleted"] == 2
     assert set(local_bed.ages()) == {"a", "null", "city"}
-    assert one.apply(Delete("Person", Compare("age", "!=", 5))).commit_id is None, "null is not unequal to 5"
-    assert one.apply(Delete("Person", Compare("age", "=", None))).commit_id is None
+    assert process.apply(Delete("Person", Compare("age", "!=", 5))).commit_id is None, "null is not unequal to 5"
+    assert process.apply(Delete("Person", Compare("age", "=", None))).commit_id is None
     assert set(local_bed.ages()) == {"a", "null", "city"}
 
 
 def test_s13_nothing_matched_is_zero_and_no_commit(local_bed: Bed) -> None:
-    one = local_bed.process()
-    one.apply(person("a", 5))
+    process = local_bed.process()
+    process.apply(person("a", 5))
     head = local_bed.logical()[-1].commit_id
     for statement in (
         without("nobody"),
-        aged("nobody", 3),
+        set_age("nobody", 3),
         Delete("Person", Compare("age", ">", 99)),
         Update("Person", {"age": 1}, Compare("age", ">", 99)),
         Delete("Knows", Compare("from", "=", "a")),
     ):
-        done = one.apply(statement)
-        assert done.commit_id is None
-        assert done.counts == {"inserted": 0, "updated": 0, "deleted": 0}
+        receipt = process.apply(statement)
+        assert receipt.commit_id is None
+        assert receipt.counts == {"inserted": 0, "updated": 0, "deleted": 0}
     assert local_bed.logical()[-1].commit_id == head
 
 
@@ -354,43 +356,43 @@ def test_s14_an_acknowledged_write_survives_its_process(bed: Bed, staged: bool) 
 
 
 def test_s15_a_snapshot_keeps_its_view(bed: Bed) -> None:
-    one, other = bed.process(), bed.process()
-    one.apply(person("a", 1), person("b", 2), knows("a", "b"))
-    before = other.graph.view()
+    first_process, second_process = bed.process(), bed.process()
+    first_process.apply(person("a", 1), person("b", 2), knows("a", "b"))
+    before = second_process.graph.view()
     old_rows = _all_rows(before)
-    one.apply(aged("a", 99), without("b"), person("c", 3))
-    one.graph.fold()
+    first_process.apply(set_age("a", 99), without("b"), person("c", 3))
+    first_process.graph.fold()
     assert _all_rows(before) == old_rows
-    assert {name: row["age"] for name, row in rows_of(other.graph, "Person").items()} == {"a": 99, "c": 3}
-    assert _all_rows(one.graph.at(before.commit_id)) == old_rows
+    assert {name: row["age"] for name, row in rows_of(second_process.graph, "Person").items()} == {"a": 99, "c": 3}
+    assert _all_rows(first_process.graph.at(before.commit_id)) == old_rows
     assert _all_rows(before) == old_rows
 
 
 def test_s16_warm_state_equals_a_fresh_reopen(bed: Bed) -> None:
     """After every kind of commit, what the writer holds in memory is what a new process reads, in all fields."""
-    one = bed.process()
+    process = bed.process()
     stager = bed.process(staged=True)
     steps: list[Callable[[], object]] = [
-        lambda: one.apply(person("a", 1), person("b", 2), actor="ada", message="first", client_key="k1"),
-        lambda: one.apply(knows("a", "b"), company("x", 1)),
-        lambda: one.graph.fold(),
-        lambda: stager.apply(person("c", 3), aged("a", 10)),
-        lambda: one.apply(without("b")),
-        lambda: one.graph.schema.apply(one.graph.schema.source + "\nnode Extra { name: String @key }"),
-        lambda: one.apply(InsertNode("Extra", {"name": "e"})),
-        lambda: one.graph.fold(),
+        lambda: process.apply(person("a", 1), person("b", 2), actor="ada", message="first", client_key="k1"),
+        lambda: process.apply(knows("a", "b"), company("x", 1)),
+        lambda: process.graph.fold(),
+        lambda: stager.apply(person("c", 3), set_age("a", 10)),
+        lambda: process.apply(without("b")),
+        lambda: process.graph.schema.apply(process.graph.schema.source + "\nnode Extra { name: String @key }"),
+        lambda: process.apply(InsertNode("Extra", {"name": "e"})),
+        lambda: process.graph.fold(),
     ]
     for step in steps:
         step()
-        for warm in (one, stager):
+        for warm in (process, stager):
             record, fresh = warm.head, bed.process()
-            assert record.encoded == fresh.head.encoded
+            assert record.as_bytes == fresh.head.as_bytes
             assert record.header == fresh.head.header
             assert (record.pins, record.epoch, record.trail) == (fresh.head.pins, fresh.head.epoch, fresh.head.trail)
             assert warm.graph.snapshot() == fresh.graph.snapshot()
             assert warm.graph.commits(None) == fresh.graph.commits(None)
-            snapshot = Snapshot(warm.backend, record, warm.site.catalogs.get(record.schema))
-            again = Snapshot(fresh.backend, fresh.head, fresh.site.catalogs.get(record.schema))
+            snapshot = Snapshot(warm.backend, record, warm.runtime.catalogs.get(record.schema))
+            again = Snapshot(fresh.backend, fresh.head, fresh.runtime.catalogs.get(record.schema))
             assert snapshot.catalog == again.catalog
             for each in snapshot.catalog.types:
                 rows = [view.scan().sort_by("id").to_pylist() for view in (snapshot.view(each), again.view(each))]
@@ -398,34 +400,34 @@ def test_s16_warm_state_equals_a_fresh_reopen(bed: Bed) -> None:
 
 
 def test_s17_actor_and_key_are_in_the_commit_and_nowhere_else(bed: Bed) -> None:
-    one = bed.process(fold="never")
+    process = bed.process(fold="never")
     before = set(bed.place.all_keys())
-    done = one.apply(person("a"), actor="ada", message="why", client_key="key-1")
-    assert done.commit_id is not None
+    receipt = process.apply(person("a"), actor="ada", message="why", client_key="key-1")
+    assert receipt.commit_id is not None
     (added,) = set(bed.place.all_keys()) - before
     assert added.startswith("__manifest/"), "an inline commit is one object"
     info = bed.process().graph.commits(1)[0]
-    assert (info.commit_id, info.actor, info.message, info.kind) == (done.commit_id, "ada", "why", "mutate")
-    (member,) = bed.process().graph.at(done.commit_id).commit()["members"]
+    assert (info.commit_id, info.actor, info.message, info.kind) == (receipt.commit_id, "ada", "why", "mutate")
+    (member,) = bed.process().graph.at(receipt.commit_id).commit()["members"]
     assert (member["actor"], member["client_key"], member["counts"]["inserted"]) == ("ada", "key-1", 1)
     again = bed.process().apply(person("a"), client_key="key-1")
     assert again.replayed
-    assert again.commit_id == done.commit_id
-    assert [one.commit_id for one in bed.process().graph.commits(None, actor="ada")] == [done.commit_id]
+    assert again.commit_id == receipt.commit_id
+    assert [commit.commit_id for commit in bed.process().graph.commits(None, actor="ada")] == [receipt.commit_id]
 
 
 def test_s17_every_commit_names_its_parent(bed: Bed) -> None:
-    one = bed.process()
-    for number in range(bed.place.scaled(40, 5)):
-        one.apply(person(f"p{number}"))
-    listed = bed.process().graph.commits(None)
-    assert [info.parents for info in listed] == [(older.commit_id,) for older in listed[1:]] + [()]
-    assert [info.seq for info in listed] == list(range(len(listed) - 1, -1, -1))
+    process = bed.process()
+    for number in range(bed.place.scale(40, 5)):
+        process.apply(person(f"p{number}"))
+    commits = bed.process().graph.commits(None)
+    assert [info.parents for info in commits] == [(older.commit_id,) for older in commits[1:]] + [()]
+    assert [info.seq for info in commits] == list(range(len(commits) - 1, -1, -1))
 
 
 def test_s2_an_edge_may_be_upserted_by_its_id(local_bed: Bed) -> None:
-    one = local_bed.process()
-    one.apply(person("a"), person("b"), InsertEdge("Knows", "a", "b", {"id": "e1", "since": 1}))
-    done = one.apply(InsertEdge("Knows", "b", "a", {"id": "e1", "since": 2}))
-    assert done.counts == {"inserted": 0, "updated": 1, "deleted": 0}
+    process = local_bed.process()
+    process.apply(person("a"), person("b"), InsertEdge("Knows", "a", "b", {"id": "e1", "since": 1}))
+    receipt = process.apply(InsertEdge("Knows", "b", "a", {"id": "e1", "since": 2}))
+    assert receipt.counts == {"inserted": 0, "updated": 1, "deleted": 0}
     assert local_bed.edges() == {("b", "a")}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omnigraph.commit.publish_plan import Receipt
-from omnigraph.commit.publisher import Published
+from omnigraph.commit.publisher import PlanPublished
 from omnigraph.errors import (
     ConstraintViolation,
     Contention,
@@ -32,14 +32,14 @@ from tests.scenarios.bed import (
     Bed,
     Place,
     Process,
-    aged,
     at_once,
+    by_name,
     company,
     knows,
-    named,
     outcomes,
     person,
     rows_of,
+    set_age,
     wait_until,
     without,
     works_at,
@@ -87,18 +87,22 @@ def test_s18_on_seaweedfs(seaweed_place: S3Place) -> None:
 
 
 def test_s18_in_the_queue_of_one_process(local_bed: Bed) -> None:
-    one = local_bed.process()
-    done, failed = outcomes(at_once(local_bed, [partial(one.apply, person("ada", n, strict=True)) for n in range(16)]))
+    process = local_bed.process()
+    done, failed = outcomes(
+        at_once(local_bed, [partial(process.apply, person("ada", n, strict=True)) for n in range(16)])
+    )
     assert len(done) == 1
     assert all(isinstance(error, KeyConflict) for error in failed), failed
-    assert local_bed.ages() == {"ada": rows_of(one.graph, "Person")["ada"]["age"]}
+    assert local_bed.ages() == {"ada": rows_of(process.graph, "Person")["ada"]["age"]}
 
 
 @STAGED
 def test_s18_two_strict_inserts_of_one_key_by_schedule(local_bed: Bed, staged: bool) -> None:
-    one, other = local_bed.process(staged=staged), local_bed.process(staged=staged)
-    with one.held("write.before-record", lambda: one.apply(person("ada", 1, strict=True))) as running:
-        other.apply(person("ada", 2, strict=True))
+    first_process, second_process = local_bed.process(staged=staged), local_bed.process(staged=staged)
+    with first_process.hold_at(
+        "write.before-record", lambda: first_process.apply(person("ada", 1, strict=True))
+    ) as running:
+        second_process.apply(person("ada", 2, strict=True))
     with pytest.raises(KeyConflict) as caught:
         running.result()
     assert caught.value.details["key_conflict"] == {"table_key": "node:Person", "id": "ada"}
@@ -107,7 +111,7 @@ def test_s18_two_strict_inserts_of_one_key_by_schedule(local_bed: Bed, staged: b
 
 @STAGED
 def test_s19_inserts_of_disjoint_keys_all_commit(race_bed: Bed, staged: bool) -> None:
-    count = race_bed.place.scaled(6, 4) if staged else 16  # a staged write may be re-committed eight times
+    count = race_bed.place.scale(6, 4) if staged else 16  # a staged write may be re-committed eight times
     racing = [race_bed.process(staged=staged) for _ in range(count)]
     done, failed = outcomes(at_once(race_bed, [partial(one.apply, person(f"p{n}", n)) for n, one in enumerate(racing)]))
     assert not failed
@@ -118,10 +122,10 @@ def test_s19_inserts_of_disjoint_keys_all_commit(race_bed: Bed, staged: bool) ->
 
 def test_s20_eight_processes_on_one_branch(race_bed: Bed) -> None:
     """Real processes. Every record shows the three tables equally long; every acknowledged commit is in the chain."""
-    rows, count = race_bed.place.scaled(8, 2), 8
+    rows, count = race_bed.place.scale(8, 2), 8
     args = {"uri": race_bed.place.uri, "config": {"fold": race_bed.fold}, "rows": rows}
     results = run_workers(workers.insert_pairs, count, args, env=race_bed.place.env)
-    acknowledged = {message["row"]: message["commit_id"] for one in results for message in one.messages}
+    acknowledged = {message["row"]: message["commit_id"] for result in results for message in result.messages}
     assert len(acknowledged) == count * rows
     for record in race_bed.chain():
         assert len({pin.rows for pin in record.pins.values()}) <= 1, f"torn tables at {record.commit_id}"
@@ -132,7 +136,7 @@ def test_s20_eight_processes_on_one_branch(race_bed: Bed) -> None:
 
 
 def test_s21_branches_proceed_independently(bed: Bed) -> None:
-    branches, writers = bed.place.scaled(8, 3), bed.place.scaled(8, 3)
+    branches, writers = bed.place.scale(8, 3), bed.place.scale(8, 3)
     home = bed.process()
     home.apply(person("root"))
     names = [f"b{number}" for number in range(branches)]
@@ -141,8 +145,8 @@ def test_s21_branches_proceed_independently(bed: Bed) -> None:
     works: list[Callable[[], Receipt]] = []
     for name in names:
         for number in range(writers):
-            one = bed.process(name)
-            works.append(partial(one.apply, person(f"{name}-{number}")))
+            process = bed.process(name)
+            works.append(partial(process.apply, person(f"{name}-{number}")))
     _, failed = outcomes(at_once(bed, works))
     assert not failed
     for name in names:
@@ -153,9 +157,9 @@ def test_s21_branches_proceed_independently(bed: Bed) -> None:
 
 @STAGED
 def test_s22_a_stale_insert_runs_again_on_the_live_state(bed: Bed, staged: bool) -> None:
-    one, other = bed.process(staged=staged), bed.process()
-    with one.held("write.validated", lambda: one.apply(person("ada", 3))) as running:
-        other.apply(person("ada", 1, email="a@x", city="Rome"))
+    first_process, second_process = bed.process(staged=staged), bed.process()
+    with first_process.hold_at("write.validated", lambda: first_process.apply(person("ada", 3))) as running:
+        second_process.apply(person("ada", 1, email="a@x", city="Rome"))
     assert running.result().counts == {"inserted": 0, "updated": 1, "deleted": 0}
     assert running.result().attempts == 2
     assert bed.rows("Person")["ada"] == {"id": "ada", "name": "ada", "age": 3, "email": "a@x", "city": "Rome"}
@@ -163,9 +167,11 @@ def test_s22_a_stale_insert_runs_again_on_the_live_state(bed: Bed, staged: bool)
 
 @STAGED
 def test_s22_and_checks_uniqueness_again(bed: Bed, staged: bool) -> None:
-    one, other = bed.process(staged=staged), bed.process()
-    with one.held("write.validated", lambda: one.apply(person("ada", email="same@x"))) as running:
-        other.apply(person("bob", email="same@x"))
+    first_process, second_process = bed.process(staged=staged), bed.process()
+    with first_process.hold_at(
+        "write.validated", lambda: first_process.apply(person("ada", email="same@x"))
+    ) as running:
+        second_process.apply(person("bob", email="same@x"))
     with pytest.raises(ConstraintViolation) as caught:
         running.result()
     (violation,) = caught.value.violations
@@ -175,21 +181,23 @@ def test_s22_and_checks_uniqueness_again(bed: Bed, staged: bool) -> None:
 
 @STAGED
 def test_s23_a_stale_update_runs_again_and_is_serial(bed: Bed, staged: bool) -> None:
-    one, other = bed.process(staged=staged), bed.process()
-    one.apply(person("a", 10), person("b", 20))
+    first_process, second_process = bed.process(staged=staged), bed.process()
+    first_process.apply(person("a", 10), person("b", 20))
     older = Update("Person", {"city": "old"}, Compare("age", ">", 15))
-    with one.held("write.validated", lambda: one.apply(older)) as running:
-        other.apply(aged("a", 30), aged("b", 5))
+    with first_process.hold_at("write.validated", lambda: first_process.apply(older)) as running:
+        second_process.apply(set_age("a", 30), set_age("b", 5))
     assert running.result().counts["updated"] == 1
     assert {name: row["city"] for name, row in bed.rows("Person").items()} == {"a": "old", "b": None}
 
 
 @STAGED
 def test_s23_a_stale_delete_runs_again_and_is_serial(bed: Bed, staged: bool) -> None:
-    one, other = bed.process(staged=staged), bed.process()
-    one.apply(person("a", 10), person("b", 20))
-    with one.held("write.validated", lambda: one.apply(Delete("Person", Compare("age", ">", 15)))) as running:
-        other.apply(aged("a", 30), aged("b", 5), person("c", 40))
+    first_process, second_process = bed.process(staged=staged), bed.process()
+    first_process.apply(person("a", 10), person("b", 20))
+    with first_process.hold_at(
+        "write.validated", lambda: first_process.apply(Delete("Person", Compare("age", ">", 15)))
+    ) as running:
+        second_process.apply(set_age("a", 30), set_age("b", 5), person("c", 40))
     assert running.result().counts["deleted"] == 2
     assert bed.ages() == {"b": 5}
 
@@ -197,56 +205,61 @@ def test_s23_a_stale_delete_runs_again_and_is_serial(bed: Bed, staged: bool) -> 
 @STAGED
 @pytest.mark.parametrize("verb", ["update", "delete", "insert"])
 def test_s23_on_conflict_fail_gets_the_conflict(bed: Bed, staged: bool, verb: str) -> None:
-    one, other = bed.process(staged=staged), bed.process(fold="never")
-    one.apply(person("a", 10))
-    base = other.head
-    statements: dict[str, Statement] = {"update": aged("a", 11), "delete": without("a"), "insert": person("a", 12)}
+    first_process, second_process = bed.process(staged=staged), bed.process(fold="never")
+    first_process.apply(person("a", 10))
+    base = second_process.head
+    statements: dict[str, Statement] = {"update": set_age("a", 11), "delete": without("a"), "insert": person("a", 12)}
     statement = statements[verb]
-    with one.held("write.validated", lambda: one.apply(statement, on_conflict="fail")) as running:
-        theirs = other.apply(aged("a", 99))
+    with first_process.hold_at(
+        "write.validated", lambda: first_process.apply(statement, on_conflict="fail")
+    ) as running:
+        receipt = second_process.apply(set_age("a", 99))
     with pytest.raises(ReadSetChanged) as caught:
         running.result()
-    (table,) = other.head.touched
+    (table,) = second_process.head.touched
     assert caught.value.manifest_conflict == {
         "table_key": "node:Person",
         "expected": base.pins[table].changed_seq,
-        "actual": other.head.seq,
+        "actual": second_process.head.seq,
     }
     assert caught.value.code == "conflict"
     assert caught.value.retryable
     assert str(caught.value) == (
         f"stale view of 'node:Person': expected table version {base.pins[table].changed_seq} "
-        f"but current is {other.head.seq}; refresh and retry"
+        f"but current is {second_process.head.seq}; refresh and retry"
     )
-    assert bed.logical()[-1].commit_id == theirs.commit_id
+    assert bed.logical()[-1].commit_id == receipt.commit_id
     assert bed.ages() == {"a": 99}
 
 
 def test_s23_a_transaction_gets_the_conflict(bed: Bed) -> None:
-    one, other = bed.process(), bed.process()
-    one.apply(person("a", 10))
-    txn = one.graph.transaction().__enter__()
+    first_process, second_process = bed.process(), bed.process()
+    first_process.apply(person("a", 10))
+    txn = first_process.graph.transaction().__enter__()
     txn.mutate("query q() { update Person set { age: 11 } where age = 10 }")
-    other.apply(aged("a", 99))
+    second_process.apply(set_age("a", 99))
     with pytest.raises(ReadSetChanged) as caught:
         txn.__exit__(None, None, None)
     assert caught.value.manifest_conflict is not None
     assert caught.value.manifest_conflict["table_key"] == "node:Person"
     assert bed.ages() == {"a": 99}
-    with one.graph.transaction() as txn:
+    with first_process.graph.transaction() as txn:
         txn.mutate('query q() { update Person set { age: 11 } where name = "a" }')
-        other.apply(person("b", 1))
+        second_process.apply(person("b", 1))
     assert bed.ages() == {"a": 11, "b": 1}, "a commit that touches nothing it read is no conflict"
 
 
 @STAGED
 def test_s24_the_budget_of_new_attempts_ends_in_contention(bed: Bed, staged: bool) -> None:
-    one, other = bed.process(staged=staged, publish_max_rounds=4, publish_max_prepares=2), bed.process()
-    one.apply(person("a", 0))
+    first_process, second_process = (
+        bed.process(staged=staged, publish_max_rounds=4, publish_max_prepares=2),
+        bed.process(),
+    )
+    first_process.apply(person("a", 0))
     for number in range(1, 8):
-        one.pauses.call_at("write.validated", partial(other.apply, aged("a", number)), number)
+        first_process.pauses.call_at("write.validated", partial(second_process.apply, set_age("a", number)), number)
     with pytest.raises(Contention) as caught:
-        one.apply(Update("Person", {"city": "never"}, named("a")))
+        first_process.apply(Update("Person", {"city": "never"}, by_name("a")))
     assert caught.value.retryable
     assert caught.value.details["attempts"] == (3 if staged else 4)
     assert bed.rows("Person")["a"]["city"] is None
@@ -255,20 +268,20 @@ def test_s24_the_budget_of_new_attempts_ends_in_contention(bed: Bed, staged: boo
 
 def test_s24_lost_rounds_end_in_contention_too(bed: Bed) -> None:
     """Nobody meets the writer's rows, but somebody is always faster."""
-    one, other = bed.process(publish_max_rounds=3), bed.process(fold="never")
+    first_process, second_process = bed.process(publish_max_rounds=3), bed.process(fold="never")
     for number in range(1, 8):
-        one.pauses.call_at("write.before-record", partial(other.apply, person(f"o{number}")), number)
+        first_process.pauses.call_at("write.before-record", partial(second_process.apply, person(f"o{number}")), number)
     with pytest.raises(Contention) as caught:
-        one.apply(person("mine"))
+        first_process.apply(person("mine"))
     assert caught.value.details["attempts"] == 3
     assert set(bed.ages()) == {"o1", "o2", "o3"}
 
 
 def test_s25_an_expected_head_is_accepted(bed: Bed) -> None:
-    one = bed.process()
-    first = one.apply(person("a", 1))
-    one.graph.fold()
-    second = one.apply(person("b", 2), if_commit=first.commit_id)
+    process = bed.process()
+    first = process.apply(person("a", 1))
+    process.graph.fold()
+    second = process.apply(person("b", 2), if_commit=first.commit_id)
     assert second.commit_id is not None, "a fold after the named commit changes nothing"
     bed.process().apply(person("c", 3), if_commit=bed.process().graph.view().commit_id)
     assert set(bed.ages()) == {"a", "b", "c"}
@@ -277,18 +290,18 @@ def test_s25_an_expected_head_is_accepted(bed: Bed) -> None:
 @pytest.mark.parametrize("point", [None, "write.captured", "write.validated", "write.before-record"])
 def test_s25_a_stale_head_is_final_even_for_inserts(bed: Bed, point: str | None) -> None:
     """`point`: the other commit lands while ours is on its way, and shares no row with it."""
-    one, other = bed.process(), bed.process()
-    first = one.apply(person("a", 1)).commit_id
+    first_process, second_process = bed.process(), bed.process()
+    first = first_process.apply(person("a", 1)).commit_id
 
     def conditional() -> Receipt:
-        return one.apply(person("mine"), if_commit=first)
+        return first_process.apply(person("mine"), if_commit=first)
 
     if point is None:
-        other.apply(person("other"))
+        second_process.apply(person("other"))
         running: Future[Receipt] = bed.start(conditional)
     else:
-        with one.held(point, conditional) as running:
-            other.apply(person("other"))
+        with first_process.hold_at(point, conditional) as running:
+            second_process.apply(person("other"))
     error = running.exception(WAIT_S)
     assert isinstance(error, PreconditionFailed), error
     assert not error.retryable
@@ -297,12 +310,15 @@ def test_s25_a_stale_head_is_final_even_for_inserts(bed: Bed, point: str | None)
 
 
 def test_s26_of_a_conditional_update_and_a_conditional_delete_one_wins(bed: Bed) -> None:
-    one, other = bed.process(), bed.process()
-    base = one.apply(person("a", 1)).commit_id
+    first_process, second_process = bed.process(), bed.process()
+    base = first_process.apply(person("a", 1)).commit_id
     done, failed = outcomes(
         at_once(
             bed,
-            [lambda: one.apply(aged("a", 2), if_commit=base), lambda: other.apply(without("a"), if_commit=base)],
+            [
+                lambda: first_process.apply(set_age("a", 2), if_commit=base),
+                lambda: second_process.apply(without("a"), if_commit=base),
+            ],
         )
     )
     assert (len(done), len(failed)) == (1, 1)
@@ -312,51 +328,54 @@ def test_s26_of_a_conditional_update_and_a_conditional_delete_one_wins(bed: Bed)
 
 @pytest.mark.parametrize("update_first", [True, False])
 def test_s26_by_schedule(local_bed: Bed, update_first: bool) -> None:
-    one, other = local_bed.process(), local_bed.process()
-    base = one.apply(person("a", 1)).commit_id
-    works = [lambda: one.apply(aged("a", 2), if_commit=base), lambda: other.apply(without("a"), if_commit=base)]
+    first_process, second_process = local_bed.process(), local_bed.process()
+    base = first_process.apply(person("a", 1)).commit_id
+    works = [
+        lambda: first_process.apply(set_age("a", 2), if_commit=base),
+        lambda: second_process.apply(without("a"), if_commit=base),
+    ]
     late, early = (1, 0) if update_first else (0, 1)
-    held = (one, other)[late]
-    with held.held("write.before-record", works[late]) as running:
+    held = (first_process, second_process)[late]
+    with held.hold_at("write.before-record", works[late]) as running:
         works[early]()
     assert isinstance(running.exception(WAIT_S), PreconditionFailed)
     assert local_bed.ages() == ({"a": 2} if update_first else {})
 
 
 def test_s27_uniqueness_changed_between_stage_and_publish_is_caught(bed: Bed) -> None:
-    one, other = bed.process(staged=True), bed.process()
-    with one.held("write.staged", lambda: one.apply(person("ada", email="same@x"))) as running:
-        other.apply(person("bob", email="same@x"))
+    first_process, second_process = bed.process(staged=True), bed.process()
+    with first_process.hold_at("write.staged", lambda: first_process.apply(person("ada", email="same@x"))) as running:
+        second_process.apply(person("bob", email="same@x"))
     with pytest.raises(ConstraintViolation):
         running.result()
-    with one.held("write.staged", lambda: one.apply(person("ada", email="free@x"))) as running:
-        other.apply(Update("Person", {"email": "free@x"}, named("bob")))
+    with first_process.hold_at("write.staged", lambda: first_process.apply(person("ada", email="free@x"))) as running:
+        second_process.apply(Update("Person", {"email": "free@x"}, by_name("bob")))
     with pytest.raises(ConstraintViolation):
         running.result()
     assert set(bed.ages()) == {"bob"}
 
 
 def test_s27_a_value_freed_in_between_may_be_used(bed: Bed) -> None:
-    one, other = bed.process(), bed.process()
-    one.apply(person("bob", email="same@x"))
-    one.head  # noqa: B018 - it has seen bob
-    other.apply(without("bob"))
-    one.apply(person("ada", email="same@x"))
+    first_process, second_process = bed.process(), bed.process()
+    first_process.apply(person("bob", email="same@x"))
+    first_process.head  # noqa: B018 - it has seen bob
+    second_process.apply(without("bob"))
+    first_process.apply(person("ada", email="same@x"))
     assert set(bed.ages()) == {"ada"}
 
 
 @STAGED
 def test_s28_cardinality_from_a_stale_handle_is_caught(bed: Bed, staged: bool) -> None:
     """WorksAt is at most two per person."""
-    one, other = bed.process(staged=staged), bed.process()
-    one.apply(person("p"), company("a"), company("b"), company("c"), works_at("p", "a"))
-    other.apply(works_at("p", "b"))
+    first_process, second_process = bed.process(staged=staged), bed.process()
+    first_process.apply(person("p"), company("a"), company("b"), company("c"), works_at("p", "a"))
+    second_process.apply(works_at("p", "b"))
     with pytest.raises(ConstraintViolation) as caught:
-        one.apply(works_at("p", "c"))
-    assert {found["rule"] for found in caught.value.violations} == {"cardinality"}
-    other.apply(Delete("WorksAt", Compare("to", "=", "b")))
-    with one.held("write.before-record", lambda: one.apply(works_at("p", "c"))) as running:
-        other.apply(works_at("p", "b"))
+        first_process.apply(works_at("p", "c"))
+    assert {violation["rule"] for violation in caught.value.violations} == {"cardinality"}
+    second_process.apply(Delete("WorksAt", Compare("to", "=", "b")))
+    with first_process.hold_at("write.before-record", lambda: first_process.apply(works_at("p", "c"))) as running:
+        second_process.apply(works_at("p", "b"))
     with pytest.raises(ConstraintViolation):
         running.result()
     assert bed.edges("WorksAt") == {("p", "a"), ("p", "b")}
@@ -365,13 +384,20 @@ def test_s28_cardinality_from_a_stale_handle_is_caught(bed: Bed, staged: bool) -
 @STAGED
 def test_s29_writers_of_disjoint_tables_do_not_abort_each_other(bed: Bed, staged: bool) -> None:
     """Both land with the table work they did at first: nothing is staged or re-committed again."""
-    one, other = bed.process(staged=staged, fold="never"), bed.process(staged=staged, fold="never")
-    one.apply(person("p"), company("c"))
-    other.graph.refresh()
-    counted = {name: [process.count_calls(name) for process in (one, other)] for name in ("stage", "restage", "commit")}
+    first_process, second_process = bed.process(staged=staged, fold="never"), bed.process(staged=staged, fold="never")
+    first_process.apply(person("p"), company("c"))
+    second_process.graph.refresh()
+    counted = {
+        name: [process.count_calls(name) for process in (first_process, second_process)]
+        for name in ("stage", "restage", "commit")
+    }
     with (
-        one.held("write.before-record", lambda: one.apply(person("q", strict=True), on_conflict="fail")) as first,
-        other.held("write.validated", lambda: other.apply(company("d"), on_conflict="fail")) as second,
+        first_process.hold_at(
+            "write.before-record", lambda: first_process.apply(person("q", strict=True), on_conflict="fail")
+        ) as first,
+        second_process.hold_at(
+            "write.validated", lambda: second_process.apply(company("d"), on_conflict="fail")
+        ) as second,
     ):
         bed.process(fold="never").apply(knows("p", "p"))
     assert (first.result().attempts, second.result().attempts) == (1, 1)
@@ -389,13 +415,13 @@ def test_s29_writers_of_disjoint_tables_do_not_abort_each_other(bed: Bed, staged
 def test_s30_node_removal_against_edge_insert_never_leaves_an_orphan(
     bed: Bed, staged: bool, late: str, end: str
 ) -> None:
-    one, other = bed.process(staged=staged), bed.process()
-    one.apply(person("a"), person("b"))
-    other.graph.refresh()
+    first_process, second_process = bed.process(staged=staged), bed.process()
+    first_process.apply(person("a"), person("b"))
+    second_process.graph.refresh()
     edge = knows("a", "b") if end == "from" else knows("b", "a")
     held, quick = (without("a"), edge) if late == "delete" else (edge, without("a"))
-    with one.held("write.before-record", lambda: one.apply(held)) as running:
-        other.apply(quick)
+    with first_process.hold_at("write.before-record", lambda: first_process.apply(held)) as running:
+        second_process.apply(quick)
     error = running.exception(WAIT_S)
     if late == "delete":
         assert error is None
@@ -410,23 +436,23 @@ def test_s30_node_removal_against_edge_insert_never_leaves_an_orphan(
 
 def test_s30_write_skew_on_a_predicate_is_serial(bed: Bed) -> None:
     """Each would change what the other selects: whichever comes second sees the first."""
-    one, other = bed.process(), bed.process()
-    one.apply(person("a", 60), person("b", 10))
-    with one.held(
-        "write.before-record", lambda: one.apply(Update("Person", {"age": 10}, Compare("age", ">", 50)))
+    first_process, second_process = bed.process(), bed.process()
+    first_process.apply(person("a", 60), person("b", 10))
+    with first_process.hold_at(
+        "write.before-record", lambda: first_process.apply(Update("Person", {"age": 10}, Compare("age", ">", 50)))
     ) as running:
-        other.apply(Update("Person", {"age": 60}, Compare("age", "<", 50)))
+        second_process.apply(Update("Person", {"age": 60}, Compare("age", "<", 50)))
     assert running.result().counts["updated"] == 2
     assert bed.ages() == {"a": 10, "b": 10}
 
 
 def test_s30_a_phantom_is_selected(bed: Bed) -> None:
-    one, other = bed.process(), bed.process()
-    one.apply(person("a", 60))
-    with one.held(
-        "write.before-record", lambda: one.apply(Update("Person", {"city": "x"}, Compare("age", ">", 50)))
+    first_process, second_process = bed.process(), bed.process()
+    first_process.apply(person("a", 60))
+    with first_process.hold_at(
+        "write.before-record", lambda: first_process.apply(Update("Person", {"city": "x"}, Compare("age", ">", 50)))
     ) as running:
-        other.apply(person("b", 70), person("c", 1))
+        second_process.apply(person("b", 70), person("c", 1))
     running.result()
     assert {name: row["city"] for name, row in bed.rows("Person").items()} == {"a": "x", "b": "x", "c": None}
 
@@ -442,8 +468,8 @@ def _on_two_branches(bed: Bed) -> tuple[Process, Process]:
 def test_s31_branches_that_name_the_same_pin_diverge_independently(bed: Bed) -> None:
     one, other = _on_two_branches(bed)
     assert one.head.pins == other.head.pins
-    one.apply(aged("p0", 100), without("p1"))
-    other.apply(aged("p0", 200), person("new", 1))
+    one.apply(set_age("p0", 100), without("p1"))
+    other.apply(set_age("p0", 200), person("new", 1))
     base = {f"p{number}": number for number in range(10)}
     assert bed.ages() == base
     assert bed.ages("a") == {name: age for name, age in {**base, "p0": 100}.items() if name != "p1"}
@@ -456,9 +482,9 @@ def test_s32_pins_made_on_different_branches_never_alias(bed: Bed) -> None:
     seen: list[tuple[Process, str, dict[str, Any]]] = []
     for number in range(4):
         for process in (one, other):
-            done = process.apply(aged("p0", 1000 * number + (process is other)))
-            assert done.commit_id is not None
-            seen.append((process, done.commit_id, rows_of(process.graph, "Person")))
+            receipt = process.apply(set_age("p0", 1000 * number + (process is other)))
+            assert receipt.commit_id is not None
+            seen.append((process, receipt.commit_id, rows_of(process.graph, "Person")))
     chains = {name: bed.chain(name) for name in ("a", "b", "main")}
     for table in chains["a"][-1].pins:
         versions = {
@@ -483,7 +509,7 @@ def test_s33_a_pin_taken_over_by_another_stream_keeps_its_rows(bed: Bed) -> None
     one.graph.branch.create("c", middle.commit_id)
     taker = bed.process("c", staged=True)
     assert rows_of(taker.graph, "Person") == rows
-    taker.apply(aged("x", 2), person("y", 3))
+    taker.apply(set_age("x", 2), person("y", 3))
     assert bed.rows("Person", "c") == {
         **rows,
         "x": {**rows["x"], "age": 2},
@@ -492,36 +518,41 @@ def test_s33_a_pin_taken_over_by_another_stream_keeps_its_rows(bed: Bed) -> None
     bed.assert_sound()
 
 
-def _data_files(place: Place) -> list[str]:
-    return [key for key in place.all_keys() if "/data/" in key]
+def _data_files(store_place: Place) -> list[str]:
+    return [key for key in store_place.all_keys() if "/data/" in key]
 
 
 def test_s34_a_refused_record_is_built_anew_from_the_same_data_files(race_bed: Bed) -> None:
     """Two staged inserts of different keys into one table: the loser re-commits its fragments, rewriting nothing."""
-    one, other = race_bed.process(staged=True, fold="never"), race_bed.process(staged=True, fold="never")
-    one.apply(person("first"))
-    other.graph.refresh()
+    first_process, second_process = (
+        race_bed.process(staged=True, fold="never"),
+        race_bed.process(staged=True, fold="never"),
+    )
+    first_process.apply(person("first"))
+    second_process.graph.refresh()
     files = len(_data_files(race_bed.place))
-    staged, restaged = one.count_calls("stage"), one.count_calls("restage")
-    with one.held("write.before-record", lambda: one.apply(person("a", 1), person("b", 2))) as running:
+    staged, restaged = first_process.count_calls("stage"), first_process.count_calls("restage")
+    with first_process.hold_at(
+        "write.before-record", lambda: first_process.apply(person("a", 1), person("b", 2))
+    ) as running:
         assert len(_data_files(race_bed.place)) == files + 1
-        other.apply(person("c", 3))
+        second_process.apply(person("c", 3))
         assert len(_data_files(race_bed.place)) == files + 2
-    done = running.result()
+    result = running.result()
     assert len(_data_files(race_bed.place)) == files + 2, "no data was written a second time"
     assert (len(staged), len(restaged)) == (1, 1)
-    assert done.commit_id == race_bed.chain()[-1].commit_id
+    assert result.commit_id == race_bed.chain()[-1].commit_id
     assert race_bed.ages() == {"first": None, "a": 1, "b": 2, "c": 3}
     race_bed.assert_sound()
 
 
 def test_s34_an_inline_loser_costs_one_look_and_one_put(race_bed: Bed) -> None:
-    one, other = race_bed.process(fold="never"), race_bed.process(fold="never")
-    one.apply(person("warm"))
-    other.graph.refresh()
-    with one.meter.measure() as cost:
-        with one.held("write.before-record", lambda: one.apply(person("a", 1))) as running:
-            other.apply(person("b", 2))
+    first_process, second_process = race_bed.process(fold="never"), race_bed.process(fold="never")
+    first_process.apply(person("warm"))
+    second_process.graph.refresh()
+    with first_process.meter.measure() as cost:
+        with first_process.hold_at("write.before-record", lambda: first_process.apply(person("a", 1))) as running:
+            second_process.apply(person("b", 2))
         assert running.result().attempts == 1
     assert cost.by_kind[RequestKind.PUT] == 2
     assert cost.by_kind[RequestKind.LIST] == 0
@@ -537,13 +568,13 @@ def test_s34_an_inline_loser_costs_one_look_and_one_put(race_bed: Bed) -> None:
 @STAGED
 def test_s35_s36_an_unclear_answer_is_looked_into(race_bed: Bed, fault: Fault, staged: bool) -> None:
     """Whatever the answer to the PUT of the record, the write is there once and acknowledged at its place."""
-    one = race_bed.process(staged=staged, fold="never")
-    one.apply(person("warm"))
-    plan = one.fail(FaultPlan.at(1, fault, **RECORD_PUT))
-    done = one.apply(person("a", 1))
+    process = race_bed.process(staged=staged, fold="never")
+    process.apply(person("warm"))
+    plan = process.fail(FaultPlan.at(1, fault, **RECORD_PUT))
+    receipt = process.apply(person("a", 1))
     assert len(plan.fired) == 1
-    assert done.commit_id == race_bed.chain()[-1].commit_id
-    assert done.attempts == 1
+    assert receipt.commit_id == race_bed.chain()[-1].commit_id
+    assert receipt.attempts == 1
     assert len(race_bed.logical()) == 2
     assert race_bed.ages() == {"warm": None, "a": 1}
 
@@ -551,20 +582,20 @@ def test_s35_s36_an_unclear_answer_is_looked_into(race_bed: Bed, fault: Fault, s
 @pytest.mark.parametrize("times", [2, 3])
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.EXISTS_WITHOUT_EFFECT])
 def test_s35_several_unclear_answers_in_a_row(local_bed: Bed, fault: Fault, times: int) -> None:
-    one = local_bed.process(fold="never")
-    one.fail(FaultPlan.at(1, fault, **RECORD_PUT, times=times))
-    done = one.apply(person("a", 1))
-    assert done.commit_id == local_bed.chain()[-1].commit_id
+    process = local_bed.process(fold="never")
+    process.fail(FaultPlan.at(1, fault, **RECORD_PUT, times=times))
+    receipt = process.apply(person("a", 1))
+    assert receipt.commit_id == local_bed.chain()[-1].commit_id
     assert len(local_bed.logical()) == 1
 
 
 def test_s35_an_answer_lost_to_a_competitor_is_a_lost_race(local_bed: Bed) -> None:
     """Our PUT never arrived, another record has the seq: refused, and landed one later."""
-    one, other = local_bed.process(fold="never"), local_bed.process(fold="never")
-    one.fail(FaultPlan.at(1, Fault.FAIL_BEFORE, **RECORD_PUT))
-    one.pauses.call_at("write.before-record", lambda: other.apply(person("b", 2)))
-    done = one.apply(person("a", 1))
-    assert [record.commit_id for record in local_bed.logical()][-1] == done.commit_id
+    first_process, second_process = local_bed.process(fold="never"), local_bed.process(fold="never")
+    first_process.fail(FaultPlan.at(1, Fault.FAIL_BEFORE, **RECORD_PUT))
+    first_process.pauses.call_at("write.before-record", lambda: second_process.apply(person("b", 2)))
+    receipt = first_process.apply(person("a", 1))
+    assert [record.commit_id for record in local_bed.logical()][-1] == receipt.commit_id
     assert local_bed.ages() == {"a": 1, "b": 2}
 
 
@@ -573,11 +604,11 @@ def test_s35_an_answer_lost_to_a_competitor_is_a_lost_race(local_bed: Bed) -> No
 def test_s35_s36_on_the_wire(s3_proxy: Proxy, proxied_place: S3Place, how: Any) -> None:
     """The client repeats requests by itself, so an own success may come back as 412."""
     bed = Bed(s3_as_place("moto", proxied_place), "never", how)
-    one = bed.process()
+    process = bed.process()
     fault = s3_proxy.fail(how, method="PUT", key_class="record")
-    done = one.apply(person("a", 1))
+    receipt = process.apply(person("a", 1))
     assert fault.hits >= 1
-    assert done.commit_id == bed.chain()[-1].commit_id
+    assert receipt.commit_id == bed.chain()[-1].commit_id
     assert len(bed.logical()) == 1
     assert bed.ages() == {"a": 1}
     bed.close()
@@ -588,10 +619,10 @@ def test_s35_s36_on_the_wire(s3_proxy: Proxy, proxied_place: S3Place, how: Any) 
 @pytest.mark.parametrize("how", ["drop_answer", "503_after"])
 def test_s35_s36_on_the_wire_of_seaweedfs(seaweed_proxy: Proxy, proxied_seaweed_place: S3Place, how: Any) -> None:
     bed = Bed(s3_as_place("seaweed", proxied_seaweed_place), "never", how)
-    one = bed.process()
+    process = bed.process()
     seaweed_proxy.fail(how, method="PUT", key_class="record")
-    done = one.apply(person("a", 1))
-    assert done.commit_id == bed.chain()[-1].commit_id
+    receipt = process.apply(person("a", 1))
+    assert receipt.commit_id == bed.chain()[-1].commit_id
     assert bed.ages() == {"a": 1}
     bed.close()
 
@@ -630,19 +661,19 @@ def test_s37_a_slow_writer_among_fast_ones_commits_within_a_bound(bed: Bed, slow
     assert {f"slow{number}" for number in range(4)} <= set(bed.ages())
 
 
-def _gathered(bed: Bed, process: Process, works: Sequence[Callable[[], Receipt]]) -> list[Future[Receipt]]:
+def _start_together(bed: Bed, process: Process, works: Sequence[Callable[[], Receipt]]) -> list[Future[Receipt]]:
     """Start all of them while a first record is on its way, so that they wait in one queue; then let go."""
-    with process.held("write.before-record", lambda: process.apply(person("first"))):
+    with process.hold_at("write.before-record", lambda: process.apply(person("first"))):
         running = [bed.start(work) for work in works]
         wait_until(lambda: len(process.publisher._queue) == len(works) + 1, "the writers to queue")
     return running
 
 
 def test_s38_one_invalid_writer_of_a_group_fails_alone(bed: Bed) -> None:
-    one = bed.process()
-    works = [partial(one.apply, person(f"p{n}", n), actor=f"actor{n}") for n in range(6)]
-    rivals = [partial(one.apply, person(f"rival{n}", email="same@x")) for n in range(2)]
-    done, failed = outcomes(_gathered(bed, one, [*works[:3], *rivals, *works[3:]]))
+    process = bed.process()
+    works = [partial(process.apply, person(f"p{n}", n), actor=f"actor{n}") for n in range(6)]
+    rivals = [partial(process.apply, person(f"rival{n}", email="same@x")) for n in range(2)]
+    done, failed = outcomes(_start_together(bed, process, [*works[:3], *rivals, *works[3:]]))
     assert len(done) == 7
     (error,) = failed
     assert isinstance(error, ConstraintViolation)
@@ -667,11 +698,11 @@ def test_s39_a_crash_takes_a_whole_group_or_nothing_of_it(bed: Bed, point: str) 
 
 
 def test_s40_writers_of_one_row_never_share_a_record(bed: Bed) -> None:
-    one = bed.process()
-    one.apply(person("same", 0), person("a"), person("b"))
-    works: list[Callable[[], Receipt]] = [partial(one.apply, aged("same", n)) for n in range(1, 5)]
-    works += [lambda: one.apply(knows("a", "b")), lambda: one.apply(without("b"))]
-    done, failed = outcomes(_gathered(bed, one, works))
+    process = bed.process()
+    process.apply(person("same", 0), person("a"), person("b"))
+    works: list[Callable[[], Receipt]] = [partial(process.apply, set_age("same", n)) for n in range(1, 5)]
+    works += [lambda: process.apply(knows("a", "b")), lambda: process.apply(without("b"))]
+    done, failed = outcomes(_start_together(bed, process, works))
     assert all(isinstance(error, ConstraintViolation) for error in failed)
     writing = Counter(receipt.commit_id for receipt in done[:4])
     assert set(writing.values()) == {1}, "each update of the row is a commit of its own"
@@ -679,11 +710,11 @@ def test_s40_writers_of_one_row_never_share_a_record(bed: Bed) -> None:
     bed.assert_sound()
 
 
-def _collected(bed: Bed, process: Process, seqs: Sequence[int]) -> None:
+def _replace_by_stubs(bed: Bed, process: Process, seqs: Sequence[int]) -> None:
     """What cleanup leaves of old commits: a stub under the same name."""
     store = bed.store()
     for seq in seqs:
-        record = process.site.records(process.head.stream).record(seq)
+        record = process.runtime.records(process.head.stream).record(seq)
         store.put(record_key(record.stream, seq), Stub(record.header).encode())
 
 
@@ -693,15 +724,15 @@ def test_s41_a_paused_writer_whose_base_was_collected_is_never_falsely_acknowled
     bed: Bed, staged: bool, point: str
 ) -> None:
     """While it stands still its base and the seq it wants become stubs, behind a fence; then it goes on."""
-    one, other = bed.process(staged=staged, fold="never"), bed.process(fold="never")
-    one.apply(person("a", 1))
-    base = one.head.seq
-    with one.held(point, lambda: one.apply(person("late", 5), aged("a", 2))) as running:
-        other.apply(person("b", 2))
-        assert isinstance(other.publish("gc", gc={"id": "gc-1", "honours": []}), Published)
+    first_process, second_process = bed.process(staged=staged, fold="never"), bed.process(fold="never")
+    first_process.apply(person("a", 1))
+    base = first_process.head.seq
+    with first_process.hold_at(point, lambda: first_process.apply(person("late", 5), set_age("a", 2))) as running:
+        second_process.apply(person("b", 2))
+        assert isinstance(second_process.publish("gc", gc={"id": "gc-1", "honours": []}), PlanPublished)
         for number in range(3):
-            other.apply(person(f"c{number}", number))
-        _collected(bed, other, range(base, base + 3))
+            second_process.apply(person(f"c{number}", number))
+        _replace_by_stubs(bed, second_process, range(base, base + 3))
     error = running.exception(WAIT_S)
     if error is not None:
         assert isinstance(error, (SnapshotExpired, Contention)), error
@@ -710,4 +741,4 @@ def test_s41_a_paused_writer_whose_base_was_collected_is_never_falsely_acknowled
         assert running.result().commit_id == bed.process().head.commit_id, "acknowledged at the end of the live chain"
         assert bed.ages() == {"a": 2, "b": 2, "c0": 0, "c1": 1, "c2": 2, "late": 5}
     with pytest.raises(SnapshotExpired):
-        bed.process().graph.at(f"{one.head.stream}.{base}")
+        bed.process().graph.at(f"{first_process.head.stream}.{base}")

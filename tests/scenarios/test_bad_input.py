@@ -39,7 +39,9 @@ from tests.support.s3 import S3Place
 QUICK = Config(fsync=False, publish_deadline_s=0.3)
 
 
-def _told(error_type: type[OmnigraphError], code: str, advice: str, work: Callable[[], object]) -> OmnigraphError:
+def _expect_refusal(
+    error_type: type[OmnigraphError], code: str, advice: str, work: Callable[[], object]
+) -> OmnigraphError:
     """`work` is refused with exactly this class and code, and the text says what to do."""
     with pytest.raises(OmnigraphError) as caught:
         work()
@@ -51,7 +53,7 @@ def _told(error_type: type[OmnigraphError], code: str, advice: str, work: Callab
     return error
 
 
-def _closed_port() -> int:
+def _unused_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -59,13 +61,17 @@ def _closed_port() -> int:
 def test_a_graph_that_is_not_there(tmp_path: Path) -> None:
     place = tmp_path / "nothing here"
     for read_only in (False, True):
-        error = _told(NotFound, "graph_not_found", "init", partial(omnigraph.open, place, read_only=read_only))
+        error = _expect_refusal(
+            NotFound, "graph_not_found", "init", partial(omnigraph.open, place, read_only=read_only)
+        )
         assert str(place) in str(error)
     assert not place.exists(), "looking leaves nothing behind"
 
 
 def test_a_graph_that_is_there_already(local_bed: Bed) -> None:
-    error = _told(GraphExists, "graph_exists", "open it", partial(omnigraph.init, local_bed.place.uri, SCHEMA))
+    error = _expect_refusal(
+        GraphExists, "graph_exists", "open it", partial(omnigraph.init, local_bed.place.uri, SCHEMA)
+    )
     assert local_bed.place.uri in str(error)
     assert not error.retryable
 
@@ -93,7 +99,7 @@ def test_an_address_that_cannot_be_one(uri: str) -> None:
 
 def test_a_server_that_does_not_answer() -> None:
     options = {
-        "aws_endpoint": f"http://127.0.0.1:{_closed_port()}",
+        "aws_endpoint": f"http://127.0.0.1:{_unused_port()}",
         "aws_region": "us-east-1",
         "aws_access_key_id": "x",
         "aws_secret_access_key": "x",
@@ -139,14 +145,14 @@ def test_no_permission(local_bed: Bed, kinds: list[RequestKind]) -> None:
 
 def test_permissions_of_the_directory(local_bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the file system answers is told as what it is."""
-    one = local_bed.process(fold="never")
+    process = local_bed.process(fold="never")
 
-    def refused(*_: Any, **__: Any) -> int:
+    def refuse(*_: Any, **__: Any) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("os.open", refused)
+    monkeypatch.setattr("os.open", refuse)
     with pytest.raises(Forbidden) as caught:
-        one.graph.view()
+        process.graph.view()
     assert caught.value.advice
 
 
@@ -155,7 +161,7 @@ def test_another_storage_format(local_bed: Bed, version: int, advice: str) -> No
     stamp = json.loads(local_bed.store().get("graph.json"))
     local_bed.store().put("graph.json", json.dumps({**stamp, "internal_schema": version}).encode())
     for read_only in (False, True):
-        error = _told(Unsupported, "storage_format", advice, partial(local_bed.process, read_only=read_only))
+        error = _expect_refusal(Unsupported, "storage_format", advice, partial(local_bed.process, read_only=read_only))
         assert error.details["internal_schema"] == version
 
 
@@ -164,7 +170,7 @@ def test_another_storage_format(local_bed: Bed, version: int, advice: str) -> No
 )
 def test_a_stamp_that_cannot_be_read(local_bed: Bed, content: bytes) -> None:
     local_bed.store().put("graph.json", content)
-    _told(Corruption, "corruption", "backup", local_bed.process)
+    _expect_refusal(Corruption, "corruption", "backup", local_bed.process)
     with pytest.raises(GraphExists):
         omnigraph.init(local_bed.place.uri, SCHEMA)
 
@@ -173,31 +179,31 @@ def test_a_stamp_that_lacks_a_part(local_bed: Bed) -> None:
     stamp = json.loads(local_bed.store().get("graph.json"))
     del stamp["main_stream"]
     local_bed.store().put("graph.json", json.dumps(stamp).encode())
-    _told(Corruption, "corruption", "backup", local_bed.process)
+    _expect_refusal(Corruption, "corruption", "backup", local_bed.process)
 
 
 def test_a_damaged_record(local_bed: Bed) -> None:
-    one = local_bed.process(fold="never")
-    one.apply(person("a"))
-    key = record_key(one.head.stream, one.head.seq)
+    process = local_bed.process(fold="never")
+    process.apply(person("a"))
+    key = record_key(process.head.stream, process.head.seq)
     data = local_bed.store().get(key)
     local_bed.store().put(key, data[:-1])
-    error = _told(Corruption, "corruption", "backup", local_bed.process)
+    error = _expect_refusal(Corruption, "corruption", "backup", local_bed.process)
     assert error.details["key"] == key
 
 
 def test_a_gap_in_the_sequence(local_bed: Bed) -> None:
-    one = local_bed.process(fold="never")
+    process = local_bed.process(fold="never")
     for number in range(4):
-        one.apply(person(f"p{number}"))
-    local_bed.store().delete(record_key(one.head.stream, 2))
-    error = _told(Corruption, "corruption", "restore", local_bed.process)
+        process.apply(person(f"p{number}"))
+    local_bed.store().delete(record_key(process.head.stream, 2))
+    error = _expect_refusal(Corruption, "corruption", "restore", local_bed.process)
     assert error.details["seq"] == 2
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"not json"])
 def test_a_schema_object_that_is_missing_or_damaged(local_bed: Bed, content: bytes | None) -> None:
-    (key,) = [one for one in local_bed.place.all_keys() if one.startswith("schemas/")]
+    (key,) = [all_key for all_key in local_bed.place.all_keys() if all_key.startswith("schemas/")]
     if content is None:
         local_bed.store().delete(key)
     else:
@@ -213,15 +219,15 @@ def test_a_schema_object_that_is_missing_or_damaged(local_bed: Bed, content: byt
 
 def test_a_registry_entry_that_is_damaged(local_bed: Bed) -> None:
     local_bed.process().graph.branch.create("dev")
-    (key,) = [one for one in local_bed.place.all_keys() if one.startswith("__branches/")]
+    (key,) = [all_key for all_key in local_bed.place.all_keys() if all_key.startswith("__branches/")]
     local_bed.store().put(key, b"{")
-    _told(Corruption, "corruption", "verify", partial(local_bed.process, "dev"))
+    _expect_refusal(Corruption, "corruption", "verify", partial(local_bed.process, "dev"))
     local_bed.process().apply(person("a"))
 
 
 def test_a_table_file_that_is_gone(local_bed: Bed) -> None:
-    one = local_bed.process(staged=True, fold="never")
-    one.apply(person("a"))
+    process = local_bed.process(staged=True, fold="never")
+    process.apply(person("a"))
     (data,) = [key for key in local_bed.place.all_keys() if "/data/" in key]
     local_bed.store().delete(data)
     with pytest.raises(OmnigraphError) as caught:
@@ -231,97 +237,103 @@ def test_a_table_file_that_is_gone(local_bed: Bed) -> None:
 
 
 def test_a_branch_that_is_not_there(local_bed: Bed) -> None:
-    one = local_bed.process()
+    process = local_bed.process()
     for work in (
         partial(local_bed.open, "nope"),
-        partial(one.graph.on_branch, "nope"),
-        partial(one.graph.branch.delete, "nope"),
-        partial(one.graph.branch.create, "new", "nope"),
+        partial(process.graph.on_branch, "nope"),
+        partial(process.graph.branch.delete, "nope"),
+        partial(process.graph.branch.create, "new", "nope"),
     ):
-        error = _told(NotFound, "branch_not_found", "branch list", work)
+        error = _expect_refusal(NotFound, "branch_not_found", "branch list", work)
         assert error.details["branch"] == "nope"
 
 
 def test_a_branch_that_is_there_already(local_bed: Bed) -> None:
-    one = local_bed.process()
-    one.graph.branch.create("dev")
-    error = _told(BranchExists, "branch_exists", "another name", partial(one.graph.branch.create, "dev"))
+    process = local_bed.process()
+    process.graph.branch.create("dev")
+    error = _expect_refusal(BranchExists, "branch_exists", "another name", partial(process.graph.branch.create, "dev"))
     assert not error.retryable
 
 
 def test_names_that_are_reserved(local_bed: Bed) -> None:
-    one = local_bed.process()
-    _told(InvalidInput, "reserved_branch", "another name", partial(one.graph.branch.create, "main"))
-    _told(InvalidInput, "reserved_branch", "another name", partial(one.graph.branch.delete, "main"))
-    _told(InvalidInput, "bad_branch_name", "letters", partial(one.graph.branch.create, "__manifest"))
+    process = local_bed.process()
+    _expect_refusal(InvalidInput, "reserved_branch", "another name", partial(process.graph.branch.create, "main"))
+    _expect_refusal(InvalidInput, "reserved_branch", "another name", partial(process.graph.branch.delete, "main"))
+    _expect_refusal(InvalidInput, "bad_branch_name", "letters", partial(process.graph.branch.create, "__manifest"))
 
 
 def test_a_deleted_branch(local_bed: Bed) -> None:
-    one = local_bed.process()
-    dev = one.graph.branch.create("dev")
-    one.graph.branch.delete("dev")
-    _told(BranchClosed, "branch_closed", "open the branch again", partial(dev.apply, [person("a")]))
-    _told(BranchClosed, "branch_closed", "open the branch again", dev.view)
+    process = local_bed.process()
+    dev = process.graph.branch.create("dev")
+    process.graph.branch.delete("dev")
+    _expect_refusal(BranchClosed, "branch_closed", "open the branch again", partial(dev.apply, [person("a")]))
+    _expect_refusal(BranchClosed, "branch_closed", "open the branch again", dev.view)
 
 
 def test_commits_that_are_not_there(local_bed: Bed) -> None:
-    one = local_bed.process(fold="never")
+    process = local_bed.process(fold="never")
     for age in range(3):
-        one.apply(person("a", age))
-    stream = one.head.stream
+        process.apply(person("a", age))
+    stream = process.head.stream
     for commit_id in (f"{stream}.99", "01ARZ3NDEKTSV4RRFFQ69G5FAV.0"):
-        _told(NotFound, "not_found", "commit list", partial(one.graph.at, commit_id))
+        _expect_refusal(NotFound, "not_found", "commit list", partial(process.graph.at, commit_id))
     for text in ("", "main", "12", f"{stream}.x", f"{stream}.-1", "../x.1", f"{stream}.1.2"):
-        _told(InvalidInput, "invalid_input", "<stream>.<seq>", partial(one.graph.at, text))
-    record = one.site.records(stream).record(1)
+        _expect_refusal(InvalidInput, "invalid_input", "<stream>.<seq>", partial(process.graph.at, text))
+    record = process.runtime.records(stream).record(1)
     local_bed.store().put(record_key(stream, 1), Stub(record.header).encode())
-    _told(SnapshotExpired, "snapshot_expired", "newer commit", partial(one.graph.at, f"{stream}.1"))
-    _told(SnapshotExpired, "snapshot_expired", "newer commit", partial(one.graph.branch.create, "b", f"{stream}.1"))
-    assert one.graph.branch.list() == ["main"]
+    _expect_refusal(SnapshotExpired, "snapshot_expired", "newer commit", partial(process.graph.at, f"{stream}.1"))
+    _expect_refusal(
+        SnapshotExpired, "snapshot_expired", "newer commit", partial(process.graph.branch.create, "b", f"{stream}.1")
+    )
+    assert process.graph.branch.list() == ["main"]
 
 
 def test_a_precondition_that_does_not_hold(local_bed: Bed) -> None:
-    one = local_bed.process()
-    old = one.apply(person("a", 1)).commit_id
-    one.apply(person("a", 2))
-    write = partial(one.apply, person("a", 3))
-    error = _told(PreconditionFailed, "precondition_failed", "read again", partial(write, if_commit=old))
+    process = local_bed.process()
+    old = process.apply(person("a", 1)).commit_id
+    process.apply(person("a", 2))
+    write = partial(process.apply, person("a", 3))
+    error = _expect_refusal(PreconditionFailed, "precondition_failed", "read again", partial(write, if_commit=old))
     assert error.details["expected"] == old
-    _told(InvalidInput, "invalid_input", "<stream>.<seq>", partial(write, if_commit="yesterday"))
-    dev = one.graph.branch.create("dev")
-    _told(PreconditionFailed, "precondition_failed", "read again", partial(dev.apply, [person("b")], if_commit=old))
+    _expect_refusal(InvalidInput, "invalid_input", "<stream>.<seq>", partial(write, if_commit="yesterday"))
+    dev = process.graph.branch.create("dev")
+    _expect_refusal(
+        PreconditionFailed, "precondition_failed", "read again", partial(dev.apply, [person("b")], if_commit=old)
+    )
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "\x00"])
 def test_client_keys_that_cannot_be_kept(local_bed: Bed, key: str) -> None:
-    one = local_bed.process()
-    _told(InvalidInput, "bad_client_key", "printable", partial(one.apply, person("a"), client_key=key))
+    process = local_bed.process()
+    _expect_refusal(InvalidInput, "bad_client_key", "printable", partial(process.apply, person("a"), client_key=key))
 
 
 def test_a_client_key_that_is_too_old(local_bed: Bed) -> None:
-    one = local_bed.process()
-    work = partial(one.apply, person("a"), client_key="01ARZ3NDEKTSV4RRFFQ69G5FAV")
-    _told(InvalidInput, "idempotency_window_passed", "new key", work)
+    process = local_bed.process()
+    work = partial(process.apply, person("a"), client_key="01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    _expect_refusal(InvalidInput, "idempotency_window_passed", "new key", work)
 
 
 def test_a_mutation_beyond_its_limit(local_bed: Bed) -> None:
     """The cap itself passes, one more does not."""
-    one = local_bed.process(mutation_max_rows=5)
-    one.apply(*[person(f"p{number}") for number in range(5)])
-    error = _told(
-        InvalidInput, "limit_exceeded", "load", partial(one.apply, *[person(f"q{number}") for number in range(6)])
+    process = local_bed.process(mutation_max_rows=5)
+    process.apply(*[person(f"p{number}") for number in range(5)])
+    error = _expect_refusal(
+        InvalidInput, "limit_exceeded", "load", partial(process.apply, *[person(f"q{number}") for number in range(6)])
     )
     assert (error.details["limit"], error.details["bound"], error.details["value"]) == ("mutation_max_rows", 5, 6)
     assert len(local_bed.ages()) == 5
 
 
 def test_types_properties_and_texts_that_are_wrong(local_bed: Bed) -> None:
-    one = local_bed.process()
-    _told(NotFound, "type_not_found", "Known types", partial(one.apply, InsertNode("Nobody", {})))
-    _told(NotFound, "type_not_found", "Known types", partial(one.graph.table, "Nobody"))
-    _told(InvalidInput, "unknown_property", "It has", partial(one.apply, InsertNode("Person", {"name": "a", "x": 1})))
+    process = local_bed.process()
+    _expect_refusal(NotFound, "type_not_found", "Known types", partial(process.apply, InsertNode("Nobody", {})))
+    _expect_refusal(NotFound, "type_not_found", "Known types", partial(process.graph.table, "Nobody"))
+    _expect_refusal(
+        InvalidInput, "unknown_property", "It has", partial(process.apply, InsertNode("Person", {"name": "a", "x": 1}))
+    )
     with pytest.raises(ParseError) as caught:
-        one.graph.mutate("query q() {\n  insert Person { name: }\n}")
+        process.graph.mutate("query q() {\n  insert Person { name: }\n}")
     assert caught.value.details
     assert not local_bed.logical()
 

@@ -22,7 +22,7 @@ import pytest
 import omnigraph
 from omnigraph.api import make_backend
 from omnigraph.commit.birth import GraphExists, init_graph
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import Corruption, NotFound, OmnigraphError, Unavailable, Unknown, Unsupported
 from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
@@ -38,13 +38,13 @@ from tests.scenarios.bed import (
     Crash,
     Place,
     Process,
-    aged,
     company,
     knows,
     newest_key,
     outcomes,
     person,
     rows_of,
+    set_age,
     without,
     works_at,
 )
@@ -110,8 +110,8 @@ def test_s45_a_crash_after_all_detached_commits_leaves_only_garbage(bed: Bed, wi
     _die(bed, window, client_key="k")
     assert _records(bed) == records
     assert _sizes(bed) == [0, 0, 0]
-    done = bed.process(staged=True).apply(*THREE_TABLES, client_key="k")
-    assert not done.replayed
+    receipt = bed.process(staged=True).apply(*THREE_TABLES, client_key="k")
+    assert not receipt.replayed
     assert _sizes(bed) == [1, 1, 1]
     bed.assert_sound()
 
@@ -131,31 +131,31 @@ def test_s46_a_crash_after_the_record_keeps_the_commit_and_the_key_tells(bed: Be
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
 def test_s46_a_lost_answer_past_the_deadline_is_unknown_and_the_key_tells(bed: Bed, staged: bool) -> None:
     """The store takes the record and is gone: the caller learns that nobody knows, and later which it was."""
-    one = bed.process(staged=staged, fold="never", publish_deadline_s=0.3)
-    one.apply(person("warm"))
-    one.fail(
+    process = bed.process(staged=staged, fold="never", publish_deadline_s=0.3)
+    process.apply(person("warm"))
+    process.fail(
         FaultPlan.at(1, Fault.LOSE_ANSWER, **RECORD_PUT, times=None).also(
             FaultPlan.at(1, Fault.FAIL_BEFORE, kinds=[RequestKind.GET], times=None)
         )
     )
     with pytest.raises(Unknown) as caught:
-        one.apply(person("a", 1), client_key="k")
+        process.apply(person("a", 1), client_key="k")
     assert caught.value.details["client_key"] == "k"
     assert caught.value.details["op_id"]
-    one.fail(FaultPlan.none())
-    again = one.apply(person("a", 1), client_key="k")
+    process.fail(FaultPlan.none())
+    again = process.apply(person("a", 1), client_key="k")
     assert again.replayed
     assert again.commit_id == bed.logical()[-1].commit_id
     assert len(bed.logical()) == 2
 
 
 def test_s46_an_unknown_write_that_never_arrived_is_repeated_by_its_key(local_bed: Bed) -> None:
-    one = local_bed.process(fold="never", publish_deadline_s=0.3)
-    one.fail(FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes=[KeyClass.RECORD], times=None))
+    process = local_bed.process(fold="never", publish_deadline_s=0.3)
+    process.fail(FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes=[KeyClass.RECORD], times=None))
     with pytest.raises(Unknown):
-        one.apply(person("a", 1), client_key="k")
-    one.fail(FaultPlan.none())
-    again = one.apply(person("a", 1), client_key="k")
+        process.apply(person("a", 1), client_key="k")
+    process.fail(FaultPlan.none())
+    again = process.apply(person("a", 1), client_key="k")
     assert not again.replayed
     assert local_bed.ages() == {"a": 1}
     assert len(local_bed.logical()) == 1
@@ -168,13 +168,13 @@ def test_s43_a_lost_answer_of_staging_is_overcome_or_typed(
 ) -> None:
     """Files that arrived without an answer are garbage at worst; the write lands or says that it did not."""
     bed = Bed(s3_as_place("moto", proxied_place), "never", key_class)
-    one = bed.process(staged=True)
-    one.apply(person("warm"))
+    process = bed.process(staged=True)
+    process.apply(person("warm"))
     fault = s3_proxy.fail("drop_answer", method="PUT", key_class=key_class)
     try:
-        one.apply(*THREE_TABLES)
+        process.apply(*THREE_TABLES)
     except OmnigraphError:
-        one.apply(*THREE_TABLES)
+        process.apply(*THREE_TABLES)
     assert fault.hits == 1
     assert _sizes(bed) == [2, 1, 1]
     assert len(bed.logical()) == 2
@@ -190,11 +190,11 @@ def test_s48_a_record_delivered_twice_is_one_commit(bed: Bed, answer: int) -> No
         seen.append(RepeatingStore(store, answer))
         return seen[-1]
 
-    one, other = bed.process(wrap=wrap, fold="never"), bed.process(fold="never")
-    done = one.apply(person("a", 1))
-    assert done.commit_id == bed.chain()[-1].commit_id
-    other.apply(person("b", 2))
-    one.apply(person("c", 3))
+    first_process, second_process = bed.process(wrap=wrap, fold="never"), bed.process(fold="never")
+    receipt = first_process.apply(person("a", 1))
+    assert receipt.commit_id == bed.chain()[-1].commit_id
+    second_process.apply(person("b", 2))
+    first_process.apply(person("c", 3))
     for key, data in seen[0].delivered:
         bed.store().put_if_absent(key, data)
     assert len(bed.logical()) == 3
@@ -205,13 +205,13 @@ def test_s48_a_record_delivered_twice_is_one_commit(bed: Bed, answer: int) -> No
 def test_s48_a_record_that_arrives_late_lands_once(s3_proxy: Proxy, proxied_place: S3Place) -> None:
     """The client gives up on its PUT and sends it again; the first one arrives afterwards."""
     bed = Bed(s3_as_place("moto", proxied_place), "never", "late")
-    one = bed.process()
+    process = bed.process()
     late = s3_proxy.fail("arrive_late", method="PUT", key_class="record")
-    done = one.apply(person("a", 1))
+    receipt = process.apply(person("a", 1))
     late.release()
     late.wait_done()
-    assert done.commit_id == bed.chain()[-1].commit_id
-    one.apply(person("b", 2))
+    assert receipt.commit_id == bed.chain()[-1].commit_id
+    process.apply(person("b", 2))
     assert len(bed.logical()) == 2
     assert bed.ages() == {"a": 1, "b": 2}
     bed.close()
@@ -219,11 +219,11 @@ def test_s48_a_record_that_arrives_late_lands_once(s3_proxy: Proxy, proxied_plac
 
 @pytest.mark.parametrize("hidden", [1, 3, 20, 1000])
 def test_s49_a_stale_listing_does_not_hide_the_newest_commit(bed: Bed, hidden: int) -> None:
-    one = bed.process(fold="never")
+    process = bed.process(fold="never")
     for number in range(20):
-        one.apply(person("a", number))
+        process.apply(person("a", number))
     stale = bed.process(wrap=lambda store: ListingStore(store, lambda listed: listed[hidden:]), fold="never")
-    assert stale.graph.view().commit_id == one.head.commit_id
+    assert stale.graph.view().commit_id == process.head.commit_id
     assert {name: row["age"] for name, row in rows_of(stale.graph, "Person").items()} == {"a": 19}
     stale.apply(person("b"))
     assert len(bed.logical()) == 21
@@ -231,9 +231,9 @@ def test_s49_a_stale_listing_does_not_hide_the_newest_commit(bed: Bed, hidden: i
 
 def _long_stream(bed: Bed, length: int, stubs: bool) -> str:
     """A stream of so many records, most of them made by hand; the id of the newest commit."""
-    one = bed.process(fold="never")
-    one.apply(person("a", 7))
-    record, store = one.head, bed.store()
+    process = bed.process(fold="never")
+    process.apply(person("a", 7))
+    record, store = process.head, bed.store()
     seqs = range(record.seq + 1, length)
     previous = record
     entries: list[tuple[str, bytes]] = []
@@ -241,7 +241,7 @@ def _long_stream(bed: Bed, length: int, stubs: bool) -> str:
         header = replace(record.header, seq=seq, parents=(previous.ref,), gen=seq, rid=f"r{seq}")
         previous = replace(record, header=header, trail=(), content_seq=seq)
         last = seq == length - 1
-        body = previous.encoded if last or not stubs else Stub(header).encode()
+        body = previous.as_bytes if last or not stubs else Stub(header).encode()
         entries.append((record_key(record.stream, seq), body))
     bed.spread(lambda entry: store.put(*entry), entries)
     return previous.commit_id
@@ -249,19 +249,19 @@ def _long_stream(bed: Bed, length: int, stubs: bool) -> str:
 
 @pytest.mark.parametrize("stubs", [False, True], ids=["records", "stubs"])
 def test_s50_a_listing_of_many_pages(bed: Bed, stubs: bool) -> None:
-    newest = _long_stream(bed, bed.place.scaled(250, 1010), stubs)
+    newest = _long_stream(bed, bed.place.scale(250, 1010), stubs)
     assert bed.process().graph.view().commit_id == newest
     assert bed.ages() == {"a": 7}
-    done = bed.process().apply(person("b"))
-    assert done.commit_id is not None
-    assert int(done.commit_id.rpartition(".")[2]) == int(newest.rpartition(".")[2]) + 1
+    receipt = bed.process().apply(person("b"))
+    assert receipt.commit_id is not None
+    assert int(receipt.commit_id.rpartition(".")[2]) == int(newest.rpartition(".")[2]) + 1
 
 
 def test_s50_temporary_files_and_any_order_are_no_matter(local_bed: Bed) -> None:
-    one = local_bed.process(fold="never")
+    process = local_bed.process(fold="never")
     for number in range(30):
-        one.apply(person("a", number))
-    folder = os.path.dirname(os.path.join(local_bed.place.uri, newest_key(one)))
+        process.apply(person("a", number))
+    folder = os.path.dirname(os.path.join(local_bed.place.uri, newest_key(process)))
     Path(folder, ".tmp-half-written").write_bytes(b"half a rec")
     shuffled = random.Random(5)
 
@@ -269,13 +269,13 @@ def test_s50_temporary_files_and_any_order_are_no_matter(local_bed: Bed) -> None
         return shuffled.sample(listed, len(listed))
 
     unordered = local_bed.process(wrap=lambda store: ListingStore(store, anyhow), fold="never")
-    assert unordered.graph.view().commit_id == one.head.commit_id
+    assert unordered.graph.view().commit_id == process.head.commit_id
 
 
 def test_s50_a_stranger_in_the_stream_is_refused_by_name(bed: Bed) -> None:
-    one = bed.process(fold="never")
-    one.apply(person("a"))
-    stranger = newest_key(one).rsplit("/", 1)[0] + "/notes.txt"
+    process = bed.process(fold="never")
+    process.apply(person("a"))
+    stranger = newest_key(process).rsplit("/", 1)[0] + "/notes.txt"
     bed.store().put(stranger, b"hello")
     with pytest.raises(Corruption, match=r"notes\.txt") as caught:
         bed.process()
@@ -324,16 +324,16 @@ def test_s51_a_damaged_newest_record_is_loud_for_all(bed: Bed, how: str) -> None
 
 @HOWS
 def test_s52_a_damaged_record_in_between_is_never_skipped(bed: Bed, how: str) -> None:
-    one, behind = bed.process(fold="never"), bed.process(fold="never")
+    first_process, behind = bed.process(fold="never"), bed.process(fold="never")
     for number in range(4):
-        one.apply(person(f"p{number}", number))
-    damaged = newest_key(one)
-    commit_id = one.head.commit_id
+        first_process.apply(person(f"p{number}", number))
+    damaged = newest_key(first_process)
+    commit_id = first_process.head.commit_id
     for number in range(4, 8):
-        one.apply(person(f"p{number}", number))
+        first_process.apply(person(f"p{number}", number))
     _damage(bed, damaged, how)
     for attempt in (
-        partial(one.graph.at, commit_id),
+        partial(first_process.graph.at, commit_id),
         behind.graph.view,
         partial(behind.apply, person("x")),
         partial(bed.process().graph.at, commit_id),
@@ -341,17 +341,17 @@ def test_s52_a_damaged_record_in_between_is_never_skipped(bed: Bed, how: str) ->
         with pytest.raises(Corruption):
             attempt()
     assert len(rows_of(bed.process().graph, "Person")) == 8, "the newest commit is complete without it"
-    assert one.apply(person("more")).commit_id is not None
+    assert first_process.apply(person("more")).commit_id is not None
 
 
 @pytest.mark.parametrize("missing", [1, 3, 5])
 def test_s53_a_gap_in_the_sequence_is_corruption(bed: Bed, missing: int) -> None:
     """Not the end of the log: whoever opens says so, and nobody writes into the hole."""
-    one = bed.process(fold="never")
+    process = bed.process(fold="never")
     for number in range(6):
-        one.apply(person(f"p{number}"))
-    older = f"{one.head.stream}.{missing - 1}"
-    bed.store().delete(record_key(one.head.stream, missing))
+        process.apply(person(f"p{number}"))
+    older = f"{process.head.stream}.{missing - 1}"
+    bed.store().delete(record_key(process.head.stream, missing))
     before = bed.place.all_keys()
     for read_only in (False, True):
         with pytest.raises(Corruption) as caught:
@@ -360,8 +360,8 @@ def test_s53_a_gap_in_the_sequence_is_corruption(bed: Bed, missing: int) -> None
         assert caught.value.advice
     assert bed.place.all_keys() == before
     with pytest.raises(NotFound):
-        one.graph.at(f"{one.head.stream}.{missing}")
-    assert len(rows_of(one.graph.at(older), "Person")) == missing - 1
+        process.graph.at(f"{process.head.stream}.{missing}")
+    assert len(rows_of(process.graph.at(older), "Person")) == missing - 1
 
 
 @pytest.fixture
@@ -372,9 +372,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     tool = shutil.which("mount")
     if os.geteuid() != 0 or tool is None:
         pytest.skip("only root may mount a small file system")
-    made = subprocess.run([tool, "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)], capture_output=True, check=False)
-    if made.returncode:
-        pytest.skip(f"no small file system here: {made.stderr.decode().strip()}")
+    outcome = subprocess.run(
+        [tool, "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)], capture_output=True, check=False
+    )
+    if outcome.returncode:
+        pytest.skip(f"no small file system here: {outcome.stderr.decode().strip()}")
     yield mount
     subprocess.run(["umount", "-l", str(mount)], check=True)
 
@@ -392,16 +394,16 @@ def _fill(path: Path) -> None:
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
 def test_s54_a_full_disk_is_typed_and_harmless(small_disk: Path, fold: str, staged: bool) -> None:
     bed = Bed(Place("local", str(small_disk / "graph")), fold, "s54")
-    one = bed.process(staged=staged)
-    one.apply(person("a", 1))
+    process = bed.process(staged=staged)
+    process.apply(person("a", 1))
     filler = small_disk / "filler"
     _fill(filler)
     with pytest.raises(Unavailable) as caught:
-        one.apply(*[person(f"p{number}", number, city="x" * 50) for number in range(100)])
+        process.apply(*[person(f"p{number}", number, city="x" * 50) for number in range(100)])
     assert caught.value.advice
     assert bed.ages() == {"a": 1}
     filler.unlink()
-    one.apply(person("b", 2))
+    process.apply(person("b", 2))
     assert bed.ages() == {"a": 1, "b": 2}
     bed.close()
 
@@ -417,8 +419,8 @@ def test_s55_two_crashes_in_a_row_at_every_window(local_bed: Bed, windows: tuple
         _crash(local_bed.process(staged=True), window)
     landed = windows[1] == "write.after-record"
     assert _sizes(local_bed) == ([1, 1, 1] if landed else [0, 0, 0])
-    done = local_bed.process(staged=True).apply(*THREE_TABLES, client_key="once")
-    assert done.replayed == landed
+    receipt = local_bed.process(staged=True).apply(*THREE_TABLES, client_key="once")
+    assert receipt.replayed == landed
     assert _sizes(local_bed) == [1, 1, 1]
     assert len(local_bed.logical()) == 1
     local_bed.assert_sound()
@@ -426,10 +428,10 @@ def test_s55_two_crashes_in_a_row_at_every_window(local_bed: Bed, windows: tuple
 
 @pytest.mark.parametrize("window", ["fold.captured", "fold.staged", "fold.before-record", "fold.after-record"])
 def test_s55_crashes_of_a_fold_change_no_answer(local_bed: Bed, window: str) -> None:
-    one = local_bed.process(fold="never")
-    one.apply(*THREE_TABLES)
-    one.apply(aged("ada", 37))
-    before = [rows_of(one.graph, name) for name in ("Person", "Company", "WorksAt")]
+    second_process = local_bed.process(fold="never")
+    second_process.apply(*THREE_TABLES)
+    second_process.apply(set_age("ada", 37))
+    before = [rows_of(second_process.graph, name) for name in ("Person", "Company", "WorksAt")]
     for _ in range(2):
         process = local_bed.process(fold="never")
         if process.head.overlay:
@@ -440,34 +442,34 @@ def test_s55_crashes_of_a_fold_change_no_answer(local_bed: Bed, window: str) -> 
     local_bed.assert_sound()
 
 
-def _backend(place: Place, wrap: Any = None, **config: Any) -> Any:
-    return make_backend(place.uri, place.options, omnigraph.Config(fsync=False, **config), wrap=wrap)
+def _backend(store_place: Place, wrap: Any = None, **config: Any) -> Any:
+    return make_backend(store_place.uri, store_place.options, omnigraph.Config(fsync=False, **config), wrap=wrap)
 
 
-def _init(place: Place, wrap: Any = None, **config: Any) -> str:
-    backend = _backend(place, wrap, **config)
+def _init(store_place: Place, wrap: Any = None, **config: Any) -> str:
+    backend = _backend(store_place, wrap, **config)
     try:
         return init_graph(backend, compile_schema(SCHEMA, mint=lambda: backend.ids.token(8))).graph_id
     finally:
         backend.close()
 
 
-def test_s56_init_races_have_one_winner(place: Place) -> None:
+def test_s56_init_races_have_one_winner(store_place: Place) -> None:
     with ThreadPoolExecutor(8) as pool:
-        done, failed = outcomes([pool.submit(_init, place) for _ in range(8)])
+        done, failed = outcomes([pool.submit(_init, store_place) for _ in range(8)])
     (graph_id,) = done
     assert all(isinstance(error, GraphExists) for error in failed), failed
-    assert omnigraph.open(place.uri, storage_options=place.options).graph_id == graph_id
+    assert omnigraph.open(store_place.uri, storage_options=store_place.options).graph_id == graph_id
 
 
-def _requests_of_init(place: Place) -> int:
+def _requests_of_init(store_place: Place) -> int:
     seen: list[CrashingStore] = []
 
     def wrap(store: Store) -> Store:
         seen.append(CrashingStore(store, 0, after=False))
         return seen[-1]
 
-    _init(place, wrap)
+    _init(store_place, wrap)
     return seen[-1].puts
 
 
@@ -524,9 +526,9 @@ def test_s57_init_on_an_existing_graph_never_destroys_it(local_bed: Bed) -> None
 
 
 def test_s58_a_read_only_open_writes_nothing(local_bed: Bed) -> None:
-    one = local_bed.process()
-    one.apply(*THREE_TABLES)
-    one.graph.branch.create("dev")
+    process = local_bed.process()
+    process.apply(*THREE_TABLES)
+    process.graph.branch.create("dev")
     before = {key: local_bed.store().get(key) for key in local_bed.place.all_keys()}
     reader = local_bed.process(read_only=True)
     reader.fail(FaultPlan.at(1, Fault.FORBID, kinds=[RequestKind.PUT, RequestKind.DELETE], times=None))
@@ -596,13 +598,13 @@ def test_s60_another_format_is_refused_with_no_side_effect(
     before = {key: store.get(key) for key in local_bed.place.all_keys()}
     meters: list[MeteredStore] = []
 
-    def metered(inner: Store) -> Store:
+    def meter(inner: Store) -> Store:
         meters.append(MeteredStore(inner))
         return meters[-1]
 
-    backend = _backend(local_bed.place, metered)
+    backend = _backend(local_bed.place, meter)
     with meters[-1].measure() as seen, pytest.raises(Unsupported) as caught:
-        Site.open(backend, read_only=read_only)
+        GraphRuntime.open(backend, read_only=read_only)
     backend.close()
     assert caught.value.code == "storage_format"
     assert advice in str(caught.value)
@@ -612,9 +614,9 @@ def test_s60_another_format_is_refused_with_no_side_effect(
 
 
 def test_s60_a_record_of_another_version_is_refused(local_bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, reader = local_bed.process(fold="never"), local_bed.process(fold="never")
+    first_process, reader = local_bed.process(fold="never"), local_bed.process(fold="never")
     monkeypatch.setattr("omnigraph.log.commit_record.RECORD_VERSION", 2)
-    one.apply(person("a"))
+    first_process.apply(person("a"))
     monkeypatch.undo()
     with pytest.raises(Unsupported, match="Upgrade"):
         reader.graph.view()
@@ -624,10 +626,10 @@ def test_s60_a_record_of_another_version_is_refused(local_bed: Bed, monkeypatch:
 
 def test_s42_to_s46_in_one_process_with_edges_and_folds(bed: Bed) -> None:
     """The same windows without a real death, on a graph with rows in tables and in the overlay."""
-    one = bed.process()
-    one.apply(person("a", 1), person("b", 2), knows("a", "b"))
-    one.graph.fold()
-    one.apply(person("c", 3), knows("c", "a"))
+    process = bed.process()
+    process.apply(person("a", 1), person("b", 2), knows("a", "b"))
+    process.graph.fold()
+    process.apply(person("c", 3), knows("c", "a"))
     for window in (*BEFORE_RECORD, "write.after-record"):
         victim = bed.process(staged=True)
         victim.crash_at(window, partial(victim.apply, without("a"), person(window)))

@@ -10,15 +10,15 @@ from omnigraph.errors import BranchClosed, InvalidInput, NotFound, OmnigraphErro
 from omnigraph.log.branches import BranchExists
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
-from tests.scenarios.bed import WAIT_S, Bed, aged, at_once, company, knows, outcomes, person, rows_of, without
+from tests.scenarios.bed import WAIT_S, Bed, at_once, company, knows, outcomes, person, rows_of, set_age, without
 from tests.support.faulty_store import Fault, FaultPlan
 
 
 def test_s61_create_open_and_list(local_bed: Bed) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
-    made = main.graph.branch.create("dev", actor="ada", message="try it")
-    assert made.branch_name == "dev"
+    created = main.graph.branch.create("dev", actor="ada", message="try it")
+    assert created.branch_name == "dev"
     assert main.graph.branch.list() == local_bed.process().graph.branch.list() == ["dev", "main"]
     assert local_bed.ages("dev") == {"a": 1}
     (fork, *_) = local_bed.process("dev").graph.commits()
@@ -30,7 +30,7 @@ def test_s61_from_a_branch_that_is_not_main_it_inherits_that_state(local_bed: Be
     main = local_bed.process()
     main.apply(person("a", 1))
     dev = main.graph.branch.create("dev")
-    dev.apply([person("b", 2), aged("a", 10)])
+    dev.apply([person("b", 2), set_age("a", 10)])
     main.apply(person("c", 3))
     dev.branch.create("sub")
     main.graph.branch.create("other", "dev")
@@ -71,7 +71,7 @@ def test_s62_writes_on_a_branch_leave_others_untouched(local_bed: Bed) -> None:
     main.graph.branch.create("dev")
     dev = local_bed.process("dev", staged=True)
     before = main.head
-    dev.apply(aged("a", 2), person("b", 3))
+    dev.apply(set_age("a", 2), person("b", 3))
     assert main.head is before
     assert local_bed.ages() == {"a": 1}
     assert local_bed.ages("dev") == {"a": 2, "b": 3}
@@ -85,9 +85,9 @@ def test_s62_writes_on_a_branch_leave_others_untouched(local_bed: Bed) -> None:
 def test_s63_branch_of_branch_of_branch_outlives_its_ancestors(local_bed: Bed) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
-    one = main.graph.branch.create("one")
-    one.apply([person("b", 2)])
-    two = one.branch.create("two")
+    created = main.graph.branch.create("one")
+    created.apply([person("b", 2)])
+    two = created.branch.create("two")
     two.apply([person("c", 3), knows("a", "c")])
     three = two.branch.create("three")
     three.apply([person("d", 4)])
@@ -143,7 +143,7 @@ def test_s64_a_writer_in_flight_is_fenced(local_bed: Bed, staged: bool, point: s
     main.apply(person("a", 1))
     main.graph.branch.create("dev")
     writer = local_bed.process("dev", staged=staged)
-    with writer.held(point, lambda: writer.apply(person("late"))) as running:
+    with writer.hold_at(point, lambda: writer.apply(person("late"))) as running:
         main.graph.branch.delete("dev")
         main.graph.branch.create("dev")
     assert isinstance(running.exception(WAIT_S), BranchClosed)
@@ -156,7 +156,7 @@ def test_s64_a_fold_in_flight_is_fenced(local_bed: Bed) -> None:
     main.graph.branch.create("dev")
     dev = local_bed.process("dev", fold="never")
     dev.apply(person("a", 1))
-    with dev.held("fold.before-record", dev.graph.fold) as running:
+    with dev.hold_at("fold.before-record", dev.graph.fold) as running:
         main.graph.branch.delete("dev")
     assert running.exception(WAIT_S) is None or isinstance(running.exception(), BranchClosed)
     local_bed.assert_sound()
@@ -225,7 +225,7 @@ def test_s65_lost_answers_of_create_and_delete(local_bed: Bed, fault: Fault, key
 
 def test_s65_racing_creates_of_one_name_have_one_winner(local_bed: Bed) -> None:
     makers = [local_bed.process() for _ in range(6)]
-    done, failed = outcomes(at_once(local_bed, [partial(one.graph.branch.create, "dev") for one in makers]))
+    done, failed = outcomes(at_once(local_bed, [partial(maker.graph.branch.create, "dev") for maker in makers]))
     assert len(done) == 1
     assert all(isinstance(error, BranchExists) for error in failed), failed
     done[0].apply([person("a", 1)])
@@ -235,7 +235,7 @@ def test_s65_racing_creates_of_one_name_have_one_winner(local_bed: Bed) -> None:
 def test_s65_racing_deletes_end_with_the_branch_gone(local_bed: Bed) -> None:
     makers = [local_bed.process() for _ in range(4)]
     makers[0].graph.branch.create("dev")
-    _, failed = outcomes(at_once(local_bed, [partial(one.graph.branch.delete, "dev") for one in makers]))
+    _, failed = outcomes(at_once(local_bed, [partial(maker.graph.branch.delete, "dev") for maker in makers]))
     assert all(isinstance(error, NotFound) for error in failed), failed
     assert local_bed.process().graph.branch.list() == ["main"]
     makers[0].graph.branch.create("dev")
@@ -323,8 +323,8 @@ def test_s67_one_handle_reads_several_branches(local_bed: Bed) -> None:
     main = local_bed.process().graph
     main.apply([person("a", 1)])
     dev = main.branch.create("dev")
-    there = dev.apply([aged("a", 2)]).commit_id
-    main.apply([aged("a", 3)])
+    there = dev.apply([set_age("a", 2)]).commit_id
+    main.apply([set_age("a", 3)])
     assert there is not None
     assert rows_of(main, "Person")["a"]["age"] == 3
     assert rows_of(main.on_branch("dev"), "Person")["a"]["age"] == 2
@@ -355,10 +355,10 @@ def test_s68_writes_accumulate_neither_branches_nor_refs(local_bed: Bed) -> None
 
 
 def _cost_of_delete(bed: Bed, name: str) -> tuple[int, int, int, int]:
-    one = bed.process()
-    one.graph.on_branch(name)
-    with one.meter.measure() as cost:
-        one.graph.branch.delete(name)
+    process = bed.process()
+    process.graph.on_branch(name)
+    with process.meter.measure() as cost:
+        process.graph.branch.delete(name)
     assert name not in bed.process().graph.branch.list(), "it was deleted"
     kinds = cost.by_kind
     return kinds[RequestKind.PUT], kinds[RequestKind.GET], kinds[RequestKind.LIST], kinds[RequestKind.DELETE]

@@ -20,13 +20,13 @@ from tests.scenarios.bed import (
     Bed,
     Place,
     Process,
-    aged,
     at_once,
     company,
     knows,
     outcomes,
     person,
     rows_of,
+    set_age,
     without,
     works_at,
 )
@@ -36,9 +36,9 @@ from tests.support.processes import run_workers
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
 @pytest.mark.parametrize("point", ["write.captured", "write.validated", "write.before-record"])
 def test_s162_a_writer_in_flight_is_fenced_by_an_exclusive_open(local_bed: Bed, staged: bool, point: str) -> None:
-    one = local_bed.process(staged=staged)
-    one.apply(person("a", 1))
-    with one.held(point, lambda: one.apply(person("late"))) as running:
+    process = local_bed.process(staged=staged)
+    process.apply(person("a", 1))
+    with process.hold_at(point, lambda: process.apply(person("late"))) as running:
         holder = local_bed.open(exclusive=True)
     error = running.exception(WAIT_S)
     assert isinstance(error, WriterFenced)
@@ -46,15 +46,15 @@ def test_s162_a_writer_in_flight_is_fenced_by_an_exclusive_open(local_bed: Bed, 
     assert error.advice
     assert local_bed.ages() == {"a": 1}
     for attempt in (
-        partial(one.apply, person("again")),
-        partial(one.apply, without("nobody")),
+        partial(process.apply, person("again")),
+        partial(process.apply, without("nobody")),
         partial(local_bed.process().apply, person("newcomer")),
     ):
         with pytest.raises(WriterFenced):
             attempt()
     holder.apply([person("b", 2)])
     holder.close()
-    one.apply(person("c", 3))
+    process.apply(person("c", 3))
     assert local_bed.ages() == {"a": 1, "b": 2, "c": 3}
     local_bed.assert_sound()
 
@@ -78,9 +78,9 @@ def test_s162_a_takeover_fences_the_former_holder_and_readers_go_on(local_bed: B
 
 
 def test_s162_folds_are_fenced_and_forks_are_free(local_bed: Bed) -> None:
-    one = local_bed.process(fold="never")
-    one.apply(person("a", 1))
-    with one.held("fold.before-record", one.graph.fold) as running:
+    process = local_bed.process(fold="never")
+    process.apply(person("a", 1))
+    with process.hold_at("fold.before-record", process.graph.fold) as running:
         holder = local_bed.open(exclusive=True)
     error = running.exception(WAIT_S)
     assert error is None or isinstance(error, WriterFenced)
@@ -95,8 +95,8 @@ def test_s162_folds_are_fenced_and_forks_are_free(local_bed: Bed) -> None:
 def _cost_of_insert(process: Process, name: str) -> tuple[Any, int, int, int]:
     before = process.backend.tables.io_stats()
     with process.meter.measure() as cost:
-        done = process.apply(person(name))
-    assert done.commit_id == process.publisher.head.commit_id, "it landed"
+        receipt = process.apply(person(name))
+    assert receipt.commit_id == process.publisher.head.commit_id, "it landed"
     lance = process.backend.tables.io_stats() - before
     return cost.by_kind_and_class, cost.hops, lance.read_iops, lance.write_iops
 
@@ -114,7 +114,7 @@ def test_s165_the_first_write_on_a_fresh_branch_costs_what_it_costs_on_main(loca
 
 
 def test_s166_two_births_of_one_table_at_the_same_moment(bed: Bed) -> None:
-    makers = [bed.process(staged=True, fold="never") for _ in range(bed.place.scaled(6, 3))]
+    makers = [bed.process(staged=True, fold="never") for _ in range(bed.place.scale(6, 3))]
     done, failed = outcomes(
         at_once(bed, [partial(one.apply, person(f"p{number}", number)) for number, one in enumerate(makers)])
     )
@@ -129,8 +129,8 @@ def test_s166_two_births_of_one_table_at_the_same_moment(bed: Bed) -> None:
 @pytest.mark.parametrize("crash", ["stage", "commit"])
 def test_s166_one_of_them_crashes_half_way(bed: Bed, crash: str) -> None:
     """One stands before its record, the other dies after its own birth: one dataset is named, all rows are there."""
-    one, victim = bed.process(staged=True, fold="never"), bed.process(staged=True, fold="never")
-    with one.held("write.before-record", lambda: one.apply(person("a", 1))) as running:
+    first_process, victim = bed.process(staged=True, fold="never"), bed.process(staged=True, fold="never")
+    with first_process.hold_at("write.before-record", lambda: first_process.apply(person("a", 1))) as running:
         point = "write.staged" if crash == "commit" else "write.validated"
         victim.crash_at(point, partial(victim.apply, person("lost", 9)))
         bed.process(staged=True, fold="never").apply(person("b", 2))
@@ -145,7 +145,7 @@ def test_s166_births_on_two_branches_at_once(local_bed: Bed) -> None:
     main = local_bed.process(staged=True, fold="never")
     main.graph.branch.create("dev")
     dev = local_bed.process("dev", staged=True, fold="never")
-    with main.held("write.before-record", lambda: main.apply(person("a", 1))) as running:
+    with main.hold_at("write.before-record", lambda: main.apply(person("a", 1))) as running:
         dev.apply(person("b", 2))
     running.result(WAIT_S)
     assert local_bed.ages() == {"a": 1}
@@ -157,7 +157,7 @@ def test_s166_births_on_two_branches_at_once(local_bed: Bed) -> None:
 
 def test_s168_init_by_eight_processes_at_once(local_place: Place) -> None:
     results = run_workers(workers.init_graph, 8, {"uri": local_place.uri})
-    answers = Counter(one.value for one in results)
+    answers = Counter(result.value for result in results)
     assert answers.pop("graph_exists") == 7
     ((graph_id, count),) = answers.items()
     assert count == 1
@@ -176,8 +176,8 @@ STEPS = pytest.mark.parametrize(
 
 
 def _playing(bed: Bed, folds: tuple[bool, bool]) -> tuple[Process, list[FoldOrNot]]:
-    one = bed.process(fold="never")
-    return one, [one.graph.fold if fold else lambda: None for fold in folds]
+    process = bed.process(fold="never")
+    return process, [process.graph.fold if fold else lambda: None for fold in folds]
 
 
 @STEPS
@@ -185,8 +185,8 @@ def test_s170_update_and_delete_of_rows_that_are_only_in_the_overlay(local_bed: 
     one, (first, second) = _playing(local_bed, folds)
     one.apply(person("a", 1), person("b", 2), person("c", 3))
     first()
-    one.apply(person("d", 4), aged("a", 10))
-    assert one.apply(aged("d", 40)).counts["updated"] == 1
+    one.apply(person("d", 4), set_age("a", 10))
+    assert one.apply(set_age("d", 40)).counts["updated"] == 1
     assert one.apply(Update("Person", {"city": "x"}, Compare("age", ">=", 10))).counts["updated"] == 2
     assert one.apply(without("d")).counts["deleted"] == 1
     assert one.apply(without("b")).counts["deleted"] == 1
@@ -206,8 +206,8 @@ def test_s170_delete_and_re_insert_across_a_fold(local_bed: Bed, folds: tuple[bo
     one.apply(without("a"))
     second()
     assert local_bed.ages() == {}
-    done = one.apply(person("a", 2))
-    assert done.counts["inserted"] == 1
+    receipt = one.apply(person("a", 2))
+    assert receipt.counts["inserted"] == 1
     assert local_bed.rows("Person")["a"] == {"id": "a", "name": "a", "age": 2, "email": None, "city": None}
     one.apply(person("b", email="a@x"))
     one.graph.fold()
@@ -255,11 +255,11 @@ def test_s170_forks_with_overlays_on_both_sides(local_bed: Bed, folds: tuple[boo
     one, (first, second) = _playing(local_bed, folds)
     one.apply(person("a", 1), person("b", 2))
     first()
-    one.apply(aged("a", 10))
+    one.apply(set_age("a", 10))
     one.graph.branch.create("dev")
     dev = local_bed.process("dev", fold="never")
-    dev.apply(aged("a", 20), without("b"), person("c", 3))
-    one.apply(aged("b", 30), person("d", 4))
+    dev.apply(set_age("a", 20), without("b"), person("c", 3))
+    one.apply(set_age("b", 30), person("d", 4))
     second()
     assert local_bed.ages() == {"a": 10, "b": 30, "d": 4}
     assert local_bed.ages("dev") == {"a": 20, "c": 3}
@@ -276,11 +276,11 @@ def test_s170_inline_and_staged_writes_against_a_fold(local_bed: Bed, point: str
     """A fold stands at each of its points while rows that it has taken are written again."""
     folder, writer = local_bed.process(fold="never"), local_bed.process(fold="never", staged=verb.startswith("staged"))
     folder.apply(person("a", 1), person("b", 2), knows("a", "b"))
-    with folder.held(point, folder.graph.fold) as running:
+    with folder.hold_at(point, folder.graph.fold) as running:
         if verb == "insert":
             writer.apply(person("c", 3))
         elif verb.endswith("update"):
-            writer.apply(aged("a", 9))
+            writer.apply(set_age("a", 9))
         elif verb.endswith("delete"):
             writer.apply(without("a"))
         elif verb == "re-insert":
@@ -307,10 +307,10 @@ def test_s170_inline_and_staged_writes_against_a_fold(local_bed: Bed, point: str
 
 def test_s170_rules_hold_across_overlay_and_tables(local_bed: Bed) -> None:
     """Uniqueness, endpoints and cardinality count rows wherever they are."""
-    one = local_bed.process(fold="never")
-    one.apply(person("a", email="a@x"), company("x"), company("y"), company("z"), works_at("a", "x"))
-    one.graph.fold()
-    one.apply(person("b", email="b@x"), works_at("a", "y"))
+    process = local_bed.process(fold="never")
+    process.apply(person("a", email="a@x"), company("x"), company("y"), company("z"), works_at("a", "x"))
+    process.graph.fold()
+    process.apply(person("b", email="b@x"), works_at("a", "y"))
     for broken in (
         person("c", email="a@x"),
         person("c", email="b@x"),
@@ -318,9 +318,9 @@ def test_s170_rules_hold_across_overlay_and_tables(local_bed: Bed) -> None:
         knows("a", "nobody"),
     ):
         with pytest.raises(ConstraintViolation):
-            one.apply(broken)
-    one.apply(Update("Person", {"email": None}, Compare("name", "=", "a")))
-    one.apply(person("c", email="a@x"))
-    one.apply(Delete("WorksAt", Compare("to", "=", "x")))
-    one.apply(works_at("a", "z"))
+            process.apply(broken)
+    process.apply(Update("Person", {"email": None}, Compare("name", "=", "a")))
+    process.apply(person("c", email="a@x"))
+    process.apply(Delete("WorksAt", Compare("to", "=", "x")))
+    process.apply(works_at("a", "z"))
     assert local_bed.edges("WorksAt") == {("a", "y"), ("a", "z")}

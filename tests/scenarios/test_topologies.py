@@ -42,9 +42,9 @@ def _write_together(bed: Bed, handles: Sequence[Graph], rows: int) -> None:
 
 
 def test_twelve_threads_on_one_handle_lose_no_round(local_bed: Bed) -> None:
-    one = local_bed.process()
-    with one.meter.measure() as cost:
-        _write_together(local_bed, [one.graph] * 12, 10)
+    process = local_bed.process()
+    with process.meter.measure() as cost:
+        _write_together(local_bed, [process.graph] * 12, 10)
     puts = _record_puts(cost)
     assert set(puts) == {"ok"}, "no record was ever refused"
     assert len(puts) == len(local_bed.chain()) - 1
@@ -53,9 +53,9 @@ def test_twelve_threads_on_one_handle_lose_no_round(local_bed: Bed) -> None:
 
 
 def test_eight_handles_in_one_process_lose_no_round(local_bed: Bed) -> None:
-    one = local_bed.process()
-    handles = [Graph(one.site, one.site.branch("main")) for _ in range(8)]
-    with one.meter.measure() as cost:
+    process = local_bed.process()
+    handles = [Graph(process.runtime, process.runtime.branch("main")) for _ in range(8)]
+    with process.meter.measure() as cost:
         _write_together(local_bed, handles, 10)
     assert set(_record_puts(cost)) == {"ok"}
     local_bed.chain()
@@ -63,7 +63,7 @@ def test_eight_handles_in_one_process_lose_no_round(local_bed: Bed) -> None:
 
 def test_eight_handles_by_the_public_door(local_bed: Bed) -> None:
     handles = [local_bed.open() for _ in range(8)]
-    assert len({id(one._branch.publisher) for one in handles}) == 1, "one process, one queue"
+    assert len({id(handle._branch.publisher) for handle in handles}) == 1, "one process, one queue"
     _write_together(local_bed, handles, 6)
     branch = handles[0].branch.create("dev")
     again = omnigraph.open(local_bed.place.uri, "dev", config=local_bed.config())
@@ -73,15 +73,17 @@ def test_eight_handles_by_the_public_door(local_bed: Bed) -> None:
 
 
 def _check(bed: Bed, results: Sequence[WorkerResult], *, writing_threads: int = 1) -> None:
-    landed = {message["row"]: message["commit_id"] for one in results for message in one.messages if "row" in message}
-    refused = {message["refused"] for one in results for message in one.messages if "refused" in message}
-    took_s = [message["seconds"] for one in results for message in one.messages]
+    landed = {
+        message["row"]: message["commit_id"] for result in results for message in result.messages if "row" in message
+    }
+    refused = {message["refused"] for result in results for message in result.messages if "refused" in message}
+    took_s = [message["seconds"] for result in results for message in result.messages]
     assert max(took_s, default=0.0) < DEADLINE_S + 10
     found = set(bed.ages())
     chain = bed.chain()
     assert found >= landed.keys(), "every acknowledged row is there"
     assert not found & refused, "a refused row is not"
-    killed = sum(one.killed for one in results)
+    killed = sum(result.killed for result in results)
     assert len(found - landed.keys()) <= killed * writing_threads, "besides, only what was in flight at a kill"
     assert {record.commit_id for record in chain} >= set(landed.values())
     assert sum(len(record.members) for record in chain if record.is_logical and record.seq) == len(found)
@@ -94,9 +96,9 @@ def _run(bed: Bed, processes: int, *, rows: int, threads: int = 1, kill: Sequenc
     args = {"uri": bed.place.uri, "config": config, "rows": rows, "threads": threads}
     results = run_workers(workers.write_rows, processes, args, env=bed.place.env, kill=kill, timeout_s=280)
     if kill:
-        assert {one.index for one in results if one.killed} <= {one.worker for one in kill}
+        assert {result.index for result in results if result.killed} <= {result.worker for result in kill}
     else:
-        assert all(len(one.messages) == rows * threads for one in results)
+        assert all(len(result.messages) == rows * threads for result in results)
     _check(bed, results, writing_threads=threads)
 
 
@@ -154,7 +156,7 @@ def test_four_processes_at_forty_milliseconds_share_fairly(local_bed: Bed) -> No
     }
     runs: list[list[int]] = []
     while len(runs) < FAIR_TRIES and not (runs and _is_fair(runs[-1])):
-        runs.append([one.value for one in run_workers(workers.write_for_a_while, 4, args)])
+        runs.append([run_worker.value for run_worker in run_workers(workers.write_for_a_while, 4, args)])
     print("landed in 10 s at 40 ms per request:", *runs)
     assert sum(map(sum, runs)) == len(local_bed.logical())
     assert _is_fair(runs[-1]), runs

@@ -10,7 +10,7 @@ from typing import Any
 
 import omnigraph
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.errors import OmnigraphError
 from tests.scenarios.bed import SCHEMA, company, person, wait_until, works_at
@@ -40,37 +40,37 @@ def insert_pairs(link: Link, *, uri: str, config: dict[str, Any], rows: int) -> 
     link.ready()
     for number in range(rows):
         name = f"w{link.index}-{number}"
-        done = graph.apply([person(name, number), company(name, number), works_at(name, name)])
-        link.send(row=name, commit_id=done.commit_id)
+        receipt = graph.apply([person(name, number), company(name, number), works_at(name, name)])
+        link.send(row=name, commit_id=receipt.commit_id)
     return rows
 
 
 def group_then_crash(link: Link, *, uri: str, config: dict[str, Any], point: str, writers: int) -> None:
     """One write is held while others gather behind it; the process dies at `point` of the record that holds them."""
     pauses = ControlledPauses()
-    site = Site.open(make_backend(uri, None, _config(config), pauses=pauses), read_only=False)
-    graph = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(make_backend(uri, None, _config(config), pauses=pauses), read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
     queue = graph._branch.publisher._queue
     pauses.crash_at(point, 2)
     with pauses.hold("write.before-record") as hold:
         writes = [[person("first")]] + [[person(f"g{number}")] for number in range(writers)]
-        threads = [threading.Thread(target=graph.apply, args=(one,), daemon=True) for one in writes]
+        threads = [threading.Thread(target=graph.apply, args=(write,), daemon=True) for write in writes]
         threads[0].start()
         hold.wait_reached()
-        for one in threads[1:]:
-            one.start()
+        for thread in threads[1:]:
+            thread.start()
         wait_until(lambda: len(queue) == len(threads), "all writers to queue")
         link.send(queued=len(queue))
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.join()
 
 
 def write_then_die(link: Link, *, uri: str, config: dict[str, Any], window: str, client_key: str | None) -> None:
     """A write over three tables by a process that dies at `window`: a pause, or the n-th table's files or commit."""
     pauses = ControlledPauses()
     backend = make_backend(uri, None, _config(config), pauses=pauses)
-    site = Site.open(backend, read_only=False)
-    graph = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(backend, read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
     if "." in window:
         pauses.crash_at(window)
     else:
@@ -83,7 +83,7 @@ def _die_after(tables: Any, verb: str, count: int) -> None:
     """Kill this process as soon as `tables.<verb>` has returned `count` times, one after the other."""
     original, lock, done = getattr(tables, verb), threading.Lock(), [0]
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def count_call(*args: Any, **kwargs: Any) -> Any:
         with lock:
             made = original(*args, **kwargs)
             done[0] += 1
@@ -91,7 +91,7 @@ def _die_after(tables: Any, verb: str, count: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return made
 
-    setattr(tables, verb, counted)
+    setattr(tables, verb, count_call)
 
 
 def init_graph(link: Link, *, uri: str) -> str:
@@ -131,13 +131,15 @@ def write_rows(link: Link, *, uri: str, config: dict[str, Any], rows: int, threa
 def _write_and_tell(link: Link, graph: Graph, name: str, number: int) -> None:
     started_s = time.monotonic()
     try:
-        done = graph.apply([person(name, number)])
+        receipt = graph.apply([person(name, number)])
     except OmnigraphError as error:
         if not error.retryable:
             raise
         link.send(refused=name, code=error.code, seconds=time.monotonic() - started_s)
     else:
-        link.send(row=name, commit_id=done.commit_id, attempts=done.attempts, seconds=time.monotonic() - started_s)
+        link.send(
+            row=name, commit_id=receipt.commit_id, attempts=receipt.attempts, seconds=time.monotonic() - started_s
+        )
 
 
 def write_for_a_while(
@@ -148,8 +150,8 @@ def write_for_a_while(
     On a slow machine the time is up only when everybody together has landed `least` more than there were.
     """
     backend = make_backend(uri, None, _config(config), wrap=lambda store: ThrottledStore(store, latency_s))
-    site = Site.open(backend, read_only=False)
-    graph = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(backend, read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
     publisher = graph._branch.publisher
     link.ready()
     end_s, landed, end_seq = time.monotonic() + duration_s, 0, publisher.head.seq + least

@@ -20,7 +20,7 @@ def counter(start: int = 1) -> Callable[[], str]:
     return lambda: f"{next(numbers):08}"
 
 
-def compiled(source: str, previous: Catalog | None = None, start: int = 1) -> Catalog:
+def compile_text(source: str, previous: Catalog | None = None, start: int = 1) -> Catalog:
     return compile_schema(source, previous=previous, mint=counter(start))
 
 

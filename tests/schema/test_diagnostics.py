@@ -38,7 +38,7 @@ def test_findings_come_in_the_order_of_the_text_and_once() -> None:
     diagnostics.add("X-2", "second", 2, 3, advice="Remove it")
     diagnostics.add("X-1", "first", 2, 1)
     diagnostics.add("X-1", "first", 2, 1)
-    assert [one.code for one in diagnostics] == ["X-1", "X-2"]
+    assert [diagnostic.code for diagnostic in diagnostics] == ["X-1", "X-2"]
     assert len(diagnostics) == 2
     assert render(list(diagnostics)[1]) == "f.pg:2:3: X-2: second\n  2 | b c\n    |   ^\n  help: Remove it"
     assert diagnostics.to_json()[0]["end_column"] == 2

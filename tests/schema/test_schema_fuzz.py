@@ -14,8 +14,8 @@ from omnigraph.schema.format import format_schema
 from omnigraph.schema.parse import parse_schema
 from omnigraph.schema.plan_change import plan_change
 from omnigraph.schema.problems import CODES, Problems, SchemaError
-from omnigraph.schema.syntax import SchemaTree, SchemaSpan
-from tests.schema.helpers import compiled
+from omnigraph.schema.syntax import SchemaSpan, SchemaTree
+from tests.schema.helpers import compile_text
 from tests.schema.strategies import VOCABULARY, schemas, sound_schemas
 
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,7 +24,7 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 def compile_or_refuse(source: str) -> Catalog | None:
     try:
-        catalog = compiled(source)
+        catalog = compile_text(source)
     except SchemaError as error:
         found = error.diagnostics
     else:
@@ -76,7 +76,9 @@ def test_schemas_of_the_grammar_parse_and_formatting_keeps_them(source: str) -> 
     formatted = format_schema(source)
     assert shape(formatted) == before
     assert format_schema(formatted) == formatted
-    assert [match.strip() for match in COMMENT.findall(formatted)] == [match.strip() for match in COMMENT.findall(source)]
+    assert [match.strip() for match in COMMENT.findall(formatted)] == [
+        match.strip() for match in COMMENT.findall(source)
+    ]
     catalog = compile_or_refuse(source)
     again = compile_or_refuse(formatted)
     assert (catalog and catalog.types) == (again and again.types)
@@ -94,11 +96,11 @@ def test_a_schema_with_a_hole_or_a_stray_character(source: str, data: st.DataObj
 @RELAXED
 @given(sound_schemas(), sound_schemas())
 def test_any_change_has_a_plan_that_ends_where_the_new_schema_is(first: str, second: str) -> None:
-    old = compiled(first)
-    new = compiled(second, previous=old, start=500)
+    old = compile_text(first)
+    new = compile_text(second, previous=old, start=500)
     plan = plan_change(old, new)
     assert bool(plan.steps or plan.refusals) == (first != second)
-    assert plan_change(new, compiled(second, previous=new, start=900)).steps == ()
+    assert plan_change(new, compile_text(second, previous=new, start=900)).steps == ()
     gone = {type_def.id for type_def in old.types} - {type_def.id for type_def in new.types}
     assert {step.type_id for step in plan if step.step == "drop_type"} == gone
     for step in plan:

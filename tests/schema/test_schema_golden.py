@@ -15,7 +15,7 @@ from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.format import format_schema
 from omnigraph.schema.plan_change import plan_change
 from omnigraph.schema.problems import CODES, SchemaError
-from tests.schema.helpers import agrees, compact, compiled, counter
+from tests.schema.helpers import agrees, compact, compile_text, counter
 
 GOLDEN = Path(__file__).parent / "golden"
 ACCEPTED = sorted((GOLDEN / "accepted").glob("*.pg"))
@@ -38,12 +38,12 @@ def pretty(value: object) -> str:
 @pytest.mark.parametrize("path", ACCEPTED, ids=name_of)
 def test_accepted(path: Path) -> None:
     source = read(path)
-    catalog = compiled(source)
+    catalog = compile_text(source)
     assert agrees(path.with_suffix(".json"), pretty(compact(catalog)))
     assert catalog.source == source
     assert Catalog.decode(catalog.encode()) == catalog
-    assert compiled(source, previous=catalog, start=900).types == catalog.types
-    assert plan_change(catalog, compiled(source, previous=catalog, start=900)).steps == ()
+    assert compile_text(source, previous=catalog, start=900).types == catalog.types
+    assert plan_change(catalog, compile_text(source, previous=catalog, start=900)).steps == ()
 
 
 @pytest.mark.parametrize("path", ACCEPTED, ids=name_of)
@@ -51,32 +51,32 @@ def test_accepted_is_the_same_after_formatting(path: Path) -> None:
     source = read(path)
     formatted = format_schema(source)
     assert format_schema(formatted) == formatted
-    assert compiled(formatted).types == compiled(source).types
+    assert compile_text(formatted).types == compile_text(source).types
 
 
 @pytest.mark.parametrize("path", REFUSED, ids=name_of)
 def test_refused(path: Path) -> None:
     with pytest.raises(SchemaError) as caught:
-        compiled_as(path)
+        compile_refused(path)
     assert agrees(path.with_suffix(".txt"), caught.value.message + "\n")
     assert all(diagnostic.code in CODES for diagnostic in caught.value.diagnostics)
 
 
-def compiled_as(path: Path) -> Catalog:
+def compile_refused(path: Path) -> Catalog:
     """A refused schema; `<name>.previous` beside it is the schema that it would replace."""
     before = path.with_suffix(".previous")
-    previous = compiled(read(before)) if before.exists() else None
+    previous = compile_text(read(before)) if before.exists() else None
     return compile_schema(read(path), file=path.name, previous=previous, mint=counter(900))
 
 
 @pytest.mark.parametrize("path", PLANS, ids=name_of)
 def test_plan(path: Path) -> None:
-    old = compiled(read(path))
-    new = compiled(read(path.with_name(f"{name_of(path)}.new.pg")), previous=old, start=101)
+    old = compile_text(read(path))
+    new = compile_text(read(path.with_name(f"{name_of(path)}.new.pg")), previous=old, start=101)
     plan = plan_change(old, new)
     assert agrees(path.with_name(f"{name_of(path)}.json"), pretty(plan.to_json()))
     assert plan.supported == (not plan.reasons)
-    again = compiled(new.source, previous=new, start=901)
+    again = compile_text(new.source, previous=new, start=901)
     assert plan_change(new, again).steps == ()
 
 
@@ -96,5 +96,5 @@ def test_the_reference_lists_every_code() -> None:
 def test_the_example_of_the_reference_compiles() -> None:
     reference = read(Path(__file__).parents[2] / "docs" / "reference" / "schema.md")
     example = reference.split("```\n")[1]
-    assert len(compiled(example).types) == 4
+    assert len(compile_text(example).types) == 4
     assert format_schema(example) == example

@@ -9,7 +9,7 @@ from omnigraph.schema.change_steps import DropType, RenameType, SchemaChangeRefu
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.plan_change import plan_change
 from omnigraph.schema.problems import SchemaError
-from tests.schema.helpers import compiled, counter
+from tests.schema.helpers import compile_text, counter
 
 
 def node(catalog: Catalog, name: str) -> TypeDef:
@@ -22,7 +22,7 @@ def chain(*sources: str) -> list[Catalog]:
     """Each schema applied on the one before."""
     catalogs: list[Catalog] = []
     for at, source in enumerate(sources):
-        catalogs.append(compiled(source, previous=catalogs[-1] if catalogs else None, start=100 * at + 1))
+        catalogs.append(compile_text(source, previous=catalogs[-1] if catalogs else None, start=100 * at + 1))
     return catalogs
 
 
@@ -57,7 +57,9 @@ def test_a_hint_taken_away_and_written_again_acts_again() -> None:
         "node A {} node B {}",
         'node B @rename_from("A") {} node A @rename_from("B") {}',
     )
-    assert {type_def.name: type_def.id for type_def in first.types} == {type_def.name: type_def.id for type_def in last.types}
+    assert {type_def.name: type_def.id for type_def in first.types} == {
+        type_def.name: type_def.id for type_def in last.types
+    }
 
 
 def test_a_spent_hint_does_not_take_over_a_younger_type_of_the_old_name() -> None:
@@ -127,11 +129,11 @@ def test_a_hint_on_a_property_that_the_type_declares_itself_must_name_something(
     (first,) = chain("node A {}")
     own = 'p: String? @rename_from("z")'
     with pytest.raises(SchemaError, match="OG-S-076"):
-        compiled(f"interface I {{ {own} }} node A implements I {{ {own} }}", previous=first, start=100)
+        compile_text(f"interface I {{ {own} }} node A implements I {{ {own} }}", previous=first, start=100)
 
 
 def test_tokens_are_minted_in_the_order_of_the_text_and_never_for_a_wrong_schema() -> None:
-    catalog = compiled("edge E: A -> A { w: F64 } node A { p: String }")
+    catalog = compile_text("edge E: A -> A { w: F64 } node A { p: String }")
     assert [type_def.id for type_def in catalog.types] == ["edge.e-00000001", "node.a-00000002"]
     assert [prop.id for type_def in catalog.types for prop in type_def.properties] == ["w_00000003", "p_00000004"]
     mint = counter()

@@ -13,7 +13,7 @@ from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.parse import parse_schema
 from omnigraph.schema.problems import Problems, SchemaError
 from omnigraph.schema.syntax import SchemaTree
-from tests.schema.helpers import compiled, counter
+from tests.schema.helpers import compile_text, counter
 
 
 def tree(source: str) -> SchemaTree:
@@ -25,7 +25,7 @@ def tree(source: str) -> SchemaTree:
 
 def codes(source: str) -> list[str]:
     with pytest.raises(SchemaError) as caught:
-        compiled(source)
+        compile_text(source)
     return [diagnostic.code for diagnostic in caught.value.diagnostics]
 
 
@@ -62,7 +62,7 @@ def test_a_property_may_be_called_like_a_keyword() -> None:
 
 
 def test_a_keyword_as_the_name_of_an_annotation_opens_nothing() -> None:
-    (one,) = compiled("interface I {} node A @node implements I { p: I32 @ edge q: I32 }").types
+    (one,) = compile_text("interface I {} node A @node implements I { p: I32 @ edge q: I32 }").types
     assert list(one.by_name) == ["p", "q"]
 
 
@@ -76,7 +76,10 @@ def test_the_error_carries_every_finding_for_people_and_for_programs() -> None:
     error = caught.value
     assert isinstance(error, InvalidInput)
     assert error.code == "OG-S-010"
-    assert [(diagnostic.line, diagnostic.column, diagnostic.code) for diagnostic in error.diagnostics] == [(1, 6, "OG-S-010"), (2, 6, "OG-S-020")]
+    assert [(diagnostic.line, diagnostic.column, diagnostic.code) for diagnostic in error.diagnostics] == [
+        (1, 6, "OG-S-010"),
+        (2, 6, "OG-S-020"),
+    ]
     assert str(error).startswith("the schema has 2 errors\npeople.pg:1:6: OG-S-010: ")
     document = json.loads(json.dumps(error.to_json()))
     assert document["diagnostics"][1]["line"] == 2
@@ -85,7 +88,7 @@ def test_the_error_carries_every_finding_for_people_and_for_programs() -> None:
 
 def test_a_row_of_comments_costs_no_more_than_its_length() -> None:
     assert codes("node " + "/**/" * 60 + "+ {}") == ["OG-S-007"]
-    assert compiled("node " + "/**/" * 60 + " A {}").types[0].name == "A"
+    assert compile_text("node " + "/**/" * 60 + " A {}").types[0].name == "A"
 
 
 def test_text_that_utf8_cannot_store() -> None:
@@ -94,7 +97,7 @@ def test_text_that_utf8_cannot_store() -> None:
 
 def test_the_source_is_kept_exactly() -> None:
     source = "\ufeff// x\r\nnode  A{ p:String }\t\n\n"
-    assert compiled(source).source == source
+    assert compile_text(source).source == source
 
 
 def test_the_parser_is_loaded_only_when_a_schema_is_parsed() -> None:

@@ -100,7 +100,9 @@ def test_chunks_and_slices_count_rows_from_the_start_of_the_table() -> None:
 
 def test_violations_come_by_row_then_by_property_and_stop_at_the_limit() -> None:
     props = (Property("b_1", "b", PropType(Scalar.I32)), Property("a_1", "a", PropType(Scalar.I32)))
-    type_def = TypeDef("edge.e-1", "edge", "E", props, ranges=(RangeConstraint("a_1", 0, None), RangeConstraint("b_1", 0, None)))
+    type_def = TypeDef(
+        "edge.e-1", "edge", "E", props, ranges=(RangeConstraint("a_1", 0, None), RangeConstraint("b_1", 0, None))
+    )
     rows = pa.table({"id": ["x", "y"], "a_1": pa.array([-1, None], pa.int32()), "b_1": pa.array([-1, -2], pa.int32())})
     found = row_violations(type_def, rows)
     assert [(v.id, v.property, v.rule) for v in found] == [

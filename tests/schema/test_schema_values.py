@@ -125,27 +125,27 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("one", "given_value", "stored"), ACCEPTED, ids=lambda value: str(value)[:40])
-def test_a_value_that_fits(one: Property, given_value: Any, stored: Any) -> None:
-    found = convert(one, given_value)
+@pytest.mark.parametrize(("property", "given_value", "stored"), ACCEPTED, ids=lambda value: str(value)[:40])
+def test_a_value_that_fits(property: Property, given_value: Any, stored: Any) -> None:
+    found = convert(property, given_value)
     assert found == stored
     assert type(found) is type(stored)
-    assert pa.array([found], arrow_type(one.type)).to_pylist() == [stored]
+    assert pa.array([found], arrow_type(property.type)).to_pylist() == [stored]
 
 
-@pytest.mark.parametrize(("one", "given_value", "code", "reason"), REFUSED, ids=lambda value: repr(value)[:40])
-def test_a_value_that_does_not_fit(one: Property, given_value: Any, code: str, reason: str) -> None:
+@pytest.mark.parametrize(("property", "given_value", "code", "reason"), REFUSED, ids=lambda value: repr(value)[:40])
+def test_a_value_that_does_not_fit(property: Property, given_value: Any, code: str, reason: str) -> None:
     with pytest.raises(ValueRefused, match=reason) as caught:
-        convert(one, given_value)
+        convert(property, given_value)
     assert caught.value.code == code
     assert caught.value.property == "p"
     json.dumps(caught.value.to_json()).encode()
 
 
-@pytest.mark.parametrize("one", [prop("String"), ENUM, VECTOR, prop("I32", is_list=True)])
-def test_null_passes_since_required_is_a_rule_of_the_row(one: Property) -> None:
-    assert convert(one, None) is None
-    assert to_output(one, None) is None
+@pytest.mark.parametrize("property", [prop("String"), ENUM, VECTOR, prop("I32", is_list=True)])
+def test_null_passes_since_required_is_a_rule_of_the_row(property: Property) -> None:
+    assert convert(property, None) is None
+    assert to_output(property, None) is None
 
 
 @pytest.mark.parametrize("scalar", INTEGER_BOUNDS)
@@ -179,22 +179,22 @@ def test_canonical_text(scalar: str, value: Any, text: str) -> None:
     assert canonical_text(prop(scalar), value) == text
 
 
-def keyed(*members: Property) -> TypeDef:
+def type_with_key(*members: Property) -> TypeDef:
     return TypeDef("node.t-1", "node", "T", members, key=tuple(sorted(member.id for member in members)))
 
 
 def test_the_id_of_one_member_is_its_text() -> None:
-    assert derive_id(keyed(prop("I64")), {"p_1": 5}) == "5"
+    assert derive_id(type_with_key(prop("I64")), {"p_1": 5}) == "5"
 
 
 def test_the_id_of_several_members_follows_their_identities_not_their_names() -> None:
     first = prop("String", name="zeta", ident="a_1")
     second = prop("F64", name="alpha", ident="b_1")
-    assert derive_id(keyed(second, first), {"a_1": 'q"é', "b_1": -0.0}) == '["q\\"é","0"]'
+    assert derive_id(type_with_key(second, first), {"a_1": 'q"é', "b_1": -0.0}) == '["q\\"é","0"]'
 
 
 def test_ids_of_several_members_never_collide() -> None:
-    pair = keyed(prop("String", ident="a_1"), prop("String", ident="b_1"))
+    pair = type_with_key(prop("String", ident="a_1"), prop("String", ident="b_1"))
     assert derive_id(pair, {"a_1": 'x","y', "b_1": "z"}) != derive_id(pair, {"a_1": "x", "b_1": 'y","z'})
 
 
@@ -203,14 +203,14 @@ def test_ids_of_several_members_never_collide() -> None:
 )
 def test_a_key_without_a_usable_value(row: dict[str, Any], code: str) -> None:  # S99
     with pytest.raises(ValueRefused) as caught:
-        derive_id(keyed(prop("F64")), row)
+        derive_id(type_with_key(prop("F64")), row)
     assert caught.value.code == code
 
 
 def test_default_of() -> None:
     assert default_value(prop("I32")) is None
-    one = Property("p_1", "p", PropType(Scalar.DATE), annotations=(Annotation("default", ("2026-01-31",)),))
-    assert default_value(one) == date(2026, 1, 31)
+    property = Property("p_1", "p", PropType(Scalar.DATE), annotations=(Annotation("default", ("2026-01-31",)),))
+    assert default_value(property) == date(2026, 1, 31)
     many = Property("p_1", "p", PropType(Scalar.I32, is_list=True), annotations=(Annotation("default", ((1, 2),)),))
     assert default_value(many) == [1, 2]
 

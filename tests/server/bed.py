@@ -70,8 +70,8 @@ class Server:
 
     def memory_mib(self) -> float:
         """What the process holds in memory now."""
-        found = Path(f"/proc/{self._process.pid}/status").read_text()
-        return next(int(line.split()[1]) / 1024 for line in found.splitlines() if line.startswith("VmRSS:"))
+        text = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith("VmRSS:"))
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
@@ -135,9 +135,9 @@ class Door:
         headers = dict(options.pop("headers", None) or {})
         if self.token:
             headers.setdefault("Authorization", f"Bearer {self.token}")
-        found = self.http.request(method, f"{self.url}{path}", headers=headers, **options)
-        is_json = found.headers.get("content-type", "").startswith("application/json")
-        return Answer(found.status_code, found.json() if is_json else found.content, found.headers)
+        response = self.http.request(method, f"{self.url}{path}", headers=headers, **options)
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        return Answer(response.status_code, response.json() if is_json else response.content, response.headers)
 
     def get(self, rest: str, **query: Any) -> Answer:
         return self.call("GET", f"/graphs/{self.name}/{rest}", params=query)
@@ -156,10 +156,10 @@ class Door:
     def names(self) -> list[str]:
         return [row["name"] for row in self.query().document["rows"]]
 
-    def embedded(self) -> og.Graph:
+    def open_embedded(self) -> og.Graph:
         return og.open(self.place, config=QUICK)
 
-    def connected(self) -> RemoteGraph:
+    def connect(self) -> RemoteGraph:
         return og.connect(f"{self.url}/graphs/{self.name}", self.token)
 
 

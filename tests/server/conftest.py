@@ -22,14 +22,14 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(graphs: Path) -> Iterator[Server]:
-    one = Server(graphs)
-    yield one
-    assert one.stop() == 0
-    assert one.noise == []
+    server = Server(graphs)
+    yield server
+    assert server.stop() == 0
+    assert server.noise == []
 
 
 @pytest.fixture
-def place(graphs: Path) -> Path:
+def graph_path(graphs: Path) -> Path:
     """A new graph in the shared server's directory."""
     path = graphs / f"g{next(_numbers)}"
     og.init(path, PEOPLE, config=QUICK)
@@ -37,19 +37,19 @@ def place(graphs: Path) -> Path:
 
 
 @pytest.fixture
-def door(server: Server, place: Path) -> Iterator[Door]:
+def door(server: Server, graph_path: Path) -> Iterator[Door]:
     """A new graph behind the shared server."""
-    one = Door(server.url, place.name, place)
-    yield one
-    one.http.close()
+    door = Door(server.url, graph_path.name, graph_path)
+    yield door
+    door.http.close()
 
 
 @pytest.fixture(params=["embedded", "remote"])
 def g(request: pytest.FixtureRequest, door: Door) -> Iterator[Facade]:
     """One graph, opened here and held over HTTP: what a test of the facade asks must not show which."""
-    one: Facade = door.embedded() if request.param == "embedded" else door.connected()
-    yield one
-    one.close()
+    facade: Facade = door.open_embedded() if request.param == "embedded" else door.connect()
+    yield facade
+    facade.close()
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Door]]:
         place = tmp_path / "own"
         if not place.exists():
             og.init(place, PEOPLE, config=QUICK)
-        one = Server(place, *words, environment=environment)
-        started.append(one)
-        doors.append(Door(one.url, "own", place, token, one))
+        server = Server(place, *words, environment=environment)
+        started.append(server)
+        doors.append(Door(server.url, "own", place, token, server))
         return doors[-1]
 
     yield serve

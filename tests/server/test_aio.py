@@ -22,7 +22,7 @@ def test_the_verbs_of_a_remote_graph(door: Door, tmp_path: Path) -> None:
             assert (await g.query(ALL)).rows == [{"name": "Ada", "age": 36}]
             x = await g.branch.create("x")
             await asyncio.gather(*(x.mutate(ADD, {"n": f"p{n}"}) for n in range(8)))
-            assert [one.id async for one in g.diff("main", "x")] == [f"p{n}" for n in range(8)]
+            assert [change.id async for change in g.diff("main", "x")] == [f"p{n}" for n in range(8)]
             assert (await g.branch.merge("x")).commit_id is not None
             assert first.commit_id is not None
             assert len((await (await g.at(first.commit_id)).query(ALL)).rows) == 1

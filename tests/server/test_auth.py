@@ -48,7 +48,7 @@ def test_who_may_do_what(serving: Serving, file: Path) -> None:
     door = serving("--tokens", file, token=writer)
 
     assert door.mutate(ADD, {"n": "Ada"}).status == 200
-    assert door.embedded().commits(1)[0].actor == "ada"
+    assert door.open_embedded().commits(1)[0].actor == "ada"
     assert door.query().status == 200
 
     door.token = reader
@@ -95,7 +95,7 @@ def test_the_actor_cannot_be_chosen(serving: Serving, file: Path) -> None:
 def test_tokens_from_the_environment(serving: Serving) -> None:
     door = serving(token="s3cret:with:colons", OMNIGRAPH_TOKENS="ada:write:s3cret:with:colons, bob:read:other")
     door.mutate(ADD, {"n": "Ada"})
-    assert door.embedded().commits(1)[0].actor == "ada"
+    assert door.open_embedded().commits(1)[0].actor == "ada"
     door.token = "other"
     assert door.mutate(ADD, {"n": "Bo"}).status == 403
 
@@ -171,12 +171,12 @@ def test_the_command_line_refuses_as_well(door: Door, capsys: pytest.CaptureFixt
 def test_tokens_on_the_command_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--tokens", str(file), "--json"]
     assert run(["token", "create", "--name", "ada", "--role", "write", "--expires-in", "90d", *words]) == 0
-    made = json.loads(capsys.readouterr().out)
-    found = Tokens(SystemClock(), file=file).find(made["token"])
-    assert found is not None
-    assert (found.name, found.role) == ("ada", "write")
-    assert not found.has_expired(SystemClock().now() + timedelta(days=89))
-    assert found.has_expired(SystemClock().now() + timedelta(days=91))
+    document = json.loads(capsys.readouterr().out)
+    rows = Tokens(SystemClock(), file=file).find(document["token"])
+    assert rows is not None
+    assert (rows.name, rows.role) == ("ada", "write")
+    assert not rows.has_expired(SystemClock().now() + timedelta(days=89))
+    assert rows.has_expired(SystemClock().now() + timedelta(days=91))
     assert run(["token", "list", *words]) == 0
     listed = json.loads(capsys.readouterr().out)["tokens"]
     assert [(one["name"], one["role"]) for one in listed] == [("ada", "write")]
@@ -194,11 +194,11 @@ def test_the_key_of_one_actor_never_answers_another(serving: Serving, file: Path
     door = serving("--tokens", file, token=ada)
     first = door.mutate(ADD, {"n": "Ada"}, Idempotency_Key="k")
     door.token = bob
-    other = door.mutate(ADD, {"n": "Bob"}, Idempotency_Key="k")
-    assert (other.status, other.document["replayed"]) == (200, False)
-    assert other.document["commit_id"] != first.document["commit_id"]
+    receipt = door.mutate(ADD, {"n": "Bob"}, Idempotency_Key="k")
+    assert (receipt.status, receipt.document["replayed"]) == (200, False)
+    assert receipt.document["commit_id"] != first.document["commit_id"]
     assert door.names() == ["Ada", "Bob"]
-    assert door.mutate(ADD, {"n": "Bob"}, Idempotency_Key="k").document["commit_id"] == other.document["commit_id"]
+    assert door.mutate(ADD, {"n": "Bob"}, Idempotency_Key="k").document["commit_id"] == receipt.document["commit_id"]
     door.token = ada
     again = door.mutate(ADD, {"n": "Ada"}, Idempotency_Key="k")
     assert (again.document["replayed"], again.document["commit_id"]) == (True, first.document["commit_id"])
@@ -208,7 +208,7 @@ def test_the_key_of_one_actor_never_answers_another(serving: Serving, file: Path
     for door.token in (ada, bob, ada):
         headers = {"Idempotency-Key": "load", "content-type": "application/x-ndjson"}
         loads.append(door.call("POST", "/graphs/own/load", content=line, headers=headers))
-    assert [one.document["replayed"] for one in loads] == [False, False, True]
+    assert [load.document["replayed"] for load in loads] == [False, False, True]
     old = door.mutate(ADD, {"n": "x"}, Idempotency_Key="01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert (old.code, old.document["client_key"]) == ("idempotency_window_passed", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
@@ -227,6 +227,6 @@ def test_errors_name_the_key_as_it_was_given() -> None:
     with pytest.raises(Unknown) as unclear, told_as_given("k"):
         raise Unknown("nobody knows", op_id="o", client_key="ada:k")
     assert unclear.value.details == {"op_id": "o", "client_key": "k"}
-    with pytest.raises(NotFound) as other, told_as_given("k"):
+    with pytest.raises(NotFound) as raised, told_as_given("k"):
         raise NotFound("nothing")
-    assert "client_key" not in other.value.details
+    assert "client_key" not in raised.value.details

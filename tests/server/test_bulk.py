@@ -19,7 +19,7 @@ NDJSON = {"content-type": "application/x-ndjson"}
 
 
 def _lines(*records: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(one).encode() + b"\n" for one in records)
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
 def _person(name: str, **more: Any) -> dict[str, Any]:
@@ -33,12 +33,12 @@ def _load(door: Door, content: Any, headers: dict[str, str] | None = None, **que
 
 
 def test_one_document_when_all_is_done(door: Door) -> None:
-    found = _load(door, _lines(_person("Ada", age=36), _person("Bo")), message="both")
-    assert found.status == 200
-    assert found.document["counts"]["node:Person"] == {"inserted": 2, "updated": 0, "deleted": 0}
-    assert (found.document["branch"], found.document["rejects_path"]) == ("main", None)
-    info = door.embedded().commits(1)[0]
-    assert (info.kind, info.message, info.commit_id) == ("load", "both", found.document["commit_id"])
+    load = _load(door, _lines(_person("Ada", age=36), _person("Bo")), message="both")
+    assert load.status == 200
+    assert load.document["counts"]["node:Person"] == {"inserted": 2, "updated": 0, "deleted": 0}
+    assert (load.document["branch"], load.document["rejects_path"]) == ("main", None)
+    info = door.open_embedded().commits(1)[0]
+    assert (info.kind, info.message, info.commit_id) == ("load", "both", load.document["commit_id"])
 
 
 def test_modes_keys_and_preconditions(door: Door) -> None:
@@ -56,10 +56,13 @@ def test_modes_keys_and_preconditions(door: Door) -> None:
 
 def test_rejects_name_the_line_and_no_file_of_the_server(door: Door) -> None:
     body = _lines(_person("Ada"), _person("Old", age=200)) + b"{nonsense\n"
-    found = _load(door, body)
-    assert (found.status, found.code) == (400, "load_rejected")
-    assert [(one["line"], one["file"]) for one in found.document["rejects"]] == [(2, "body.jsonl"), (3, "body.jsonl")]
-    assert "/" not in json.dumps(found.document).replace("://", "")
+    load = _load(door, body)
+    assert (load.status, load.code) == (400, "load_rejected")
+    assert [(reject["line"], reject["file"]) for reject in load.document["rejects"]] == [
+        (2, "body.jsonl"),
+        (3, "body.jsonl"),
+    ]
+    assert "/" not in json.dumps(load.document).replace("://", "")
     assert door.names() == []
     skipped = _load(door, body, on_error="skip").document
     assert (skipped["rejects"], skipped["counts"]["node:Person"]["inserted"]) == (2, 1)
@@ -100,10 +103,10 @@ def test_a_body_beyond_the_limit_of_others(door: Door) -> None:
     """9 MiB in pieces, without a length."""
     content = base64.b64encode(b"x" * (1 << 20)).decode()
     pieces = (_lines({"type": "Doc", "data": {"name": f"d{n}", "content": f"base64:{content}"}}) for n in range(7))
-    found = _load(door, pieces, engine="local")
-    assert found.status == 200, found.document
-    assert found.document["counts"]["node:Doc"]["inserted"] == 7
-    assert door.embedded().blob("Doc", "d6", "content") == b"x" * (1 << 20)
+    load = _load(door, pieces, engine="local")
+    assert load.status == 200, load.document
+    assert load.document["counts"]["node:Doc"]["inserted"] == 7
+    assert door.open_embedded().blob("Doc", "d6", "content") == b"x" * (1 << 20)
 
 
 @pytest.mark.slow
@@ -119,7 +122,7 @@ def test_a_body_that_spark_loads(door: Door) -> None:
     assert len(events) > 3
 
 
-def test_export_and_load_again(door: Door, place: Path) -> None:
+def test_export_and_load_again(door: Door, graph_path: Path) -> None:
     batch = [{"n": f"p{n:03d}", "a": n % 100} for n in range(500)]
     door.mutate(ADD, batch=batch)
     with httpx.stream("GET", f"{door.url}/graphs/{door.name}/export") as answer:

@@ -26,10 +26,10 @@ def test_acknowledged_writes_survive_a_kill(serving: Serving, after: int) -> Non
                 name = f"w{number}-{count}"
                 body = {"source": ADD, "params": {"n": name}}
                 try:
-                    found = http.post(f"{door.url}/graphs/own/mutate", json=body, headers={"Idempotency-Key": name})
+                    response = http.post(f"{door.url}/graphs/own/mutate", json=body, headers={"Idempotency-Key": name})
                 except httpx.TransportError:
                     return
-                assert found.status_code == 200
+                assert response.status_code == 200
                 acknowledged.append(name)
                 if len(acknowledged) >= after:
                     enough.set()
@@ -52,4 +52,4 @@ def test_acknowledged_writes_survive_a_kill(serving: Serving, after: int) -> Non
     for name in unclear:
         assert again.mutate(ADD, {"n": name}, Idempotency_Key=name).document["replayed"]
     assert again.mutate(ADD, {"n": "after"}).status == 200
-    assert again.embedded().verify().ok
+    assert again.open_embedded().verify().ok

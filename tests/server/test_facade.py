@@ -171,13 +171,13 @@ def test_history(g: Facade) -> None:
     g.mutate(ADD, {"n": "Ada"})
     newest = g.mutate(AGE, {"n": "Ada", "a": 2}).commit_id
     assert [commit.kind for commit in g.commits()] == ["mutate", "mutate", "init"]
-    assert [one.kind for one in g.commits(kind="init")] == ["init"]
+    assert [commit.kind for commit in g.commits(kind="init")] == ["init"]
     assert isinstance(g.commits()[0], og.CommitInfo)
     changes = list(g.diff(start))
     assert [(change.op, change.id, change.after["age"]) for change in changes] == [("insert", "Ada", 2)]
-    assert [one.op for one in g.commit_changes(newest).changes] == ["update"]
+    assert [change.op for change in g.commit_changes(newest).changes] == ["update"]
     page = g.changes(start)
-    assert [one.changes[0].op for one in page.commits] == ["insert", "update"]
+    assert [commit.changes[0].op for commit in page.commits] == ["insert", "update"]
     assert page.commits[-1].commit.commit_id == newest
     assert g.changes(page.cursor).commits == ()
     with pytest.raises(ChangeFeedGap):
@@ -226,7 +226,7 @@ def test_load(g: Facade, tmp_path: Path) -> None:
     lines = [{"type": "Person", "data": {"name": f"p{n}"}} for n in range(3)]
     lines.append({"edge": "Knows", "from": "p0", "to": "p1", "data": {}})
     file = tmp_path / "people.jsonl"
-    file.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     report = g.load(file, mode="append")
     assert report.commit_id == g.refresh()
     assert report.counts["node:Person"]["inserted"] == 3
@@ -235,7 +235,7 @@ def test_load(g: Facade, tmp_path: Path) -> None:
     with pytest.raises(LoadRejected) as refused:
         g.load(file)
     assert refused.value.details["reject_count"] == 2
-    assert [one["line"] for one in refused.value.details["rejects"]] == [1, 2]
+    assert [reject["line"] for reject in refused.value.details["rejects"]] == [1, 2]
     assert _names(g) == ["p0", "p1", "p2"]
 
 
@@ -246,7 +246,7 @@ def test_export(g: Facade, tmp_path: Path) -> None:
     assert report.commit_id == g.refresh()
     assert {table: rows for table, rows in report.counts.items() if rows} == {"node:Person": 3, "edge:Knows": 1}
     lines = [json.loads(line) for line in (tmp_path / "all.ndjson").read_text().splitlines()]
-    assert [one["data"]["name"] for one in lines[:3]] == ["p0", "p1", "p2"]
+    assert [line["data"]["name"] for line in lines[:3]] == ["p0", "p1", "p2"]
     assert (lines[3]["from"], lines[3]["to"]) == ("p0", "p1")
     assert g.export(str(tmp_path / "edges.ndjson"), types=["Knows"]).rows == 1
     stream = io.BytesIO()
@@ -256,7 +256,7 @@ def test_export(g: Facade, tmp_path: Path) -> None:
         g.export(str(tmp_path / "no.ndjson"), types=["City"])
     with pytest.raises(InvalidInput):
         g.export(str(tmp_path / "all.ndjson"))
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["all.ndjson", "edges.ndjson"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.ndjson", "edges.ndjson"]
 
 
 # What only a server has, or cannot do
@@ -264,8 +264,8 @@ def test_export(g: Facade, tmp_path: Path) -> None:
 
 def test_every_verb_is_there_or_refused_by_name(door: Door) -> None:
     """Of a graph, a view of it, its branches and its schema: nothing is simply missing."""
-    graph = door.embedded()
-    with door.connected() as remote:
+    graph = door.open_embedded()
+    with door.connect() as remote:
         pairs: list[tuple[Any, Any]] = [
             (graph, remote),
             (graph.view(), remote.view()),
@@ -309,7 +309,7 @@ def test_every_parameter_is_taken_or_refused_by_name(facade: Callable[..., Any],
 def test_options_that_only_an_opened_graph_has(door: Door, tmp_path: Path) -> None:
     file = tmp_path / "people.jsonl"
     file.write_text("")
-    with door.connected() as remote:
+    with door.connect() as remote:
         calls: list[Callable[[], Any]] = [
             lambda: remote.load(file, rejects=tmp_path),
             lambda: remote.load({"Person": file}),  # type: ignore[arg-type]
@@ -328,7 +328,7 @@ def test_options_that_only_an_opened_graph_has(door: Door, tmp_path: Path) -> No
 
 
 def test_what_is_not_possible_over_http(door: Door) -> None:
-    with door.connected() as remote:
+    with door.connect() as remote:
         calls: list[Callable[[], Any]] = [
             remote.transaction,
             lambda: remote.optimize(),
@@ -346,7 +346,7 @@ def test_what_is_not_possible_over_http(door: Door) -> None:
 
 
 def test_addresses(door: Door) -> None:
-    with og.connect(door.url, graph=door.name) as named, door.connected() as whole:
+    with og.connect(door.url, graph=door.name) as named, door.connect() as whole:
         assert named.uri == whole.uri == f"{door.url}/graphs/{door.name}"
         assert named.graph_id == whole.graph_id
     with pytest.raises(InvalidInput):
@@ -368,7 +368,7 @@ def test_the_only_graph_need_not_be_named(serving: Callable[..., Door]) -> None:
 def test_a_connection_that_breaks_leaves_the_outcome_unknown(serving: Callable[..., Door]) -> None:
     """The server takes the request and dies: the client must not claim to know what became of the write."""
     door = serving()
-    remote = door.connected()
+    remote = door.connect()
     assert door.server is not None
     killer = threading.Timer(1.0, door.server.kill)
     killer.start()

@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def _write(file: Path, *people: dict[str, Any]) -> Path:
-    file.write_text("".join(json.dumps({"type": "Person", "data": one}) + "\n" for one in people))
+    file.write_text("".join(json.dumps({"type": "Person", "data": person}) + "\n" for person in people))
     return file
 
 
@@ -45,7 +45,7 @@ def test_a_load_is_repeated_safely(g: Facade, file: Path) -> None:
     first = g.load(file, client_key="k", message="people")
     again = g.load(file, client_key="k")
     assert (again.commit_id, again.replayed, first.replayed) == (first.commit_id, True, False)
-    assert [(one.kind, one.message) for one in g.commits(1)] == [("load", "people")]
+    assert [(commit.kind, commit.message) for commit in g.commits(1)] == [("load", "people")]
 
 
 def test_a_load_on_a_condition(g: Facade, file: Path) -> None:

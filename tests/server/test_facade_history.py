@@ -54,7 +54,7 @@ def test_a_branch_of_a_branch(g: Facade) -> None:
     assert _names(y) == ["Ada"]
     g.branch.delete("x")
     assert _names(y) == ["Ada"]
-    assert [one.branch for one in y.commits(1)] == ["y"]
+    assert [commit.branch for commit in y.commits(1)] == ["y"]
 
 
 def test_changes_of_different_properties_meet(g: Facade) -> None:
@@ -70,7 +70,7 @@ def test_changes_of_different_properties_meet(g: Facade) -> None:
     report = g.branch.merge("x", cell_level=True, delete_branch=True, message="both")
     assert (report.outcome, report.branch_deleted) == ("merged", True)
     assert g.query(ALL).rows == [{"name": "Ada", "age": 2}]
-    assert [(one.kind, one.message, len(one.parents)) for one in g.commits(1)] == [("merge", "both", 2)]
+    assert [(commit.kind, commit.message, len(commit.parents)) for commit in g.commits(1)] == [("merge", "both", 2)]
     assert g.branch.list() == ["main"]
 
 
@@ -103,10 +103,10 @@ def test_what_a_difference_is_asked_for(g: Facade) -> None:
     g.mutate(ADD, {"n": "Bo"})
     g.mutate('query k() { insert Knows { from: "Ada", to: "Bo" } }')
     g.mutate('query d() { insert Doc { name: "x" } }')
-    kinds = {(one.kind, one.type) for one in g.diff(start)}
+    kinds = {(change.kind, change.type) for change in g.diff(start)}
     assert kinds == {("node", "Person"), ("node", "Doc"), ("edge", "Knows")}
-    assert [one.type for one in g.diff(start, kinds=["edge"])] == ["Knows"]
-    assert [one.id for one in g.diff(start, types=["Doc"])] == ["x"]
+    assert [change.type for change in g.diff(start, kinds=["edge"])] == ["Knows"]
+    assert [change.id for change in g.diff(start, types=["Doc"])] == ["x"]
     assert list(g.diff(start, ops=["update", "delete"])) == []
     back = list(g.diff("main", start, types=["Person"]))
     assert [(one.op, one.id, one.after) for one in back] == [("delete", "Ada", None), ("delete", "Bo", None)]
@@ -121,7 +121,7 @@ def test_pages_of_a_difference_stay_with_their_commits(g: Facade) -> None:
     g.mutate(ADD, {"n": "late"})
     second = g.diff_page(start, "main", limit=2, cursor=first.cursor)
     third = g.diff_page(start, "main", limit=2, cursor=second.cursor)
-    seen = [one.id for page in (first, second, third) for one in page.changes]
+    seen = [change.id for page in (first, second, third) for change in page.changes]
     assert seen == [f"p{n}" for n in range(5)]
     assert (third.cursor, third.new) == (None, first.new)
     with pytest.raises(InvalidInput):
@@ -134,22 +134,22 @@ def test_pages_of_the_feed(g: Facade) -> None:
         g.mutate_many(ADD, [{"n": f"p{number}{n}"} for n in range(2)])
     page, seen = g.changes(start, limits=FeedLimits(commits=2)), []
     while page.commits:
-        seen.append([len(one.changes) for one in page.commits])
+        seen.append([len(commit.changes) for commit in page.commits])
         page = g.changes(page.cursor, limits=FeedLimits(commits=2))
     assert seen == [[2, 2], [2]]
-    assert [len(one.changes) for one in g.changes(start, limits=FeedLimits(changes=1)).commits] == [2]
+    assert [len(commit.changes) for commit in g.changes(start, limits=FeedLimits(changes=1)).commits] == [2]
 
 
 def test_which_commits(g: Facade) -> None:
     for name in ("Ada", "Bo", "Cy"):
         g.mutate(ADD, {"n": name}, message=name)
     g.branch.create("x").mutate(ADD, {"n": "Di"})
-    assert [one.message for one in g.commits(2)] == ["Cy", "Bo"]
+    assert [commit.message for commit in g.commits(2)] == ["Cy", "Bo"]
     assert len(g.commits(None)) == 4
     assert g.commits(0) == []
-    assert [one.branch for one in g.on_branch("x").commits(branch="x")] == ["x", "x"]
+    assert [commit.branch for commit in g.on_branch("x").commits(branch="x")] == ["x", "x"]
     assert g.commits(actor="nobody") == []
-    assert [one.seq for one in g.commits()] == [3, 2, 1, 0]
+    assert [commit.seq for commit in g.commits()] == [3, 2, 1, 0]
 
 
 def test_a_schema_on_a_branch(g: Facade) -> None:

@@ -22,30 +22,30 @@ def _send(door: Door, content: bytes, rest: str = "query", **headers: str) -> An
     "name", ["..", "%2e%2e", "..%2f..%2fetc", "%00", "a%2fb", "x" * 300, "%F0%9F%98%80", "%ff", "con\\aux"]
 )
 def test_names_of_graphs(door: Door, name: str) -> None:
-    found = door.call("GET", f"/graphs/{name}/snapshot")
-    assert found.status == 404
-    assert "error" in found.document
+    outcome = door.call("GET", f"/graphs/{name}/snapshot")
+    assert outcome.status == 404
+    assert "error" in outcome.document
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a//b", "", " ", "x\x00y", "x" * 300, "a\nb", "MAIN", "."])
 def test_names_of_branches(door: Door, name: str) -> None:
-    made = door.post("branches", {"name": name})
-    assert made.status == 400, made
+    response = door.post("branches", {"name": name})
+    assert response.status == 400, response
     assert door.get("branches").document == {"branches": ["main"]}
     assert door.query(branch=name or "?").status in (400, 404)
 
 
 def test_a_body_that_says_it_is_too_large(door: Door) -> None:
-    found = _send(door, b"{" + b" " * (9 << 20) + b"}")
-    assert (found.status, found.code) == (413, "limit_exceeded")
-    assert (found.document["limit"], found.document["bound"]) == ("request_body_bytes", 8 << 20)
+    response = _send(door, b"{" + b" " * (9 << 20) + b"}")
+    assert (response.status, response.code) == (413, "limit_exceeded")
+    assert (response.document["limit"], response.document["bound"]) == ("request_body_bytes", 8 << 20)
 
 
 def test_a_body_that_does_not_say_so(door: Door) -> None:
     """In chunks, without a length."""
     chunks = iter([b" " * (1 << 20)] * 9)
-    found = door.call("POST", f"/graphs/{door.name}/query", content=chunks, headers=JSON)
-    assert (found.status, found.code) == (413, "limit_exceeded")
+    outcome = door.call("POST", f"/graphs/{door.name}/query", content=chunks, headers=JSON)
+    assert (outcome.status, outcome.code) == (413, "limit_exceeded")
 
 
 def test_a_body_within_the_bound(door: Door) -> None:
@@ -77,9 +77,9 @@ def test_a_body_within_the_bound(door: Door) -> None:
 )
 def test_malformed_bodies(door: Door, content: bytes) -> None:
     for rest in ("query", "mutate"):
-        found = _send(door, content, rest)
-        assert found.status == 400, found.document
-        assert {"error", "code"} <= found.document.keys()
+        response = _send(door, content, rest)
+        assert response.status == 400, response.document
+        assert {"error", "code"} <= response.document.keys()
 
 
 @pytest.mark.parametrize("depth", [50, 500, 5_000])
@@ -100,8 +100,8 @@ def test_parameters_of_odd_types(door: Door) -> None:
 def test_packed_bodies_are_not_unpacked(door: Door) -> None:
     bomb = gzip.compress(b" " * (64 << 20))
     for rest in ("query", "load"):
-        found = _send(door, bomb, rest, **{"content-encoding": "gzip"})
-        assert (found.status, found.code) == (400, "content_encoding")
+        response = _send(door, bomb, rest, **{"content-encoding": "gzip"})
+        assert (response.status, response.code) == (400, "content_encoding")
 
 
 def test_text_in_results_cannot_break_out(door: Door) -> None:

@@ -15,11 +15,11 @@ from omnigraph.server.settings import ServerSettings
 def test_answers_do_not_wait_for_the_client_to_acknowledge_a_part_of_them() -> None:
     """Head and body are two writes: without TCP_NODELAY the second one waits for the delayed ACK of the first."""
 
-    async def accepted() -> int:
-        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async def accept() -> int:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            found.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            future.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
         with listening(ServerSettings(port=0)) as listener:
@@ -28,12 +28,12 @@ def test_answers_do_not_wait_for_the_client_to_acknowledge_a_part_of_them() -> N
                 await reader.read()
                 writer.close()
                 await writer.wait_closed()
-                return await found
+                return await future
 
-    assert asyncio.run(accepted()) != 0
+    assert asyncio.run(accept()) != 0
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    with listening(ServerSettings(port=0)) as first, pytest.raises(Unavailable) as told:
+    with listening(ServerSettings(port=0)) as first, pytest.raises(Unavailable) as raised:
         listening(ServerSettings(port=first.getsockname()[1]))
-    assert told.value.code == "address_in_use"
+    assert raised.value.code == "address_in_use"

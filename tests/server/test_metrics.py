@@ -29,26 +29,26 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def hosted(tmp_path: Path, metrics: Metrics) -> Iterator[HostedGraph]:
+def hosted_graph(tmp_path: Path, metrics: Metrics) -> Iterator[HostedGraph]:
     og.init(tmp_path / "own", PEOPLE, config=STAGED)
-    one = HostedGraph(place_of(str(tmp_path / "own")), metrics, STAGED, SystemClock())
-    one.site()
-    yield one
-    one.close()
+    hosted_graph = HostedGraph(place_of(str(tmp_path / "own")), metrics, STAGED, SystemClock())
+    hosted_graph.runtime()
+    yield hosted_graph
+    hosted_graph.close()
 
 
-def test_operations_at_the_same_time_keep_their_own_requests(hosted: HostedGraph, metrics: Metrics) -> None:
+def test_operations_at_the_same_time_keep_their_own_requests(hosted_graph: HostedGraph, metrics: Metrics) -> None:
     """The store's requests are exact per operation; Lance's are exact in all."""
-    hosted.on(None, lambda g: g.mutate(ADD, {"n": "warm"}))
+    hosted_graph.on(None, lambda g: g.mutate(ADD, {"n": "warm"}))
     before = metrics.page().decode()
-    stats = hosted.site().backend.tables.io_stats()
+    stats = hosted_graph.runtime().backend.tables.io_stats()
     start = threading.Barrier(8)
 
     def work(number: int) -> None:
         start.wait(30)
         name = "even" if number % 2 == 0 else "odd"
-        with hosted.meter.operation(name):
-            hosted.on(None, lambda g: g.query(ALL))
+        with hosted_graph.meter.operation(name):
+            hosted_graph.on(None, lambda g: g.query(ALL))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -59,19 +59,19 @@ def test_operations_at_the_same_time_keep_their_own_requests(hosted: HostedGraph
     for name in ("even", "odd"):
         assert metric(after, "storage_ops_total", operation=name, method="GET") == 4
         assert metric(after, "storage_stages_count", operation=name) == 4
-    spent = hosted.site().backend.tables.io_stats() - stats
+    spent = hosted_graph.runtime().backend.tables.io_stats() - stats
     reads = metric(after, "storage_ops_total", method="LANCE_READ") - metric(
         before, "storage_ops_total", method="LANCE_READ"
     )
     assert reads == spent.read_iops
 
 
-def test_work_beside_an_operation_is_its_own(hosted: HostedGraph, metrics: Metrics) -> None:
+def test_work_beside_an_operation_is_its_own(hosted_graph: HostedGraph, metrics: Metrics) -> None:
     """Requests that other threads make on behalf of an operation are charged to it."""
-    hosted.on(None, lambda g: g.refresh())
+    hosted_graph.on(None, lambda g: g.refresh())
     before = metrics.page().decode()
-    with hosted.meter.operation("fork"):
-        hosted.on(None, lambda g: g.branch.create("x"))
+    with hosted_graph.meter.operation("fork"):
+        hosted_graph.on(None, lambda g: g.branch.create("x"))
     text = metrics.page().decode()
     elsewhere = {"operation": module.BACKGROUND}
     assert metric(text, "storage_ops_total", **elsewhere) == metric(before, "storage_ops_total", **elsewhere)
@@ -79,18 +79,18 @@ def test_work_beside_an_operation_is_its_own(hosted: HostedGraph, metrics: Metri
     assert metric(text, "storage_ops_total", operation="fork", method="GET") >= 2
 
 
-def test_a_failed_operation_is_counted(hosted: HostedGraph, metrics: Metrics) -> None:
-    with pytest.raises(NotFound), hosted.meter.operation("bad"):
-        hosted.on(None, lambda g: g.at("01ARZ3NDEKTSV4RRFFQ69G5FAV.0"))
+def test_a_failed_operation_is_counted(hosted_graph: HostedGraph, metrics: Metrics) -> None:
+    with pytest.raises(NotFound), hosted_graph.meter.operation("bad"):
+        hosted_graph.on(None, lambda g: g.at("01ARZ3NDEKTSV4RRFFQ69G5FAV.0"))
     text = metrics.page().decode()
     assert metric(text, "storage_ops_total", operation="bad", method="GET") >= 1
     assert metric(text, "storage_stages_count", operation="bad") == 1
-    with hosted.meter.operation("good"):
+    with hosted_graph.meter.operation("good"):
         pass
     assert metric(metrics.page().decode(), "storage_ops_total", operation="good") == 0
 
 
-def test_a_span_per_operation(hosted: HostedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_span_per_operation(hosted_graph: HostedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     spans: list[tuple[str, dict[str, Any]]] = []
 
     class Span:
@@ -106,8 +106,8 @@ def test_a_span_per_operation(hosted: HostedGraph, monkeypatch: pytest.MonkeyPat
             yield Span(name)
 
     monkeypatch.setattr(module, "_tracer", Tracer())
-    with hosted.meter.operation("mutate"):
-        hosted.on(None, lambda g: g.mutate(ADD, {"n": "Ada"}))
+    with hosted_graph.meter.operation("mutate"):
+        hosted_graph.on(None, lambda g: g.mutate(ADD, {"n": "Ada"}))
     name, facts = spans[0]
     assert name == "omnigraph.mutate"
     assert facts["storage.ops"] >= facts["storage.stages"] >= 4

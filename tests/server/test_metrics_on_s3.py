@@ -30,7 +30,7 @@ def on_s3(proxied_place: S3Place) -> Iterator[Door]:
     server.stop()
 
 
-def _counted(door: Door) -> Counter[str]:
+def _count_requests(door: Door) -> Counter[str]:
     text = door.call("GET", "/metrics").document.decode()
     methods = ("GET", "PUT", "LIST", "HEAD", "DELETE", "LANCE_READ", "LANCE_WRITE")
     return Counter({name: int(metric(text, "storage_ops_total", method=name)) for name in methods})
@@ -38,7 +38,7 @@ def _counted(door: Door) -> Counter[str]:
 
 def test_the_metric_and_the_wire_agree(on_s3: Door, s3_proxy: Proxy) -> None:
     door = on_s3
-    before = _counted(door)
+    before = _count_requests(door)
     with s3_proxy.measure() as wire:
         for number in range(3):
             assert door.mutate(ADD, {"n": f"p{number}"}).status == 200
@@ -46,10 +46,10 @@ def test_the_metric_and_the_wire_agree(on_s3: Door, s3_proxy: Proxy) -> None:
         assert door.post("branches", {"name": "x"}).status == 201
         assert door.get("commits").status == 200
         assert door.mutate(ADD, {"n": "p0", "a": 200}).status == 400
-    spent = _counted(door) - before
+    spent = _count_requests(door) - before
     assert spent.total() == len(wire)
     assert spent["LANCE_WRITE"] > 0
-    tables = [one for one in wire.requests if one.key_class.startswith("table")]
+    tables = [request for request in wire.requests if request.key_class.startswith("table")]
     assert spent["LANCE_READ"] + spent["LANCE_WRITE"] == len(tables)
 
 

@@ -77,9 +77,9 @@ def test_every_route_is_documented(door: Door) -> None:
 
 
 def test_the_docs_page(door: Door) -> None:
-    found = door.call("GET", "/docs")
-    assert found.status == 200
-    assert b"swagger" in found.document.lower()
+    outcome = door.call("GET", "/docs")
+    assert outcome.status == 200
+    assert b"swagger" in outcome.document.lower()
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(50, marks=pytest.mark.slow)])

@@ -30,7 +30,7 @@ class Caller(SystemClock):
         return {"type": "http.request", "body": b" " * size_bytes, "more_body": more}
 
 
-def _received(caller: Caller, count: int, between_s: float = 0.0) -> int:
+def _count_received(caller: Caller, count: int, between_s: float = 0.0) -> int:
     """How many pieces came before the caller was refused; -1 if never."""
 
     async def story() -> int:
@@ -48,23 +48,23 @@ def _received(caller: Caller, count: int, between_s: float = 0.0) -> int:
 
 @pytest.mark.parametrize(("after_s", "refused_after"), [(1.0, 30), (14.0, 3), (29.0, 2), (31.0, 1)])
 def test_a_few_bytes_now_and_then(after_s: float, refused_after: int) -> None:
-    assert _received(Caller(*[(after_s, 1, True)] * 40), 40) == refused_after
+    assert _count_received(Caller(*[(after_s, 1, True)] * 40), 40) == refused_after
 
 
 def test_enough_in_every_window() -> None:
-    assert _received(Caller(*[(20.0, 20 << 10, True)] * 50), 50) == -1
+    assert _count_received(Caller(*[(20.0, 20 << 10, True)] * 50), 50) == -1
 
 
 def test_much_at_first_is_no_credit() -> None:
-    assert _received(Caller((1.0, 100 << 20, True), *[(20.0, 1, True)] * 5), 6) == 3
+    assert _count_received(Caller((1.0, 100 << 20, True), *[(20.0, 1, True)] * 5), 6) == 3
 
 
 def test_a_slow_server_is_not_the_callers_fault() -> None:
-    assert _received(Caller(*[(1.0, 1, True)] * 20), 20, between_s=100.0) == -1
+    assert _count_received(Caller(*[(1.0, 1, True)] * 20), 20, between_s=100.0) == -1
 
 
 def test_the_departure_is_awaited_for_ever() -> None:
-    assert _received(Caller((1.0, 1, False), (1000.0, 0, False), (1000.0, 0, False)), 3) == -1
+    assert _count_received(Caller((1.0, 1, False), (1000.0, 0, False), (1000.0, 0, False)), 3) == -1
 
 
 def test_nothing_at_all() -> None:

@@ -14,15 +14,15 @@ from tests.server.bed import ADD, AGE, ALL, PEOPLE, Door, metric
 
 
 def test_health(door: Door) -> None:
-    found = door.call("GET", "/healthz")
-    assert found.status == 200
-    assert found.document == {"status": "ok", "version": og.__version__, "internal_schema_version": 1}
+    outcome = door.call("GET", "/healthz")
+    assert outcome.status == 200
+    assert outcome.document == {"status": "ok", "version": og.__version__, "internal_schema_version": 1}
 
 
 def test_the_graphs_of_the_server(door: Door) -> None:
     listed = door.call("GET", "/graphs").document["graphs"]
     ours = next(one for one in listed if one["name"] == door.name)
-    assert ours == {"name": door.name, "graph_id": door.embedded().graph_id, "read_only": False}
+    assert ours == {"name": door.name, "graph_id": door.open_embedded().graph_id, "read_only": False}
     # A graph is also found by its own id.
     again = door.call("GET", f"/graphs/{ours['graph_id']}/snapshot")
     assert again.document["graph_id"] == ours["graph_id"]
@@ -33,36 +33,36 @@ def test_mutate_and_query(door: Door) -> None:
     assert written.status == 200
     assert written.document["counts"] == {"inserted": 1, "updated": 0, "deleted": 0}
     assert written.headers["etag"] == f'"{written.document["commit_id"]}"'
-    found = door.query()
-    assert found.document == {
+    result = door.query()
+    assert result.document == {
         "commit_id": written.document["commit_id"],
         "columns": [{"name": "name", "type": "String"}, {"name": "age", "type": "I32?"}],
         "rows": [{"name": "Ada", "age": 36}],
     }
-    assert door.embedded().commits(1)[0].message == "first"
+    assert door.open_embedded().commits(1)[0].message == "first"
 
 
 def test_a_batch_is_one_commit(door: Door) -> None:
     batch = [{"n": "Ada"}, {"n": "Bo", "a": 2}]
-    found = door.mutate(ADD, {"a": 1}, batch=batch)
-    assert found.document["counts"]["inserted"] == 2
+    receipt = door.mutate(ADD, {"a": 1}, batch=batch)
+    assert receipt.document["counts"]["inserted"] == 2
     rows = door.query().document["rows"]
     assert rows == [{"name": "Ada", "age": 1}, {"name": "Bo", "age": 2}]
-    assert len(door.embedded().commits()) == 2  # with the birth of the graph
+    assert len(door.open_embedded().commits()) == 2  # with the birth of the graph
 
 
 def test_nothing_to_do_is_no_commit(door: Door) -> None:
-    found = door.mutate(AGE, {"n": "nobody", "a": 1})
-    assert (found.status, found.document["commit_id"]) == (200, None)
+    receipt = door.mutate(AGE, {"n": "nobody", "a": 1})
+    assert (receipt.status, receipt.document["commit_id"]) == (200, None)
 
 
 def test_query_at_a_commit_and_on_a_branch(door: Door) -> None:
     first = door.mutate(ADD, {"n": "Ada"}).document["commit_id"]
     door.mutate(ADD, {"n": "Bo"})
     assert [row["name"] for row in door.query(at=first).document["rows"]] == ["Ada"]
-    made = door.post("branches", {"name": "review/x", "source": first})
-    assert made.status == 201
-    assert made.document["source"] == first
+    response = door.post("branches", {"name": "review/x", "source": first})
+    assert response.status == 201
+    assert response.document["source"] == first
     door.mutate(ADD, {"n": "Cy"}, branch="review/x")
     assert [row["name"] for row in door.query(branch="review/x").document["rows"]] == ["Ada", "Cy"]
     both = door.query(branch="review/x", at=first)
@@ -70,9 +70,9 @@ def test_query_at_a_commit_and_on_a_branch(door: Door) -> None:
 
 
 def test_explain(door: Door) -> None:
-    found = door.query(explain=True)
-    assert found.status == 200
-    assert "plan" in found.document
+    result = door.query(explain=True)
+    assert result.status == 200
+    assert "plan" in result.document
 
 
 def test_branches(door: Door) -> None:
@@ -81,8 +81,8 @@ def test_branches(door: Door) -> None:
     again = door.post("branches", {"name": "x"})
     assert (again.status, again.document["code"]) == (409, again.code)
     newest = door.get("snapshot", branch="x").document["commit_id"]
-    gone = door.call("DELETE", f"/graphs/{door.name}/branches", params={"name": "x"})
-    assert gone.document == {"branch": "x", "commit_id": newest, "deleted": True}
+    outcome = door.call("DELETE", f"/graphs/{door.name}/branches", params={"name": "x"})
+    assert outcome.document == {"branch": "x", "commit_id": newest, "deleted": True}
     assert door.get("branches").document == {"branches": ["main"]}
     assert door.query(branch="x").status == 404
     assert door.call("DELETE", f"/graphs/{door.name}/branches", params={"name": "main"}).code == "reserved_branch"
@@ -92,7 +92,7 @@ def test_a_branch_made_again_is_found(door: Door) -> None:
     """The server keeps handles warm; one of a branch that somebody else replaced must not stick."""
     door.post("branches", {"name": "x"})
     door.mutate(ADD, {"n": "Old"}, branch="x")
-    elsewhere = door.embedded()
+    elsewhere = door.open_embedded()
     elsewhere.branch.delete("x")
     elsewhere.branch.create("x")
     assert door.query(branch="x").document["rows"] == []
@@ -106,8 +106,8 @@ def test_merge(door: Door) -> None:
     tried = door.post("branches/merge", {"source": "x", "dry_run": True}).document
     assert (tried["outcome"], tried["commit_id"], tried["dry_run"]) == ("fast_forward", None, True)
     door.mutate(ADD, {"n": "Cy"})
-    done = door.post("branches/merge", {"source": "x", "delete_branch": True})
-    assert (done.document["outcome"], done.document["branch_deleted"]) == ("merged", True)
+    response = door.post("branches/merge", {"source": "x", "delete_branch": True})
+    assert (response.document["outcome"], response.document["branch_deleted"]) == ("merged", True)
     assert door.names() == ["Ada", "Bo", "Cy"]
 
 
@@ -116,14 +116,14 @@ def test_commits(door: Door) -> None:
     newest = door.mutate(ADD, {"n": "Bo"}).document["commit_id"]
     listed = door.get("commits").document["commits"]
     assert [one["kind"] for one in listed] == ["mutate", "mutate", "init"]
-    assert listed == [one.to_json() for one in door.embedded().commits()]
+    assert listed == [commit.to_json() for commit in door.open_embedded().commits()]
     assert len(door.get("commits", limit=1).document["commits"]) == 1
-    assert [one["kind"] for one in door.get("commits", filter="kind=init").document["commits"]] == ["init"]
+    assert [commit["kind"] for commit in door.get("commits", filter="kind=init").document["commits"]] == ["init"]
     assert door.get("commits", filter="colour=red").code == "bad_request"
     shown = door.get(f"commits/{newest}").document
-    assert shown == door.embedded().at(newest).commit()
+    assert shown == door.open_embedded().at(newest).commit()
     changed = door.get(f"commits/{newest}/changes").document
-    assert [(one["op"], one["id"]) for one in changed["changes"]] == [("insert", "Bo")]
+    assert [(change["op"], change["id"]) for change in changed["changes"]] == [("insert", "Bo")]
     assert door.get("commits/no.5").status in (400, 404)
 
 
@@ -132,12 +132,12 @@ def test_diff_and_changes(door: Door) -> None:
     door.mutate(ADD, {"n": "Ada"})
     door.mutate(ADD, {"n": "Bo"})
     page = door.get("diff", old=start, limit=1).document
-    assert [one["id"] for one in page["changes"]] == ["Ada"]
+    assert [change["id"] for change in page["changes"]] == ["Ada"]
     rest = door.get("diff", old=start, cursor=page["cursor"]).document
-    assert ([one["id"] for one in rest["changes"]], rest["cursor"]) == (["Bo"], None)
+    assert ([change["id"] for change in rest["changes"]], rest["cursor"]) == (["Bo"], None)
     assert door.get("diff", old=start, op="delete").document["changes"] == []
     feed = door.get("changes", since=start).document
-    assert [one["changes"][0]["id"] for one in feed["commits"]] == ["Ada", "Bo"]
+    assert [commit["changes"][0]["id"] for commit in feed["commits"]] == ["Ada", "Bo"]
     assert door.get("changes", since=feed["cursor"]).document["commits"] == []
 
 
@@ -146,8 +146,8 @@ def test_a_gap_in_the_feed_is_410(door: Door) -> None:
     cursor = door.get("changes", branch="x").document["cursor"]
     door.call("DELETE", f"/graphs/{door.name}/branches", params={"name": "x"})
     door.post("branches", {"name": "x"})
-    found = door.get("changes", branch="x", since=cursor)
-    assert (found.status, found.code) == (410, "change_feed_gap")
+    response = door.get("changes", branch="x", since=cursor)
+    assert (response.status, response.code) == (410, "change_feed_gap")
 
 
 def test_schema(door: Door) -> None:
@@ -159,7 +159,7 @@ def test_schema(door: Door) -> None:
     assert (planned["branch"], planned["supported"]) == ("main", True)
     applied = door.post("schema/apply", {"schema": wider, "message": "cities"}).document
     assert applied["commit_id"] == door.get("snapshot").document["commit_id"]
-    assert [one["step"] for one in applied["steps"]] == [one["step"] for one in planned["steps"]]
+    assert [step["step"] for step in applied["steps"]] == [step["step"] for step in planned["steps"]]
     dropping = door.post("schema/apply", {"schema": PEOPLE, "allow_data_loss": True}).document
     assert dropping["commit_id"] is None  # a preview
     assert "node:City" in door.get("schema").document["types"]
@@ -170,24 +170,24 @@ def test_a_schema_is_never_a_path(door: Door, tmp_path: Path) -> None:
     secret = tmp_path / "secret.pg"
     secret.write_text("node Secret { name: String @key }\n")
     for rest in ("schema/plan", "schema/apply"):
-        found = door.post(rest, {"schema": str(secret)})
-        assert found.status == 400
-        assert "Secret" not in json.dumps(found.document)
+        response = door.post(rest, {"schema": str(secret)})
+        assert response.status == 400
+        assert "Secret" not in json.dumps(response.document)
 
 
 def test_blobs(door: Door) -> None:
     add = "query doc($n: String, $b: Blob) { insert Doc { name: $n, content: $b } }"
     door.mutate(add, {"n": "x", "b": "base64:aGVsbG8gd29ybGQ="})
     where = {"type": "Doc", "id": "x", "property": "content"}
-    whole = door.get("blob", **where)
-    assert (whole.status, whole.document) == (200, b"hello world")
+    response = door.get("blob", **where)
+    assert (response.status, response.document) == (200, b"hello world")
     path = f"/graphs/{door.name}/blob"
     ranges = {"bytes=0-4": b"hello", "bytes=6-": b"world", "bytes=-5": b"world", "bytes=6-999": b"world"}
     for asked, expected in ranges.items():
         part = door.call("GET", path, params=where, headers={"Range": asked})
         assert (part.status, part.document) == (206, expected), asked
     assert door.call("GET", path, params=where, headers={"Range": "bytes=99-"}).status == 416
-    assert door.call("GET", path, params=where, headers={"If-None-Match": whole.headers["etag"]}).status == 304
+    assert door.call("GET", path, params=where, headers={"If-None-Match": response.headers["etag"]}).status == 304
     assert door.get("blob", **{**where, "id": "y"}).code == "no_such_entity"
     assert door.get("blob", **{**where, "property": "name"}).code == "not_a_blob"
 
@@ -203,16 +203,16 @@ def test_unknown_names(door: Door) -> None:
 
 
 def test_fields_that_do_not_exist_are_refused(door: Door) -> None:
-    found = door.query(brunch="x")
-    assert (found.status, found.code) == (400, "bad_request")
-    assert found.document["violations"] == [
+    result = door.query(brunch="x")
+    assert (result.status, result.code) == (400, "bad_request")
+    assert result.document["violations"] == [
         {"where": "body.brunch", "message": "Extra inputs are not permitted"},
     ]
 
 
 def test_request_ids(door: Door) -> None:
-    given = door.call("GET", "/healthz", headers={"X-Request-Id": "abc-1"})
-    assert given.headers["x-request-id"] == "abc-1"
+    outcome = door.call("GET", "/healthz", headers={"X-Request-Id": "abc-1"})
+    assert outcome.headers["x-request-id"] == "abc-1"
     odd = door.call("GET", "/healthz", headers={"X-Request-Id": "a b\tc"})
     assert len(odd.headers["x-request-id"]) == 26
 

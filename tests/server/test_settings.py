@@ -44,14 +44,14 @@ keep = 10
 def test_a_file(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
     file.write_text(TOML)
-    found = read_settings(file)
-    assert found.graphs == (
+    settings = read_settings(file)
+    assert settings.graphs == (
         GraphSettings("social", str(tmp_path / "data/social"), False, tmp_path / "queries"),
         GraphSettings("remote", "s3://bucket/graph", True, None, {"aws_region": "eu-west-1"}),
     )
-    assert (found.host, found.port, found.tokens) == ("127.0.0.1", 9000, tmp_path / "tokens.json")
-    assert found.limits == Limits(writes_per_actor=4)
-    assert found.upkeep == Upkeep(cleanup_every_s=86400, keep=10)
+    assert (settings.host, settings.port, settings.tokens) == ("127.0.0.1", 9000, tmp_path / "tokens.json")
+    assert settings.limits == Limits(writes_per_actor=4)
+    assert settings.upkeep == Upkeep(cleanup_every_s=86400, keep=10)
 
 
 def test_the_same_in_yaml_and_json(tmp_path: Path) -> None:
@@ -122,32 +122,32 @@ def test_a_graph_that_is_not_there(tmp_path: Path, serving: Callable[..., Door])
 
 
 @pytest.fixture
-def hosted(tmp_path: Path) -> HostedGraph:
+def hosted_graph(tmp_path: Path) -> HostedGraph:
     config = Config(fsync=False, fold="never", overlay_soft_entries=10)
     og.init(tmp_path / "own", PEOPLE, config=config)
     return HostedGraph(place_of(str(tmp_path / "own")), Metrics(), config, SystemClock())
 
 
-def test_folding_in_the_background(hosted: HostedGraph) -> None:
-    hosted.on(None, lambda g: g.mutate(ADD, {"n": "one"}))
-    assert fold(hosted) == []
-    hosted.on(None, lambda g: g.mutate_many(ADD, [{"n": f"p{n}"} for n in range(2)]))
+def test_folding_in_the_background(hosted_graph: HostedGraph) -> None:
+    hosted_graph.on(None, lambda g: g.mutate(ADD, {"n": "one"}))
+    assert fold(hosted_graph) == []
+    hosted_graph.on(None, lambda g: g.mutate_many(ADD, [{"n": f"p{n}"} for n in range(2)]))
     for n in range(10):
-        hosted.on(None, lambda g, n=n: g.mutate(ADD, {"n": f"q{n}"}))  # type: ignore[misc]
-    done = fold(hosted)
-    assert len(done) == 1
-    assert hosted.on(None, lambda g: g.commits(1)[0].kind) == "fold"
-    assert fold(hosted) == []
-    hosted.close()
+        hosted_graph.on(None, lambda g, n=n: g.mutate(ADD, {"n": f"q{n}"}))  # type: ignore[misc]
+    folded = fold(hosted_graph)
+    assert len(folded) == 1
+    assert hosted_graph.on(None, lambda g: g.commits(1)[0].kind) == "fold"
+    assert fold(hosted_graph) == []
+    hosted_graph.close()
 
 
-def test_other_upkeep(hosted: HostedGraph) -> None:
-    hosted.on(None, lambda g: g.mutate(ADD, {"n": "one"}))
-    assert sweep(hosted) == []
-    assert optimize(hosted) == []
-    assert cleanup(hosted, Upkeep(keep=1)) is None
-    assert hosted.on(None, lambda g: g.table("Person").count()) == 1
-    hosted.close()
+def test_other_upkeep(hosted_graph: HostedGraph) -> None:
+    hosted_graph.on(None, lambda g: g.mutate(ADD, {"n": "one"}))
+    assert sweep(hosted_graph) == []
+    assert optimize(hosted_graph) == []
+    assert cleanup(hosted_graph, Upkeep(keep=1)) is None
+    assert hosted_graph.on(None, lambda g: g.table("Person").count()) == 1
+    hosted_graph.close()
 
 
 def test_upkeep_goes_on_by_itself(serving: Callable[..., Door], tmp_path: Path) -> None:

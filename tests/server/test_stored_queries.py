@@ -31,7 +31,7 @@ def test_typed_tools(serving: Callable[..., Door], folder: Path) -> None:
     (folder / "misfit.gq").write_text("query cities() { match { $c: City } return { $c } }")
     door = serving("--queries", folder)
     found = door.get("queries").document
-    tools = {one["name"]: one for one in found["queries"]}
+    tools = {query["name"]: query for query in found["queries"]}
     assert sorted(tools) == ["add", "cities", "find"]
     assert (tools["find"]["kind"], tools["add"]["kind"]) == ("query", "mutation")
     assert tools["find"]["columns"] == [{"name": "name", "type": "String"}, {"name": "age", "type": "I32?"}]
@@ -45,7 +45,7 @@ def test_typed_tools(serving: Callable[..., Door], folder: Path) -> None:
         "additionalProperties": False,
     }
     assert "City" in tools["cities"]["error"]["error"]
-    assert [one["file"] for one in found["problems"]] == ["broken.gq", "twice.gq"]
+    assert [problem["file"] for problem in found["problems"]] == ["broken.gq", "twice.gq"]
 
 
 def test_calls(serving: Callable[..., Door], folder: Path) -> None:
@@ -55,8 +55,8 @@ def test_calls(serving: Callable[..., Door], folder: Path) -> None:
     again = door.post("queries/add", {"params": {"n": "Ada", "a": 36}}, Idempotency_Key="k")
     assert again.document["replayed"]
     assert again.headers["idempotency-replayed"] == "true"
-    found = door.post("queries/find", {"params": {"n": "Ada"}})
-    assert found.document["rows"] == [{"name": "Ada", "age": 36}]
+    response = door.post("queries/find", {"params": {"n": "Ada"}})
+    assert response.document["rows"] == [{"name": "Ada", "age": 36}]
     assert door.post("queries/find", {"params": {"n": 5}}).code == "P3"
     assert door.post("queries/fynd", {}).document["error"].endswith("Did you mean `find`?")
     assert door.post("queries/add", {"params": {"n": "x"}, "at": added.document["commit_id"]}).status == 400

@@ -187,7 +187,7 @@ CASES = [
 def test_one_answer_through_three_doors(
     case: Case, door: Door, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    graph = door.embedded()
+    graph = door.open_embedded()
     graph.mutate(ADD, {"n": "Ada", "a": 1})
     graph.branch.create("taken").mutate(AGE, {"n": "Ada", "a": 2})
     graph.mutate(AGE, {"n": "Ada", "a": 3})
@@ -218,7 +218,7 @@ def _plain(text: str) -> Any:
 
 
 def test_the_client_raises_the_same_errors(door: Door) -> None:
-    graph, remote = door.embedded(), door.connected()
+    graph, remote = door.open_embedded(), door.connect()
     graph.mutate(ADD, {"n": "Ada", "a": 1})
     calls: list[Callable[[Any], Any]] = [
         lambda g: g.query("query q() { match"),
@@ -231,10 +231,10 @@ def test_the_client_raises_the_same_errors(door: Door) -> None:
         lambda g: g.at("yesterday"),
     ]
     for call in calls:
-        with pytest.raises(OmnigraphError) as here:
+        with pytest.raises(OmnigraphError) as raised:
             call(graph)
         with pytest.raises(OmnigraphError) as there:
             call(remote)
-        assert type(there.value) is type(here.value)
-        assert there.value.to_json() == json.loads(json.dumps(here.value.to_json()))
+        assert type(there.value) is type(raised.value)
+        assert there.value.to_json() == json.loads(json.dumps(raised.value.to_json()))
     remote.close()

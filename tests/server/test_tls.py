@@ -82,5 +82,5 @@ def test_files_that_cannot_be_used(pair: tuple[Path, Path], tmp_path: Path) -> N
 def test_the_settings_file_names_them(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
     file.write_text('[server]\ntls_cert = "cert.pem"\ntls_key = "keys/key.pem"\n')
-    found = read_settings(file)
-    assert (found.tls_cert, found.tls_key) == (tmp_path / "cert.pem", tmp_path / "keys" / "key.pem")
+    settings = read_settings(file)
+    assert (settings.tls_cert, settings.tls_key) == (tmp_path / "cert.pem", tmp_path / "keys" / "key.pem")

@@ -35,11 +35,11 @@ def _at_once(calls: list[Callable[[], Answer]]) -> list[Answer]:
 
 def test_a_key_is_used_once_by_real_concurrent_clients(door: Door) -> None:
     add = "query add($n: String) { insert Doc { name: $n } }"
-    seen = _at_once([lambda: door.mutate(add, {"n": "once"}, Idempotency_Key="k1")] * CLIENTS)
-    assert {one.status for one in seen} == {200}
-    assert len({one.document["commit_id"] for one in seen}) == 1
-    assert Counter(one.document["replayed"] for one in seen) == {False: 1, True: CLIENTS - 1}
-    assert [one.kind for one in door.embedded().commits() if one.kind == "mutate"] == ["mutate"]
+    at_once = _at_once([lambda: door.mutate(add, {"n": "once"}, Idempotency_Key="k1")] * CLIENTS)
+    assert {one.status for one in at_once} == {200}
+    assert len({one.document["commit_id"] for one in at_once}) == 1
+    assert Counter(one.document["replayed"] for one in at_once) == {False: 1, True: CLIENTS - 1}
+    assert [commit.kind for commit in door.open_embedded().commits() if commit.kind == "mutate"] == ["mutate"]
 
 
 def test_only_one_of_many_keeps_its_precondition(door: Door) -> None:
@@ -52,12 +52,12 @@ def test_only_one_of_many_keeps_its_precondition(door: Door) -> None:
     assert Counter(one.status for one in seen) == {200: 1, 412: CLIENTS - 1}
     lost = next(one for one in seen if one.status == 412)
     assert (lost.code, lost.document["expected"]) == ("precondition_failed", base.document["commit_id"])
-    assert len(door.embedded().commits()) == 3
+    assert len(door.open_embedded().commits()) == 3
 
 
 def test_header_and_body_must_agree(door: Door) -> None:
-    found = door.mutate(ADD, {"n": "x"}, if_commit="a.1", If_Match='"b.2"')
-    assert (found.status, found.code) == (400, "bad_request")
+    receipt = door.mutate(ADD, {"n": "x"}, if_commit="a.1", If_Match='"b.2"')
+    assert (receipt.status, receipt.code) == (400, "bad_request")
 
 
 def test_a_conflict_names_the_table(door: Door) -> None:
@@ -66,26 +66,28 @@ def test_a_conflict_names_the_table(door: Door) -> None:
     conflicts: list[dict[str, Any]] = []
     landed = 0
     for _ in range(20):
-        seen = _at_once([lambda: door.mutate(AGE, {"n": "Ada", "a": 1}, on_conflict="fail")] * CLIENTS)
-        assert {one.status for one in seen} <= {200, 409}
-        landed += sum(one.status == 200 for one in seen)
-        conflicts += [one.document for one in seen if one.status == 409]
+        at_once = _at_once([lambda: door.mutate(AGE, {"n": "Ada", "a": 1}, on_conflict="fail")] * CLIENTS)
+        assert {one.status for one in at_once} <= {200, 409}
+        landed += sum(one.status == 200 for one in at_once)
+        conflicts += [one.document for one in at_once if one.status == 409]
         if conflicts:
             break
     assert conflicts, "nobody met anybody"
-    assert all(one["code"] == "conflict" for one in conflicts)
-    told = [one["manifest_conflict"] for one in conflicts if "manifest_conflict" in one]
+    assert all(conflict["code"] == "conflict" for conflict in conflicts)
+    told = [conflict["manifest_conflict"] for conflict in conflicts if "manifest_conflict" in conflict]
     assert told
     for one in told:
         assert one["table_key"] == "node:Person"
         assert one["expected"] < one["actual"]
-    members = [door.embedded().at(one.commit_id).commit()["members"] for one in door.embedded().commits(None)]
-    assert sum(len(one) for one in members[:-2]) == landed
+    members = [
+        door.open_embedded().at(commit.commit_id).commit()["members"] for commit in door.open_embedded().commits(None)
+    ]
+    assert sum(len(member) for member in members[:-2]) == landed
 
 
 def test_writers_that_do_not_meet_all_land(door: Door) -> None:
-    seen = _at_once([lambda n=n: door.mutate(ADD, {"n": f"p{n:02d}"}) for n in range(CLIENTS)])  # type: ignore[misc]
-    assert {one.status for one in seen} == {200}
+    at_once = _at_once([lambda n=n: door.mutate(ADD, {"n": f"p{n:02d}"}) for n in range(CLIENTS)])  # type: ignore[misc]
+    assert {one.status for one in at_once} == {200}
     assert door.names() == [f"p{n:02d}" for n in range(CLIENTS)]
 
 
@@ -99,7 +101,7 @@ def _upload(door: Door, first: bytes, rest: str = "load") -> Iterator[socket.soc
         yield connection
 
 
-def _limited(tmp_path: Path, **limits: float) -> Path:
+def _write_limits(tmp_path: Path, **limits: float) -> Path:
     place = tmp_path / "own"
     file = tmp_path / "server.json"
     file.write_text(json.dumps({"graphs": {"own": str(place)}, "limits": limits}))
@@ -119,7 +121,7 @@ LINE = b'{"type": "Person", "data": {"name": "Late"}}\n'
 
 def test_too_many_writes_of_one_actor(serving: Serving, tmp_path: Path) -> None:
     """S159."""
-    door = serving("--config", _limited(tmp_path, writes_per_actor=2))
+    door = serving("--config", _write_limits(tmp_path, writes_per_actor=2))
     with _upload(door, LINE), _upload(door, LINE):
         _eventually(lambda: door.mutate(ADD, {"n": "x"}).status == 429)
         refused = door.mutate(ADD, {"n": "x"})
@@ -132,7 +134,7 @@ def test_too_many_writes_of_one_actor(serving: Serving, tmp_path: Path) -> None:
 
 def test_too_many_requests(serving: Serving, tmp_path: Path) -> None:
     """S159."""
-    door = serving("--config", _limited(tmp_path, requests_in_flight=1))
+    door = serving("--config", _write_limits(tmp_path, requests_in_flight=1))
     with _upload(door, LINE):
         _eventually(lambda: door.query().status == 503)
         refused = door.query()
@@ -144,9 +146,9 @@ def test_too_many_requests(serving: Serving, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rest", ["load", "mutate"])
 def test_a_client_that_trickles_its_body(serving: Serving, tmp_path: Path, rest: str) -> None:
     """S159: it is refused after a while, whatever it goes on sending, and its place is free again."""
-    door = serving("--config", _limited(tmp_path, body_timeout_s=1, requests_in_flight=1))
+    door = serving("--config", _write_limits(tmp_path, body_timeout_s=1, requests_in_flight=1))
     with _upload(door, b"{", rest) as connection:
-        answer = _trickled(connection)
+        answer = _trickle(connection)
     assert answer.startswith(b"HTTP/1.1 408"), answer
     assert b'"code":"slow_body"' in answer
     assert b"connection: close" in answer.lower()
@@ -154,7 +156,7 @@ def test_a_client_that_trickles_its_body(serving: Serving, tmp_path: Path, rest:
     assert door.names() == ["Ada"]
 
 
-def _trickled(connection: socket.socket) -> bytes:
+def _trickle(connection: socket.socket) -> bytes:
     """A byte now and then, never an end; what is answered."""
     connection.settimeout(0.2)
     answer = b""
@@ -225,4 +227,4 @@ def test_a_stop_waits_for_what_has_begun(serving: Serving) -> None:
     assert answer.startswith(b"HTTP/1.1 200"), answer
     assert door.server.wait() == 0
     assert door.server.log[-1]["event"] == "stopped"
-    assert door.embedded().table("Person").count() == 1
+    assert door.open_embedded().table("Person").count() == 1

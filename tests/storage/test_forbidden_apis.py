@@ -122,7 +122,7 @@ def test_importing_the_tables_loads_no_lance() -> None:
 
 
 def test_lance_commits_in_one_function() -> None:
-    sites = [(module.name, site) for module in _modules(SOURCE) for site in commit_sites(module.read_text())]
+    sites = [(module.name, runtime) for module in _modules(SOURCE) for runtime in commit_sites(module.read_text())]
     assert sites == [("table_store.py", "_commit")]
 
 

@@ -119,26 +119,26 @@ def effects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def label(path: str) -> str:
         return "temporary" if "/.tmp-" in path else os.path.basename(path)
 
-    def opened(path: str, *args: int) -> int:
+    def record_open(path: str, *args: int) -> int:
         descriptor: int = real["open"](path, *args)
         names[descriptor] = label(path)
         return descriptor
 
-    def synced(descriptor: int) -> None:
+    def record_sync(descriptor: int) -> None:
         real["fsync"](descriptor)
         seen.append(f"fsync {names[descriptor]}")
 
-    def recorded(name: str) -> Callable[..., None]:
+    def record_call(name: str) -> Callable[..., None]:
         def call(*paths: str) -> None:
             real[name](*paths)
             seen.append(f"{name} {label(paths[-1])}")
 
         return call
 
-    monkeypatch.setattr(os, "open", opened)
-    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "open", record_open)
+    monkeypatch.setattr(os, "fsync", record_sync)
     for name in ("link", "replace", "unlink"):
-        monkeypatch.setattr(os, name, recorded(name))
+        monkeypatch.setattr(os, name, record_call(name))
     return seen
 
 

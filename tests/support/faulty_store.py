@@ -129,9 +129,9 @@ class FaultPlan:
 
         return cls(choose)
 
-    def also(self, other: FaultPlan) -> FaultPlan:
+    def also(self, fault_plan: FaultPlan) -> FaultPlan:
         """Both plans on one store; where both would hit the same request, the first one does."""
-        return FaultPlan(*self._choosers, *other._choosers)
+        return FaultPlan(*self._choosers, *fault_plan._choosers)
 
     @property
     def fired(self) -> list[Fired]:
@@ -182,10 +182,10 @@ class FaultyStore:
         faults = [self.plan.decide(RequestKind.GET, key) for key in keys]
         for fault, key in zip(faults, keys, strict=True):
             _before(fault, key)
-        found = self._inner.get_many(keys)
+        many = self._inner.get_many(keys)
         for fault, key in zip(faults, keys, strict=True):
             _after(fault, key)
-        return [data and _spoil(fault, data) for fault, data in zip(faults, found, strict=True)]
+        return [data and _spoil(fault, data) for fault, data in zip(faults, many, strict=True)]
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         fault = self.plan.decide(RequestKind.PUT, key, conditional=True)

@@ -61,8 +61,8 @@ def seaweed_place(seaweed_server: ServerProcess) -> S3Place:
 @pytest.fixture(params=["moto", "seaweed"])
 def race_place(request: pytest.FixtureRequest) -> S3Place:
     """An empty place on each server in turn: for tests about races."""
-    place: S3Place = request.getfixturevalue("s3_place" if request.param == "moto" else "seaweed_place")
-    return place
+    s3_place: S3Place = request.getfixturevalue("s3_place" if request.param == "moto" else "seaweed_place")
+    return s3_place
 
 
 @pytest.fixture

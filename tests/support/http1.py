@@ -29,7 +29,7 @@ class Message:
         return None if value is None else int(value)
 
     @property
-    def chunked(self) -> bool:
+    def is_chunked(self) -> bool:
         return "chunked" in self.headers.get("transfer-encoding", "").lower()
 
     @property
@@ -63,7 +63,7 @@ class Connection:
 
 async def body_of(message: Message, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     """The body's bytes as framed on the wire, the last piece being the one that completes it."""
-    if message.chunked:
+    if message.is_chunked:
         while True:
             size_line = await reader.readuntil(b"\r\n")
             size = int(size_line.split(b";")[0], 16)

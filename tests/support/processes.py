@@ -316,7 +316,7 @@ class Workers:
     def wait_for(self, condition: Callable[[], bool], what: str = "a condition") -> None:
         """Return once `condition` holds; looked at whenever a worker reports something or ends."""
         if not self._holds_in_time(condition):
-            raise WorkerFailed(f"waited in vain for {what}\n{self._told()}")
+            raise WorkerFailed(f"waited in vain for {what}\n{self._describe()}")
 
     def _holds_in_time(self, condition: Callable[[], bool]) -> bool:
         with self._changed:
@@ -346,7 +346,7 @@ class Workers:
                 self._results[worker.index] = worker.result(self._deadline_s)
         return [self._results[worker.index] for worker in self.workers]
 
-    def _told(self) -> str:
+    def _describe(self) -> str:
         self._deadline_s = time.monotonic()
         return "\n".join(_describe(result) for result in self._collect())
 

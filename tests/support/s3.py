@@ -170,12 +170,12 @@ def fresh_prefix(server: HasEndpoint, bucket: str) -> S3Place:
     return S3Place(server.endpoint, bucket, f"p{os.getpid()}-{next(_names)}")
 
 
-def race_put_if_absent(place: S3Place, *, racers: int, rounds: int) -> list[int]:
+def race_put_if_absent(s3_place: S3Place, *, racers: int, rounds: int) -> list[int]:
     """The number of winners of each round, in which `racers` clients create one key at the same moment.
 
     Also reads each key back: the bytes must be those of a racer who was told that it won.
     """
-    stores = [place.object_store() for _ in range(racers)]
+    stores = [s3_place.object_store() for _ in range(racers)]
     barrier = threading.Barrier(racers, timeout=120)
 
     def run(racer: int) -> list[bool]:

@@ -36,7 +36,7 @@ def _free_ports(count: int) -> list[int]:
     """Distinct free ports; all are held open until the last is known, so that none is given twice."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
-        return [held.getsockname()[1] for held in sockets]
+        return [socket.getsockname()[1] for socket in sockets]
     finally:
         for held in sockets:
             held.close()

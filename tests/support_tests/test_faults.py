@@ -72,10 +72,10 @@ def test_answers_are_corrupted_and_truncated(local: LocalStore) -> None:
     assert len(corrupted) == 10
     assert sum(one != other for one, other in zip(corrupted, b"0123456789", strict=True)) == 1
     assert store.get("a") == b"01234"
-    found = store.get_many(["a", "a", "missing"])
-    assert found[0] == b"0123456789"
-    assert found[1] == corrupted
-    assert found[2] is None
+    many = store.get_many(["a", "a", "missing"])
+    assert many[0] == b"0123456789"
+    assert many[1] == corrupted
+    assert many[2] is None
     assert local.get("a") == b"0123456789"
 
 
@@ -160,8 +160,8 @@ try:
 finally:
     store.put("cleaned-up", b"")
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False)
-    assert done.returncode == -signal.SIGKILL
+    outcome = subprocess.run([sys.executable, "-c", code], check=False)
+    assert outcome.returncode == -signal.SIGKILL
     assert [info.key for info in LocalStore(tmp_path).list("")] == (["a", "b"] if landed else ["a"])
 
 

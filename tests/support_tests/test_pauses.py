@@ -128,8 +128,8 @@ finally:
     print("cleaned up", flush=True)
 """
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=root)
-    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "alive\n")
+    outcome = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=root)
+    assert (outcome.returncode, outcome.stdout) == (-signal.SIGKILL, "alive\n")
 
 
 def test_visits_are_counted_from_one() -> None:

@@ -46,10 +46,10 @@ def test_every_request_costs_one_latency(local: LocalStore) -> None:
 def test_get_many_costs_a_latency_per_round(local: LocalStore, n: int, cap: int | None, latencies: int) -> None:
     clock = CountingClock()
     store = ThrottledStore(local, 0.04, cap, clock)
-    found = store.get_many([f"k{key}" for key in range(n)])
+    many = store.get_many([f"k{key}" for key in range(n)])
     assert clock.slept == [0.04] * latencies
     assert store.most_running == min(n, cap or n)
-    assert found == [None] * n
+    assert many == [None] * n
 
 
 def test_latency_can_be_switched_on_later(local: LocalStore) -> None:

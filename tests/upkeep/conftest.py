@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.schedules.world import World, knows, person
-from tests.upkeep.ground import scattered
+from tests.upkeep.ground import make_scattered
 
 SCHEMA = """
 node Person {
@@ -28,16 +28,16 @@ edge Knows: Person -> Person { since: I32? @index }
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, SCHEMA)
-    yield made
-    made.close()
+    world = World(tmp_path, SCHEMA)
+    yield world
+    world.close()
 
 
 @pytest.fixture(scope="session")
 def _lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Branches, one deleted, tags, indexes, overlay, removed rows, a client key."""
     world = World(tmp_path_factory.mktemp("lived"), SCHEMA)
-    actor = scattered(world)
+    actor = make_scattered(world)
     actor.graph.branch.create("gone")
     actor.graph.branch.delete("gone")
     actor.graph.branch.create("side")
@@ -55,6 +55,6 @@ def lived_in(_lived_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(_lived_in, tmp_path / "graph")
     with monkeypatch.context() as patch:
         patch.setattr("tests.schedules.world.init", lambda *_, **__: None)
-        made = World(tmp_path)
-    yield made
-    made.close()
+        world = World(tmp_path)
+    yield world
+    world.close()

@@ -29,7 +29,7 @@ def fill(actor: Actor, count: int, start: int = 0) -> None:
     actor.apply(*people)
 
 
-def scattered(world: World, **config: Any) -> Actor:
+def make_scattered(world: World, **config: Any) -> Actor:
     """Many small fragments with removed rows, edges, and something left in the overlay."""
     stager = world.actor(inline_share=0, **config)
     for start in range(0, 300, 60):
@@ -45,10 +45,13 @@ def scattered(world: World, **config: Any) -> Actor:
 def contents(actor: Actor, commit_id: str | None = None) -> dict[str, list[Any]]:
     """All rows, of the newest commit or of another one."""
     view = actor.graph.at(commit_id) if commit_id else actor.graph.view(fresh=True)
-    return {one.name: sorted(map(str, view.table(one.name).to_arrow().to_pylist())) for one in view.catalog.types}
+    return {
+        type_def.name: sorted(map(str, view.table(type_def.name).to_arrow().to_pylist()))
+        for type_def in view.catalog.types
+    }
 
 
-def pinned(actor: Actor, name: str) -> Any:
+def open_pin(actor: Actor, name: str) -> Any:
     snapshot = actor.snapshot()
     found = snapshot.view(snapshot.type(name)).pinned
     assert found is not None

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from omnigraph.log.indexes import wanted_indexes
+from omnigraph.log.indexes import list_schema_indexes
 from omnigraph.storage.lance import RewriteOptions
 from omnigraph.upkeep import compact_on_spark as compact
 from omnigraph.upkeep.compact_on_spark import SparkWorkers
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 from tests.schedules.world import Actor, World
-from tests.upkeep.cleanup.test_cleanup import to_the_end, unnamed
-from tests.upkeep.ground import PATIENT, contents, fill, scattered
+from tests.upkeep.cleanup.test_cleanup import find_unnamed_files, to_the_end
+from tests.upkeep.ground import PATIENT, contents, fill, make_scattered
 
 
 @pytest.fixture(autouse=True)
@@ -41,25 +41,25 @@ def tasks_run_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def run(actor: Actor, rows_per_part: int, **options: Any) -> OptimizeReport:
-    workers = SparkWorkers(actor.site.backend.tables.location, rows_per_part=rows_per_part)
-    return Optimizer(actor.site, actor.branch, options=RewriteOptions(**options), elsewhere=workers).run()
+    workers = SparkWorkers(actor.runtime.backend.tables.location, rows_per_part=rows_per_part)
+    return Optimizer(actor.runtime, actor.branch, options=RewriteOptions(**options), elsewhere=workers).run()
 
 
 def coverage(actor: Actor, table_key: str) -> dict[str, dict[str, Any]]:
-    tables = {one["table_key"]: one for one in actor.graph.snapshot(indexes=True)["tables"]}
-    return {one["name"]: one for one in tables[table_key]["indexes"]}
+    tables = {table["table_key"]: table for table in actor.graph.snapshot(indexes=True)["tables"]}
+    return {index["name"]: index for index in tables[table_key]["indexes"]}
 
 
 def assert_indexes_tell_the_truth(actor: Actor) -> None:
     snapshot = actor.snapshot()
-    for one in snapshot.catalog.types:
-        pinned = snapshot.view(one).pinned
+    for type_def in snapshot.catalog.types:
+        pinned = snapshot.view(type_def).pinned
         if pinned is not None:
-            assert list(find_index_disagreements(pinned, wanted_indexes(one, pinned), sample=40)) == []
+            assert list(find_index_disagreements(pinned, list_schema_indexes(type_def, pinned), sample=40)) == []
 
 
 def test_all_kinds_of_indexes_are_built_by_workers(world: World) -> None:
-    actor = scattered(world, **PATIENT)
+    actor = make_scattered(world, **PATIENT)
     before = contents(actor)
     report = run(actor, 1 << 22)
     assert (report.is_complete, len(report.commits)) == (True, 1)
@@ -73,7 +73,7 @@ def test_all_kinds_of_indexes_are_built_by_workers(world: World) -> None:
 
 
 def test_a_sorted_index_over_many_rows_has_parts(world: World, tasks_run_here: list[int]) -> None:
-    actor = scattered(world, **PATIENT)
+    actor = make_scattered(world, **PATIENT)
     before = contents(actor)
     assert run(actor, 100, target_rows=60).is_complete
     found = coverage(actor, "node:Person")
@@ -95,11 +95,11 @@ def test_a_sorted_index_over_many_rows_has_parts(world: World, tasks_run_here: l
 
 
 def test_it_leaves_an_intent_whatever_its_size(world: World) -> None:  # H35
-    actor, other = scattered(world, **PATIENT), world.actor()
+    actor, second_actor = make_scattered(world, **PATIENT), world.actor()
     before = contents(actor)
-    with actor.held("optimize.staged", lambda: run(actor, 100)) as running:
-        assert [one.operation for one in other.graph.recover_list()] == ["optimize"]
-        to_the_end(other, keep=1)
+    with actor.hold_at("optimize.staged", lambda: run(actor, 100)) as running:
+        assert [intent.operation for intent in second_actor.graph.recover_list()] == ["optimize"]
+        to_the_end(second_actor, keep=1)
     assert len(running.result().commits) == 1
-    to_the_end(other, keep=1)
-    assert (contents(world.reader()), unnamed(world)) == (before, [])
+    to_the_end(second_actor, keep=1)
+    assert (contents(world.reader()), find_unnamed_files(world)) == (before, [])

@@ -15,8 +15,8 @@ from omnigraph.intents.recovery import Recovery, RecoveryResult
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from tests.schedules.world import Actor, World, knows
 from tests.support.processes import Workers
-from tests.upkeep.cleanup.test_cleanup import files, to_the_end, unnamed
-from tests.upkeep.ground import PATIENT, contents, fill, pinned, scattered
+from tests.upkeep.cleanup.test_cleanup import files, find_unnamed_files, to_the_end
+from tests.upkeep.ground import PATIENT, contents, fill, make_scattered, open_pin
 from tests.upkeep.workers import optimize_until_killed
 
 UNCONFIRMED = ("intent.opened", "optimize.staged", "intent.staged")
@@ -25,39 +25,39 @@ PUBLISHED = ("optimize.after-record", "intent.before-done")
 
 
 def run(actor: Actor, above_bytes: int = 0) -> OptimizeReport:
-    return Optimizer(actor.site, actor.branch, intent_above_bytes=above_bytes).run()
+    return Optimizer(actor.runtime, actor.branch, intent_above_bytes=above_bytes).run()
 
 
 def intents(world: World) -> dict[str, set[str]]:
     """What every intent consists of, by its id."""
     found: dict[str, set[str]] = {}
-    for one in files(world, "__recovery"):
-        _, op_id, name = one.split("/")
+    for file in files(world, "__recovery"):
+        _, op_id, name = file.split("/")
         found.setdefault(op_id, set()).add(name)
     return found
 
 
 def recover(actor: Actor, now: str | None = None) -> list[RecoveryResult]:
-    return Recovery(actor.site).run(now=now)
+    return Recovery(actor.runtime).run(now=now)
 
 
 def physical(actor: Actor) -> list[str]:
-    return [one.commit_id for one in actor.graph.commits(None) if one.kind == "physical"]
+    return [commit.commit_id for commit in actor.graph.commits(None) if commit.kind == "physical"]
 
 
 def test_a_small_one_leaves_no_word(world: World) -> None:
-    actor = scattered(world, **PATIENT)
+    actor = make_scattered(world, **PATIENT)
     assert actor.graph.optimize().commit_id is not None
     assert intents(world) == {}
 
 
 def test_a_large_one_opens_confirms_and_ends(world: World) -> None:
-    actor = scattered(world, **PATIENT)
+    actor = make_scattered(world, **PATIENT)
     before = contents(actor)
     report = run(actor)
     ((op_id, objects),) = intents(world).items()
     assert objects == {"0-open", "1", "2"}
-    assert [one.op_id for one in actor.head.members] == [op_id]
+    assert [member.op_id for member in actor.head.members] == [op_id]
     assert (report.is_complete, report.commits) == (True, (actor.head.commit_id,))
     assert contents(world.reader()) == before
     assert run(actor).commits == ()  # it left nothing to do, not even a row of `_ops`
@@ -68,37 +68,37 @@ def test_a_large_one_opens_confirms_and_ends(world: World) -> None:
 
 @pytest.mark.parametrize("point", ["optimize.staged", "intent.staged", "optimize.before-record"])
 def test_cleanup_spares_what_it_has_staged(world: World, point: str) -> None:  # H35
-    actor, other = scattered(world, **PATIENT), world.actor()
+    actor, second_actor = make_scattered(world, **PATIENT), world.actor()
     before, there = contents(actor), files(world)
     actor.graph.fold()
-    with actor.held(point, lambda: run(actor)) as running:
+    with actor.hold_at(point, lambda: run(actor)) as running:
         staged = files(world) - there
-        to_the_end(other, keep=1)
+        to_the_end(second_actor, keep=1)
         assert staged
         assert staged <= files(world)
         (op_id,) = intents(world)
-        assert other.head.gc is not None
-        assert other.head.gc["honours"] == [op_id]
+        assert second_actor.head.gc is not None
+        assert second_actor.head.gc["honours"] == [op_id]
     report = running.result()
     assert (report.is_complete, len(report.commits)) == (True, 1)
-    assert [one.op_id for one in actor.head.members] == [op_id]
+    assert [member.op_id for member in actor.head.members] == [op_id]
     assert contents(world.reader()) == before
-    to_the_end(other, keep=1)
-    assert unnamed(world) == []
+    to_the_end(second_actor, keep=1)
+    assert find_unnamed_files(world) == []
     assert world.reader().graph.verify(deep=True).ok
 
 
 def test_without_an_intent_it_stages_again(world: World) -> None:  # H35
-    actor, other = scattered(world, **PATIENT), world.actor()
+    actor, second_actor = make_scattered(world, **PATIENT), world.actor()
     before = contents(actor)
-    with actor.held("optimize.staged", actor.graph.optimize) as running:
-        to_the_end(other, keep=1)
+    with actor.hold_at("optimize.staged", actor.graph.optimize) as running:
+        to_the_end(second_actor, keep=1)
     assert running.result().is_complete
     assert contents(world.reader()) == before
     assert world.reader().graph.verify(deep=True).ok
 
 
-def _killed(world: World, point: str) -> str:
+def _kill_at(world: World, point: str) -> str:
     with Workers(optimize_until_killed, 1, {"uri": world.path, "point": point}) as workers:
         workers.start()
         (result,) = workers.wait(check=False)
@@ -109,33 +109,33 @@ def _killed(world: World, point: str) -> str:
 
 @pytest.mark.parametrize("point", [*UNCONFIRMED, *CONFIRMED, *PUBLISHED])
 def test_killed_at_any_point(world: World, point: str) -> None:  # S149, S150, S151
-    actor = scattered(world, **PATIENT)
+    actor = make_scattered(world, **PATIENT)
     before = contents(actor)
-    op_id = _killed(world, point)
+    op_id = _kill_at(world, point)
     assert contents(world.reader()) == before
     assert len(physical(actor)) == (point in PUBLISHED)
-    (found,) = recover(actor, op_id)
+    (recovered,) = recover(actor, op_id)
     forward = point not in UNCONFIRMED
-    assert found.verdict == ("rolled_forward" if forward else "rolled_back")
-    assert found.class_ == ("published" if point in PUBLISHED else "confirmed" if forward else "unconfirmed")
+    assert recovered.verdict == ("rolled_forward" if forward else "rolled_back")
+    assert recovered.class_ == ("published" if point in PUBLISHED else "confirmed" if forward else "unconfirmed")
     assert len(physical(actor)) == forward
     assert contents(world.reader()) == before
-    assert (pinned(actor, "Person").fragments == 1) == forward
+    assert (open_pin(actor, "Person").fragments == 1) == forward
     assert run(actor).is_complete
     to_the_end(actor, keep=1)
-    assert (intents(world), unnamed(world)) == ({}, [])
+    assert (intents(world), find_unnamed_files(world)) == ({}, [])
     assert contents(world.reader()) == before
     assert world.reader().graph.verify(deep=True).ok
 
 
 def test_what_writers_have_moved_meanwhile_is_given_up(world: World) -> None:  # H40
-    actor = scattered(world, **PATIENT)
-    op_id = _killed(world, "intent.confirmed")
+    actor = make_scattered(world, **PATIENT)
+    op_id = _kill_at(world, "intent.confirmed")
     fill(actor, 5, 800)
     actor.apply(*(knows(f"p{number:04d}", "p0001") for number in range(800, 804)))
     before = contents(actor)
-    (found,) = recover(actor, op_id)
-    assert (found.verdict, found.class_) == ("rolled_back", "conflicting")
+    (recovered,) = recover(actor, op_id)
+    assert (recovered.verdict, recovered.class_) == ("rolled_back", "conflicting")
     assert physical(actor) == []
     assert contents(world.reader()) == before
     assert actor.graph.optimize().is_complete
@@ -143,46 +143,46 @@ def test_what_writers_have_moved_meanwhile_is_given_up(world: World) -> None:  #
 
 
 def test_a_part_that_still_fits_is_published(world: World) -> None:
-    actor = scattered(world, **PATIENT)
-    op_id = _killed(world, "intent.confirmed")
+    actor = make_scattered(world, **PATIENT)
+    op_id = _kill_at(world, "intent.confirmed")
     fill(actor, 5, 800)
     before = contents(actor)
-    (found,) = recover(actor, op_id)
-    assert found.verdict == "rolled_forward"
-    assert pinned(actor, "Knows").fragments == 1
-    assert pinned(actor, "Person").fragments > 1
+    (recovered,) = recover(actor, op_id)
+    assert recovered.verdict == "rolled_forward"
+    assert open_pin(actor, "Knows").fragments == 1
+    assert open_pin(actor, "Person").fragments > 1
     assert contents(world.reader()) == before
     assert world.reader().graph.verify(deep=True).ok
 
 
 def test_a_driver_that_was_only_slow_finds_its_work_published(world: World) -> None:  # H39
-    actor, other = scattered(world, **PATIENT), world.actor()
+    actor, second_actor = make_scattered(world, **PATIENT), world.actor()
     before = contents(actor)
-    with actor.held("optimize.before-record", lambda: run(actor)) as running:
+    with actor.hold_at("optimize.before-record", lambda: run(actor)) as running:
         (op_id,) = intents(world)
-        (found,) = recover(other, op_id)
-        assert found.verdict == "rolled_forward"
-    assert running.result().commits == tuple(physical(other)) == (found.commit_id,)
+        (recovered,) = recover(second_actor, op_id)
+        assert recovered.verdict == "rolled_forward"
+    assert running.result().commits == tuple(physical(second_actor)) == (recovered.commit_id,)
     assert contents(world.reader()) == before
 
 
 @pytest.mark.parametrize("swept", [False, True])
 def test_a_driver_that_was_given_up_publishes_nothing_of_it(world: World, swept: bool) -> None:  # H36, H38
     """It is told; or, if so much time has passed that its intent is swept with its files, it meets the fence."""
-    actor, other = scattered(world, **PATIENT), world.actor()
+    actor, second_actor = make_scattered(world, **PATIENT), world.actor()
     before = contents(actor)
-    with actor.held("intent.staged", lambda: run(actor)) as running:
+    with actor.hold_at("intent.staged", lambda: run(actor)) as running:
         (op_id,) = intents(world)
-        assert recover(other, op_id)[0].verdict == "rolled_back"
+        assert recover(second_actor, op_id)[0].verdict == "rolled_back"
         if swept:
-            to_the_end(other, keep=1)
+            to_the_end(second_actor, keep=1)
     if swept:
         assert running.result().is_complete
     else:
         with pytest.raises(IntentEnded):
             running.result()
     assert len(physical(actor)) == swept
-    assert op_id not in {one.op_id for one in actor.head.members}
+    assert op_id not in {member.op_id for member in actor.head.members}
     assert contents(world.reader()) == before
     assert world.reader().graph.verify(deep=True).ok
 
@@ -190,15 +190,15 @@ def test_a_driver_that_was_given_up_publishes_nothing_of_it(world: World, swept:
 @pytest.mark.parametrize("swept", [False, True])
 def test_a_driver_that_was_rolled_back_publishes_nothing_of_it(world: World, swept: bool) -> None:  # H36, H38
     """It had confirmed; meanwhile its tables moved, and recovery could only give it up."""
-    actor, other = scattered(world, **PATIENT), world.actor(inline_share=0)
-    with actor.held("optimize.before-record", lambda: run(actor)) as running:
+    actor, second_actor = make_scattered(world, **PATIENT), world.actor(inline_share=0)
+    with actor.hold_at("optimize.before-record", lambda: run(actor)) as running:
         (op_id,) = intents(world)
-        fill(other, 5, 800)
-        other.apply(*(knows(f"p{number:04d}", "p0001") for number in range(800, 804)))
-        before = contents(other)
-        assert recover(other, op_id)[0].verdict == "rolled_back"
+        fill(second_actor, 5, 800)
+        second_actor.apply(*(knows(f"p{number:04d}", "p0001") for number in range(800, 804)))
+        before = contents(second_actor)
+        assert recover(second_actor, op_id)[0].verdict == "rolled_back"
         if swept:
-            to_the_end(other, keep=1)
+            to_the_end(second_actor, keep=1)
     if swept:
         assert running.result().is_complete
     else:
@@ -228,7 +228,7 @@ class TestSchema:
         return {row.get("weight") for row in world.rows("Knows").values()}
 
     def test_leaves_an_intent_and_no_plan(self, world: World) -> None:
-        actor = scattered(world, **PATIENT)
+        actor = make_scattered(world, **PATIENT)
         self._apply(actor)
         ((_, objects),) = intents(world).items()
         assert objects == {"0-open", "2"}
@@ -236,51 +236,51 @@ class TestSchema:
         assert world.reader().graph.verify(deep=True).ok
 
     def test_one_that_rewrites_nothing_leaves_none(self, world: World) -> None:
-        actor = scattered(world, **PATIENT)
+        actor = make_scattered(world, **PATIENT)
         actor.graph.schema.apply(actor.graph.schema.source.replace("text: String?", "text: String? more: I32?"))
         assert intents(world) == {}
 
     def test_cleanup_spares_what_it_has_staged(self, world: World) -> None:  # H35
-        actor, other = scattered(world, **PATIENT), world.actor()
+        actor, second_actor = make_scattered(world, **PATIENT), world.actor()
         actor.graph.fold()
         there = files(world)
-        with actor.held("write.before-record", lambda: self._apply(actor)) as running:
+        with actor.hold_at("write.before-record", lambda: self._apply(actor)) as running:
             staged = files(world) - there
-            to_the_end(other, keep=1)
+            to_the_end(second_actor, keep=1)
             assert staged
             assert staged <= files(world)
         assert running.result() == actor.head.commit_id
         assert self._weights(world) == {1.5}
-        to_the_end(other, keep=1)
-        assert unnamed(world) == []
+        to_the_end(second_actor, keep=1)
+        assert find_unnamed_files(world) == []
         assert world.reader().graph.verify(deep=True).ok
 
     def test_one_that_was_given_up_is_told(self, world: World) -> None:  # H38
-        actor, other = scattered(world, **PATIENT), world.actor()
-        with actor.held("write.before-record", lambda: self._apply(actor)) as running:
+        actor, second_actor = make_scattered(world, **PATIENT), world.actor()
+        with actor.hold_at("write.before-record", lambda: self._apply(actor)) as running:
             (op_id,) = intents(world)
-            assert recover(other, op_id)[0].verdict == "rolled_back"
+            assert recover(second_actor, op_id)[0].verdict == "rolled_back"
         with pytest.raises(IntentEnded):
             running.result()
         assert self._weights(world) == {None}
         assert world.reader().graph.verify(deep=True).ok
 
     def test_killed_after_its_record(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # S151
-        actor = scattered(world, **PATIENT)
+        actor = make_scattered(world, **PATIENT)
         with monkeypatch.context() as patch:
             patch.setattr("omnigraph.intents.scope.IntentScope.end", lambda *_: None)
             patch.setattr("omnigraph.intents.scope.IntentScope.abort", lambda *_: None)
             commit_id = self._apply(actor)
         (op_id,) = intents(world)
-        (found,) = recover(actor, op_id)
-        assert (found.verdict, found.class_, found.commit_id) == ("rolled_forward", "published", commit_id)
+        (recovered,) = recover(actor, op_id)
+        assert (recovered.verdict, recovered.class_, recovered.commit_id) == ("rolled_forward", "published", commit_id)
         assert self._weights(world) == {1.5}
 
 
 def test_recovery_leaves_a_living_one_alone(world: World) -> None:  # H38
-    actor, other = scattered(world, **PATIENT), world.actor()
-    with actor.held("optimize.staged", lambda: run(actor)) as running:
-        assert [one.verdict for one in recover(other)] == ["live"]
-        assert [one.state for one in other.graph.recover_list()] == ["live"]
+    actor, second_actor = make_scattered(world, **PATIENT), world.actor()
+    with actor.hold_at("optimize.staged", lambda: run(actor)) as running:
+        assert [one.verdict for one in recover(second_actor)] == ["live"]
+        assert [intent.state for intent in second_actor.graph.recover_list()] == ["live"]
     assert running.result().is_complete
-    assert [(one.state, one.operation) for one in other.graph.recover_list()] == [("done", "optimize")]
+    assert [(intent.state, intent.operation) for intent in second_actor.graph.recover_list()] == [("done", "optimize")]

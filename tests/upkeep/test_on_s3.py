@@ -38,13 +38,13 @@ AT_ONCE = Policy(margin_s=0, horizon_s=0, newest_records=1, lock_stale_s=0)
 
 @pytest.fixture
 def bucket(s3_place: S3Place) -> Iterator[World]:
-    made = World(s3_place.uri, SCHEMA, options=s3_place.storage_options)
-    yield made
-    made.close()
+    world = World(s3_place.uri, SCHEMA, options=s3_place.storage_options)
+    yield world
+    world.close()
 
 
 def store_of(world: World) -> Store:
-    return world.reader().site.backend.store
+    return world.reader().runtime.backend.store
 
 
 def keys(world: World, part: str = "tables/") -> set[str]:
@@ -53,7 +53,7 @@ def keys(world: World, part: str = "tables/") -> set[str]:
 
 def a_second_later(actor: Actor) -> None:
     """Block until the store stamps with another second than before."""
-    backend = actor.site.backend
+    backend = actor.runtime.backend
     first, deadline = store_now(backend), time.monotonic() + 30
     while store_now(backend) == first:
         assert time.monotonic() < deadline, "the store's clock stands still"
@@ -62,7 +62,7 @@ def a_second_later(actor: Actor) -> None:
 
 def collect(actor: Actor, **policy: Any) -> CleanupReport:
     a_second_later(actor)
-    return Cleanup(actor.site, replace(AT_ONCE, **policy)).run()
+    return Cleanup(actor.runtime, replace(AT_ONCE, **policy)).run()
 
 
 def to_the_end(actor: Actor, **policy: Any) -> None:
@@ -72,7 +72,7 @@ def to_the_end(actor: Actor, **policy: Any) -> None:
     raise AssertionError("cleanup does not come to an end")
 
 
-def lived(world: World) -> Actor:
+def make_history(world: World) -> Actor:
     """Some staged commits, removed rows, edges, and something in the overlay."""
     actor = world.actor(inline_share=0)
     for start in (0, 20, 40):
@@ -102,17 +102,17 @@ def garbage(world: World) -> set[str]:
 
 def test_optimize_and_cleanup(bucket: World) -> None:
     """The life of a graph in one go: optimize, preview, collect, and what is named stays."""
-    actor = lived(bucket)
+    actor = make_history(bucket)
     before = contents(actor)
     assert actor.graph.optimize().is_complete
     assert actor.graph.optimize().commit_id is None
     assert contents(bucket.reader()) == before
-    commits = [one.commit_id for one in actor.graph.commits(None)]
+    commits = [commit.commit_id for commit in actor.graph.commits(None)]
     tagged, gone = commits[-3], commits[-2]
     actor.graph.tags.create("v1", tagged)
     at_the_tag = contents(actor, tagged)
     left, there = garbage(bucket), keys(bucket, "")
-    preview = Cleanup(actor.site, replace(AT_ONCE, keep=1)).preview()
+    preview = Cleanup(actor.runtime, replace(AT_ONCE, keep=1)).preview()
     assert (preview.confirmed, keys(bucket, "")) == (False, there)
     assert preview.protected[tagged] == "tag v1"
     assert collect(actor, keep=1).condemns
@@ -123,12 +123,12 @@ def test_optimize_and_cleanup(bucket: World) -> None:
     with pytest.raises(SnapshotExpired):
         bucket.reader().graph.at(gone)
     report = bucket.reader().graph.verify(deep=True)
-    assert (report.ok, [one.code for one in report.problems]) == (True, [])
+    assert (report.ok, [problem.code for problem in report.problems]) == (True, [])
 
 
 @pytest.mark.slow
 def test_young_files_and_horizons(bucket: World) -> None:  # H35, H37
-    actor, left = lived(bucket), garbage(bucket)
+    actor, left = make_history(bucket), garbage(bucket)
     assert not collect(actor, margin_s=600).condemns
     assert collect(actor, horizon_s=3600).condemns
     assert not collect(actor, horizon_s=3600).deletes
@@ -140,12 +140,12 @@ def test_young_files_and_horizons(bucket: World) -> None:  # H35, H37
 def _until_death(dying: Actor) -> None:
     """Every run has some effects, so it comes."""
     for _ in range(20):
-        Cleanup(dying.site, replace(AT_ONCE, keep=1)).run()
+        Cleanup(dying.runtime, replace(AT_ONCE, keep=1)).run()
 
 
 @pytest.mark.slow
 def test_a_death_at_any_effect_and_a_second_run_converges(bucket: World, sweep_seed: int) -> None:  # S132
-    actor = lived(bucket)
+    actor = make_history(bucket)
     before = contents(actor)
     draw = random.Random(sweep_seed)
     for number in sorted(draw.sample(range(1, 16), 4)):
@@ -153,7 +153,7 @@ def test_a_death_at_any_effect_and_a_second_run_converges(bucket: World, sweep_s
         actor.apply(person("late", number))
         before = contents(actor)
         dying = bucket.actor(wrap=Dying)
-        store = dying.site.backend.store
+        store = dying.runtime.backend.store
         assert isinstance(store, Dying)
         a_second_later(actor)
         store.left = number
@@ -162,25 +162,25 @@ def test_a_death_at_any_effect_and_a_second_run_converges(bucket: World, sweep_s
         assert contents(bucket.reader()) == before
         to_the_end(bucket.actor(), keep=1)
         report = bucket.reader().graph.verify(deep=True)
-        assert (report.ok, [one.code for one in report.problems]) == (True, [])
+        assert (report.ok, [problem.code for problem in report.problems]) == (True, [])
         assert contents(bucket.reader()) == before
 
 
 @pytest.mark.slow
 def test_a_paused_writer_and_a_paused_optimize(bucket: World) -> None:  # S131, S161, H35
-    actor = lived(bucket)
+    actor = make_history(bucket)
     writer = bucket.actor(inline_share=0, publish_deadline_s=60.0)
-    other = bucket.actor(publish_deadline_s=60.0)
-    with writer.held("write.before-record", lambda: writer.apply(person("paused", 4))) as late:
+    second_actor = bucket.actor(publish_deadline_s=60.0)
+    with writer.hold_at("write.before-record", lambda: writer.apply(person("paused", 4))) as late:
         for _ in range(3):
             collect(actor, keep=1)
     assert late.result().attempts > 1
     expected = contents(bucket.reader())
 
     def large() -> Any:
-        return Optimizer(other.site, other.branch, intent_above_bytes=0).run()
+        return Optimizer(second_actor.runtime, second_actor.branch, intent_above_bytes=0).run()
 
-    with other.held("optimize.before-record", large) as running:
+    with second_actor.hold_at("optimize.before-record", large) as running:
         for _ in range(3):
             collect(actor, keep=1)
     assert len(running.result().commits) == 1
@@ -191,16 +191,16 @@ def test_a_paused_writer_and_a_paused_optimize(bucket: World) -> None:  # S131, 
 
 @pytest.mark.slow
 def test_leases_and_branches_protect(bucket: World) -> None:  # S129, H33
-    actor = lived(bucket)
-    commits = [one.commit_id for one in actor.graph.commits(None)]
+    actor = make_history(bucket)
+    commits = [commit.commit_id for commit in actor.graph.commits(None)]
     leased, forked = commits[-3], commits[-4]
     before = {one: contents(actor, one) for one in (leased, forked)}
-    lease = take_lease(actor.site, leased, 3600)
+    lease = take_lease(actor.runtime, leased, 3600)
     actor.graph.branch.create("side", forked)
     to_the_end(actor, keep=1)
     assert contents(bucket.reader(), leased) == before[leased]
     assert contents(bucket.reader("side")) == before[forked]
-    end_lease(actor.site, lease)
+    end_lease(actor.runtime, lease)
     to_the_end(actor, keep=1)
     with pytest.raises(SnapshotExpired):
         bucket.reader().graph.at(leased)
@@ -208,10 +208,10 @@ def test_leases_and_branches_protect(bucket: World) -> None:  # S129, H33
 
 
 def _lose_data(world: World, actor: Actor) -> None:
-    store_of(world).delete(min(one for one in keys(world) if "/data/" in one))
+    store_of(world).delete(min(key for key in keys(world) if "/data/" in key))
 
 
-def _cut_record(world: World, actor: Actor) -> None:
+def _truncate_record(world: World, actor: Actor) -> None:
     key = record_key(actor.head.stream, 2)
     store_of(world).put(key, store_of(world).get(key)[:-5])
 
@@ -226,17 +226,17 @@ def _break_tag(world: World, actor: Actor) -> None:
     ("damage", "code"),
     [
         (_lose_data, "file_missing"),
-        (_cut_record, "record_damaged"),
+        (_truncate_record, "record_damaged"),
         (_break_tag, "tag_damaged"),
     ],
 )
 def test_damage_is_found_and_cleanup_refuses(  # S130
     bucket: World, damage: Callable[[World, Actor], None], code: str
 ) -> None:
-    actor = lived(bucket)
+    actor = make_history(bucket)
     actor.graph.fold()
     damage(bucket, actor)
-    assert code in {one.code for one in bucket.reader().graph.verify().errors}
+    assert code in {error.code for error in bucket.reader().graph.verify().errors}
     before = keys(bucket, "")
     if code != "file_missing":  # cleanup asks what is named; whether all of it is there is for verify
         with pytest.raises(Corruption):

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.clock import SystemClock
 from omnigraph.errors import NotFound, WriterFenced
-from omnigraph.log.indexes import wanted_indexes
+from omnigraph.log.indexes import list_schema_indexes
 from omnigraph.query.language.statements import Compare, Delete, Overwrite, Update
 from omnigraph.storage.lance import RewriteOptions
 from omnigraph.storage.lance.compaction import FragmentSize, group_fragments
@@ -18,13 +18,15 @@ from omnigraph.upkeep.optimize import Optimizer
 from omnigraph.upkeep.verify import check_tables
 from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 from tests.schedules.world import Actor, World, person
-from tests.upkeep.ground import contents, fill, pinned, scattered
+from tests.upkeep.ground import contents, fill, make_scattered, open_pin
 from tests.upkeep.later import LaterClock
 
 
 def _coverage(actor: Actor, name: str) -> dict[str, tuple[int, int]]:
     (table,) = (one for one in actor.graph.snapshot(indexes=True)["tables"] if one["table_key"].endswith(f":{name}"))
-    return {one["name"].split("_")[0] + "_" + one["column"].split("_")[0]: _share(one) for one in table["indexes"]}
+    return {
+        index["name"].split("_")[0] + "_" + index["column"].split("_")[0]: _share(index) for index in table["indexes"]
+    }
 
 
 def _share(one: dict[str, Any]) -> tuple[int, int]:
@@ -33,25 +35,27 @@ def _share(one: dict[str, Any]) -> tuple[int, int]:
 
 def _assert_indexes_tell_the_truth(actor: Actor) -> None:
     snapshot = actor.snapshot()
-    for one in snapshot.catalog.types:
-        table = snapshot.view(one).pinned
+    for type_def in snapshot.catalog.types:
+        table = snapshot.view(type_def).pinned
         if table is not None:
-            assert list(find_index_disagreements(table, wanted_indexes(one, table), 24)) == []
+            assert list(find_index_disagreements(table, list_schema_indexes(type_def, table), 24)) == []
 
 
 class TestOneRun:
     def test_keeps_contents_and_covers_everything_in_one_commit(self, world: World) -> None:  # S124, S125
-        actor = scattered(world)
+        actor = make_scattered(world)
         before, seq = contents(actor), actor.head.seq
         report = actor.graph.optimize()
         assert report.folded is not None
         assert report.is_complete
         assert actor.head.seq == seq + 2  # the fold and one physical commit for all tables
         assert actor.head.kind == "physical"
-        assert actor.head.touched.keys() == {one.id for one in actor.snapshot().catalog.types if one.name != "Note"}
+        assert actor.head.touched.keys() == {
+            type_def.id for type_def in actor.snapshot().catalog.types if type_def.name != "Note"
+        }
         assert contents(actor) == before
         assert actor.head.content_seq == seq
-        assert pinned(actor, "Person").fragments == 1
+        assert open_pin(actor, "Person").fragments == 1
         assert _coverage(actor, "Person") == {
             "by_id": (1, 1),
             "by_name": (1, 1),
@@ -68,7 +72,7 @@ class TestOneRun:
         world.assert_sound()
 
     def test_a_second_run_does_nothing(self, world: World) -> None:  # S124
-        actor = scattered(world)
+        actor = make_scattered(world)
         actor.graph.optimize()
         seq = actor.head.seq
         again = world.actor().graph.optimize()
@@ -76,11 +80,11 @@ class TestOneRun:
         assert actor.head.seq == seq
 
     def test_a_dry_run_says_what_a_run_does_and_writes_nothing(self, world: World) -> None:
-        actor = scattered(world)
+        actor = make_scattered(world)
         seq = actor.head.seq
         preview = actor.graph.optimize(dry_run=True)
         assert actor.head.seq == seq
-        rows = {one["table_key"]: one for one in preview.to_json()["planned"]}
+        rows = {planned_table["table_key"]: planned_table for planned_table in preview.to_json()["planned"]}
         assert preview.overlay_entries == 2
         assert rows["node:Person"]["fragments"] == 5
         assert rows["node:Person"]["removed_rows"] == 6
@@ -92,11 +96,11 @@ class TestOneRun:
         assert actor.graph.optimize(dry_run=True).planned == ()
 
     def test_of_one_type_leaves_the_others(self, world: World) -> None:
-        actor = scattered(world)
+        actor = make_scattered(world)
         actor.graph.fold()
         report = actor.graph.optimize(["Knows"])
-        assert [one.table_key for one in report.tables] == ["edge:Knows"]
-        assert pinned(actor, "Person").fragments > 1
+        assert [table.table_key for table in report.tables] == ["edge:Knows"]
+        assert open_pin(actor, "Person").fragments > 1
         with pytest.raises(NotFound):
             actor.graph.optimize(["Nobody"])
 
@@ -117,20 +121,20 @@ class TestOneRun:
             fill(actor, count, start)
         before = contents(actor)
         options = RewriteOptions(target_rows=150)
-        report = Optimizer(actor.site, actor.branch, options=options).run()
+        report = Optimizer(actor.runtime, actor.branch, options=options).run()
         assert report.is_complete
-        assert sorted(one.num_rows for one in pinned(actor, "Person").metadata) == [9, 200, 200]
+        assert sorted(fragment.num_rows for fragment in open_pin(actor, "Person").metadata) == [9, 200, 200]
         assert contents(actor) == before
-        assert Optimizer(actor.site, actor.branch, options=options).run().commits == ()
+        assert Optimizer(actor.runtime, actor.branch, options=options).run().commits == ()
         _assert_indexes_tell_the_truth(actor)
 
     def test_wants_to_write(self, world: World) -> None:
-        scattered(world)
+        make_scattered(world)
         holder = world.actor()
-        claim = holder.site.claim(holder.branch, _no_options())
+        claim = holder.runtime.claim(holder.branch, _no_options())
         with pytest.raises(WriterFenced):
             world.actor().graph.optimize()
-        report = Optimizer(holder.site, holder.branch, claim).run()
+        report = Optimizer(holder.runtime, holder.branch, claim).run()
         assert report.is_complete
 
 
@@ -146,7 +150,7 @@ class TestIndexes:
         known = _coverage(actor, "Person")["by_age"]
         assert known[0] / known[1] == covered
         _assert_indexes_tell_the_truth(actor)
-        table = pinned(actor, "Person")
+        table = open_pin(actor, "Person")
         people = table.scan(None).to_pylist()
         age = next(name for name in table.schema.names if name.startswith("age"))
         for number in range(0, 50, 7):
@@ -159,8 +163,8 @@ class TestIndexes:
         segments = []
         for step in range(12):
             fill(actor, 1000 if step == 0 else 2, 2000 * step)
-            Optimizer(actor.site, actor.branch, options=RewriteOptions(target_rows=2)).run()
-            segments.append(len(pinned(actor, "Person").indices()[0].segments))
+            Optimizer(actor.runtime, actor.branch, options=RewriteOptions(target_rows=2)).run()
+            segments.append(len(open_pin(actor, "Person").indices()[0].segments))
         assert segments[:3] == [1, 2, 3]
         assert segments[:9] == [1, 2, 3, 4, 5, 6, 7, 8, 1]
         _assert_indexes_tell_the_truth(actor)
@@ -179,7 +183,7 @@ class TestIndexes:
         assert _coverage(actor, "Person")["near_look"] == (1, 1)
 
     def test_a_renamed_type_keeps_its_indexes_and_a_new_rule_gets_one(self, world: World) -> None:  # S127
-        actor = scattered(world)
+        actor = make_scattered(world)
         actor.graph.optimize()
         text = actor.graph.schema.source.replace("node Person {", 'node Human @rename_from("Person") {')
         text = text.replace("Person -> Person", "Human -> Human").replace("age: I32? @index", "age: I32?")
@@ -190,13 +194,13 @@ class TestIndexes:
         assert sorted(name.split("_")[0] for name in table["drops"]) == ["by", "text"]
         assert actor.graph.optimize().is_complete
         assert not {"by_age", "text_bio"} & _coverage(actor, "Human").keys()
-        names = {one.name.rsplit("_", 1)[0] for one in pinned(actor, "Human").indices()}
+        names = {index.name.rsplit("_", 1)[0] for index in open_pin(actor, "Human").indices()}
         assert "by_age" not in names
         assert "text_bio" not in names
         assert actor.graph.optimize().commits == ()
 
     def test_a_lying_index_is_noticed(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        actor = scattered(world)
+        actor = make_scattered(world)
         actor.graph.optimize()
         real = check_tables._find_ids
         monkeypatch.setattr(
@@ -208,25 +212,25 @@ class TestIndexes:
 
 class TestAmongWriters:
     def test_a_table_that_was_written_meanwhile_is_done_again(self, world: World) -> None:  # S124
-        actor = scattered(world)
-        other = world.actor(inline_share=0)
-        with actor.held("optimize.staged", actor.graph.optimize) as running:
-            other.apply(Delete("Person", Compare("age", "=", 8)), person("new", 5))
+        actor = make_scattered(world)
+        second_actor = world.actor(inline_share=0)
+        with actor.hold_at("optimize.staged", actor.graph.optimize) as running:
+            second_actor.apply(Delete("Person", Compare("age", "=", 8)), person("new", 5))
         report = running.result()
         assert report.is_complete
         assert len(report.commits) == 2  # Knows at first, Person in the second round
         ages = world.ages()
         assert ages["new"] == 5
         assert 8 not in ages.values()
-        assert pinned(actor, "Person").fragments == 1
+        assert open_pin(actor, "Person").fragments == 1
         world.assert_sound()
 
     def test_inline_writers_do_not_disturb_it(self, world: World) -> None:  # S124
-        actor = scattered(world)
-        other = world.actor()
-        with actor.held("optimize.before-record", actor.graph.optimize) as running:
-            other.apply(person("new", 5))
-            other.apply(Delete("Person", Compare("name", "=", "p0001")))
+        actor = make_scattered(world)
+        second_actor = world.actor()
+        with actor.hold_at("optimize.before-record", actor.graph.optimize) as running:
+            second_actor.apply(person("new", 5))
+            second_actor.apply(Delete("Person", Compare("name", "=", "p0001")))
         assert len(running.result().commits) == 1
         assert world.ages()["new"] == 5
         assert "p0001" not in world.ages()
@@ -234,43 +238,48 @@ class TestAmongWriters:
         world.assert_sound()
 
     def test_many_commits_meanwhile_do_not_stop_it(self, world: World) -> None:
-        actor = scattered(world)
-        other = world.actor()
-        with actor.held("optimize.staged", actor.graph.optimize) as running:
+        actor = make_scattered(world)
+        second_actor = world.actor()
+        with actor.hold_at("optimize.staged", actor.graph.optimize) as running:
             for number in range(80):  # more than a publisher walks
-                other.apply(Update("Person", {"age": number}, Compare("name", "=", "late")))
+                second_actor.apply(Update("Person", {"age": number}, Compare("name", "=", "late")))
         assert len(running.result().commits) == 1
         assert world.ages()["late"] == 79
         world.assert_sound()
 
     @pytest.mark.parametrize("change", ["schema", "gc"])
     def test_what_was_staged_before_a_fence_is_staged_again(self, world: World, change: str) -> None:
-        actor = scattered(world)
-        other = world.actor()
-        with actor.held("optimize.before-record", actor.graph.optimize) as running:
+        actor = make_scattered(world)
+        second_actor = world.actor()
+        with actor.hold_at("optimize.before-record", actor.graph.optimize) as running:
             if change == "gc":
-                other.gc_record()
+                second_actor.gc_record()
             else:
-                other.graph.schema.apply(other.graph.schema.source.replace("text: String?", "text: String? more: I32?"))
+                second_actor.graph.schema.apply(
+                    second_actor.graph.schema.source.replace("text: String?", "text: String? more: I32?")
+                )
         assert running.result().is_complete
         assert contents(actor) == contents(world.actor())
         world.assert_sound()
 
     def test_writers_that_never_stop_leave_it_busy_and_unharmed(self, world: World) -> None:
-        actor = scattered(world)
-        other = world.actor(inline_share=0)
+        actor = make_scattered(world)
+        second_actor = world.actor(inline_share=0)
         writes = 0
 
         def disturb(name: str) -> None:
             nonlocal writes
             if name == "optimize.staged":
-                other.apply(person(f"new{writes}", 1))
+                second_actor.apply(person(f"new{writes}", 1))
                 writes += 1
 
         actor.pauses.reach = disturb  # type: ignore[method-assign]
         report = actor.graph.optimize()
         assert not report.is_complete
-        assert {one.table_key: one.outcome for one in report.tables} == {"node:Person": "busy", "edge:Knows": "done"}
+        assert {table.table_key: table.outcome for table in report.tables} == {
+            "node:Person": "busy",
+            "edge:Knows": "done",
+        }
         assert writes == 5
         assert {f"new{number}" for number in range(5)} <= world.ages().keys()
         world.assert_sound()
@@ -286,7 +295,12 @@ def test_old_answers_of_client_keys_are_forgotten(world: World) -> None:  # H26
     later = world.actor(clock=LaterClock(SystemClock(), days=8))
     later.apply(person("b", 1), client_key="key-three")
     report = later.graph.optimize()
-    assert next(one for one in report.to_json()["planned"] if one["table_key"] == "_ops")["expired"] == 2
+    assert (
+        next(planned_table for planned_table in report.to_json()["planned"] if planned_table["table_key"] == "_ops")[
+            "expired"
+        ]
+        == 2
+    )
     assert later.apply(person("b", 2), client_key="key-three").replayed
     assert not later.apply(person("a", 3), client_key="key-one").replayed
     assert world.ages() == {"a": 3, "b": 1}
@@ -302,7 +316,7 @@ class TestGrouping:
         groups = group_fragments(heaps, options)
         taken = {one for group in groups for one in group}
         assert len(taken) == sum(len(group) for group in groups)
-        left = [one.rows for one in heaps if one.id not in taken]
+        left = [heap.rows for heap in heaps if heap.id not in taken]
         return sorted(left + [sum(heaps[one].rows for one in group) for group in groups])
 
     @pytest.mark.parametrize(

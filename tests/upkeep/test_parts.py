@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from omnigraph.storage.keys import is_temporary
 from omnigraph.storage.lance import IndexPlan, IndexSpec, split_index_plan
 from omnigraph.storage.store import ObjectInfo
-from omnigraph.upkeep.cleanup.trash import Progress, TrashList, latest_progress
+from omnigraph.upkeep.cleanup.trash import SweepProgress, TrashList, latest_progress
 
 SORTED = IndexSpec("by_id", "id", "BTREE")
 
@@ -23,7 +23,7 @@ SORTED = IndexSpec("by_id", "id", "BTREE")
 )
 def test_every_fragment_is_in_one_part(rows: dict[int, int], most_rows: int, most_parts: int) -> None:
     parts = split_index_plan(IndexPlan(SORTED, tuple(rows), ()), rows, most_rows=most_rows, most_parts=most_parts)
-    assert sorted(one for part in parts for one in part.fragments) == sorted(rows)
+    assert sorted(fragment for part in parts for fragment in part.fragments) == sorted(rows)
     assert all(part.fragments for part in parts)
     assert len(parts) <= most_parts
     if sum(rows.values()) <= most_rows:
@@ -33,7 +33,7 @@ def test_every_fragment_is_in_one_part(rows: dict[int, int], most_rows: int, mos
 def test_parts_are_even() -> None:
     rows = dict.fromkeys(range(12), 100)
     parts = split_index_plan(IndexPlan(SORTED, tuple(rows), ()), rows, most_rows=300, most_parts=8)
-    assert [sum(rows[one] for one in part.fragments) for part in parts] == [300] * 4
+    assert [sum(rows[fragment] for fragment in part.fragments) for part in parts] == [300] * 4
 
 
 @pytest.mark.parametrize("kind", ["INVERTED", "IVF_FLAT"])
@@ -54,12 +54,15 @@ def test_not_temporary(key: str) -> None:
     assert not is_temporary(key)
 
 
-def _list(name: str, second: int, **progress: Progress) -> tuple[TrashList, ObjectInfo]:
-    made = TrashList(name, (), progress)
-    return made, ObjectInfo(made.key, 0, datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC))
+def _list(name: str, second: int, **progress: SweepProgress) -> tuple[TrashList, ObjectInfo]:
+    trash_list = TrashList(name, (), progress)
+    return trash_list, ObjectInfo(trash_list.key, 0, datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC))
 
 
 def test_what_any_list_has_kept_is_looked_at() -> None:
-    lists = [_list("one", 1, s=Progress(9, (2, 8)), gone=Progress(3, (1,))), _list("two", 2, s=Progress(7, (4,)))]
-    assert latest_progress(lists) == {"s": Progress(7, (2, 4))}  # 8 is read anyway: it is not below 7
+    lists = [
+        _list("one", 1, s=SweepProgress(9, (2, 8)), gone=SweepProgress(3, (1,))),
+        _list("two", 2, s=SweepProgress(7, (4,))),
+    ]
+    assert latest_progress(lists) == {"s": SweepProgress(7, (2, 4))}  # 8 is read anyway: it is not below 7
     assert latest_progress([]) == {}

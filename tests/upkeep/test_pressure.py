@@ -25,7 +25,7 @@ class WatchedClock(SystemClock):
         self.slept.append(seconds)
 
 
-def neglected(world: World, clock: WatchedClock, count: int) -> Actor:
+def make_neglected(world: World, clock: WatchedClock, count: int) -> Actor:
     """An actor whose every write left a fragment."""
     actor = world.actor(clock=clock, **LIMITS)
     for number in range(count):
@@ -35,14 +35,14 @@ def neglected(world: World, clock: WatchedClock, count: int) -> Actor:
 
 def test_writers_wait_longer_the_more_fragments_there_are_and_are_told(world: World) -> None:
     clock = WatchedClock()
-    actor = neglected(world, clock, 3)
+    actor = make_neglected(world, clock, 3)
     assert clock.slept == []
     waits = [actor.apply(person(f"later{number}")).waited_s for number in range(3)]
     assert waits == clock.slept == pytest.approx([1 / 3, 2 / 3, 1.0])
 
 
 def test_beyond_the_bound_a_write_is_refused_and_optimize_ends_it(world: World) -> None:
-    actor = neglected(world, WatchedClock(), 6)
+    actor = make_neglected(world, WatchedClock(), 6)
     before = actor.head.commit_id
     with pytest.raises(Unavailable) as refused:
         actor.apply(person("one too many"))
@@ -56,14 +56,14 @@ def test_beyond_the_bound_a_write_is_refused_and_optimize_ends_it(world: World) 
 
 
 def test_other_tables_go_on(world: World) -> None:
-    actor = neglected(world, WatchedClock(), 6)
+    actor = make_neglected(world, WatchedClock(), 6)
     assert actor.apply(knows("p0", "p1")).waited_s == 0
 
 
 def test_a_write_waits_once_however_often_it_is_prepared(world: World) -> None:
     clock = WatchedClock()
-    slow, fast = neglected(world, clock, 3), world.actor(inline_share=0)
-    with slow.held("write.validated", lambda: slow.apply(person("p0", 7))) as running:
+    slow, fast = make_neglected(world, clock, 3), world.actor(inline_share=0)
+    with slow.hold_at("write.validated", lambda: slow.apply(person("p0", 7))) as running:
         fast.apply(person("p0", 8))
     receipt = running.result(20)
     assert receipt.attempts > 1

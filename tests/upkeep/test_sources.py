@@ -33,13 +33,13 @@ def deletions(source: str) -> list[str]:
             node.func.attr in _FILES and _FILE_OWNERS.search(owner)
         ):
             found.append(ast.unparse(node))
-    found += [name for name in _called(source) if name == "drop_leftover"]
+    found += [name for name in _names_of_calls(source) if name == "drop_leftover"]
     return found
 
 
-def _called(source: str) -> list[str]:
+def _names_of_calls(source: str) -> list[str]:
     calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
-    return [one.id for one in calls if isinstance(one, ast.Name)]
+    return [call.id for call in calls if isinstance(call, ast.Name)]
 
 
 def lance_collects(source: str) -> list[str]:
@@ -68,7 +68,7 @@ def test_only_cleanup_deletes() -> None:
 
 def test_in_the_storage_layer_only_stores_delete() -> None:
     modules = (SOURCE / "storage").rglob("*.py")
-    assert {one.name for one in modules if deletions(one.read_text())} <= STORES | USERS_FILES
+    assert {module.name for module in modules if deletions(module.read_text())} <= STORES | USERS_FILES
 
 
 def test_lance_collects_nothing() -> None:
@@ -96,7 +96,7 @@ def test_the_check_sees_lance(line: str) -> None:
     [
         "store.delete(key)",
         "self._backend.store.delete(one.key)",
-        "site.backend.store.delete('x')",
+        "runtime.backend.store.delete('x')",
         "self.inner.delete(key)",
         "os.unlink(path)",
         "shutil.rmtree(folder)",

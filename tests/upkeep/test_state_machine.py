@@ -61,7 +61,7 @@ class UpkeepMachine(Machine):
         resolve=st.sampled_from([None, None, "ours", "theirs"]),
     )  # fmt: skip
     def merge(self, who: int, source: int, into: int, resolve: Any) -> None:
-        self._merged(self.processes[who], self._branch(source), self._branch(into), resolve)
+        self._merge(self.processes[who], self._branch(source), self._branch(into), resolve)
 
     @precondition(lambda self: len(self.states) > 1)
     @rule(
@@ -77,7 +77,7 @@ class UpkeepMachine(Machine):
                 fast.graph(MAIN).cleanup(policy=Policy(keep=1, **SWIFT), confirm=True)
 
         slow.pauses.call_at(point, clean_up)
-        self._merged(slow, self._branch(source), self._branch(into), "theirs")
+        self._merge(slow, self._branch(source), self._branch(into), "theirs")
         slow.reopen()  # a point that was not reached must not fire later
 
     @precondition(lambda self: len(self.states) > 1)
@@ -92,33 +92,33 @@ class UpkeepMachine(Machine):
 
         process = self.processes[who]
         process.pauses.call_at(point, die)
-        self._merged(process, self._branch(source), self._branch(into), None)
+        self._merge(process, self._branch(source), self._branch(into), None)
         process.reopen()
 
-    def _merged(self, process: Process, source: str, into: str, resolve: Any) -> None:
+    def _merge(self, process: Process, source: str, into: str, resolve: Any) -> None:
         """Merge, as the model says, or be refused, as the model says."""
         if source == into:
             return
-        wanted = self.lines.merge(source, into, resolve=resolve)
-        state = _by_type(wanted.state)
-        refused = bool(wanted.conflicts) or any(model.violations(state))
+        report = self.lines.merge(source, into, resolve=resolve)
+        state = _by_type(report.state)
+        refused = bool(report.conflicts) or any(model.violations(state))
         merges = self._merges(into)
-        told = _told(lambda: process.graph(into).branch.merge(source, resolve=resolve))
+        outcome_code = _outcome_code(lambda: process.graph(into).branch.merge(source, resolve=resolve))
         landed = self._merges(into) != merges
-        if told == "conflict":
+        if outcome_code == "conflict":
             assert refused
             assert not landed
-        elif told == "merged":
-            assert not refused, wanted
+        elif outcome_code == "merged":
+            assert not refused, report
             assert landed or state == self.states[into]
         if landed:
-            self.lines.commit(into, wanted.state, self.lines.heads[source])
+            self.lines.commit(into, report.state, self.lines.heads[source])
         self._settle(into, state if landed else self.states[into])
 
     def _merges(self, name: str) -> list[str]:
         """Merges of the branch, as one who has just come sees them."""
         graph = omnigraph.open(self._uri, name, read_only=True, config=Config(fsync=False))
-        return [one.commit_id for one in graph.commits(None) if one.kind == "merge"]
+        return [commit.commit_id for commit in graph.commits(None) if commit.kind == "merge"]
 
     # ---- what the lines of the model have to know ----
 
@@ -218,10 +218,10 @@ class UpkeepMachine(Machine):
             policy = Policy(keep=1, **SWIFT)
             for _ in range(4):
                 main.cleanup(policy=policy, confirm=True)
-            left = main.cleanup(policy=policy)
-            assert not left.condemns, left.condemns
+            report = main.cleanup(policy=policy)
+            assert not report.condemns, report.condemns
             assert not list(Path(self._uri).rglob(f"{TEMPORARY_PREFIX}*"))
-            assert "unnamed_files" not in {one.code for one in main.verify().problems}
+            assert "unnamed_files" not in {problem.code for problem in main.verify().problems}
             assert main.verify().ok, main.verify().to_json()
             for name, state in self.states.items():
                 assert content(process.graph(name).view()) == state
@@ -231,16 +231,16 @@ class UpkeepMachine(Machine):
 
 def _optimize(process: Process, name: str, *, large: bool) -> None:
     """A large one leaves an intent."""
-    Optimizer(process.site, process.site.branch(name), intent_above_bytes=0 if large else 1 << 30).run()
+    Optimizer(process.runtime, process.runtime.branch(name), intent_above_bytes=0 if large else 1 << 30).run()
 
 
 def _recover(graph: Graph) -> None:
-    for one in graph.recover_list():
-        if one.state in ("live", "unconfirmed", "confirmed", "aborted"):
-            graph.recover(one.id)
+    for intent in graph.recover_list():
+        if intent.state in ("live", "unconfirmed", "confirmed", "aborted"):
+            graph.recover(intent.id)
 
 
-def _told(work: Callable[[], object]) -> str:
+def _outcome_code(work: Callable[[], object]) -> str:
     try:
         work()
     except MergeConflict:
@@ -263,7 +263,11 @@ def _by_type(places: Places) -> model.State:
 
 def _newest(graph: Graph, keep: int) -> list[str]:
     """The commits that a policy of `keep` has to spare."""
-    found = [one.commit_id for one in graph.commits(None) if one.kind not in NON_LOGICAL and _own(graph, one.commit_id)]
+    found = [
+        commit.commit_id
+        for commit in graph.commits(None)
+        if commit.kind not in NON_LOGICAL and _own(graph, commit.commit_id)
+    ]
     return found[:keep]
 
 

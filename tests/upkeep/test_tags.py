@@ -20,12 +20,12 @@ from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 from tests.upkeep.ground import file_of
 
 
-def _collected(actor: Actor, commit_id: str) -> None:
+def _replace_by_stub(actor: Actor, commit_id: str) -> None:
     """What cleanup leaves of a commit."""
     stream, _, seq = commit_id.partition(".")
-    record = actor.site.records(stream).record(int(seq))
+    record = actor.runtime.records(stream).record(int(seq))
     assert isinstance(record, CommitRecord)
-    actor.site.backend.store.put(record_key(stream, record.seq), Stub(record.header).encode())
+    actor.runtime.backend.store.put(record_key(stream, record.seq), Stub(record.header).encode())
 
 
 def test_create_list_get_delete_and_create_again(world: World) -> None:
@@ -35,21 +35,24 @@ def test_create_list_get_delete_and_create_again(world: World) -> None:
     assert first is not None
     assert second is not None
     tags = actor.graph.tags
-    made = tags.create("v1", first, actor="ada", message="first")
+    created = tags.create("v1", first, actor="ada", message="first")
     assert tags.create("release/2", second).commit_id == second
-    assert world.actor().graph.tags.list() == [tags.get("release/2"), made]
-    with pytest.raises(TagExists) as taken:
+    assert world.actor().graph.tags.list() == [tags.get("release/2"), created]
+    with pytest.raises(TagExists) as raised:
         tags.create("v1", second)
-    assert (taken.value.code, taken.value.details["commit_id"]) == ("tag_exists", first)
+    assert (raised.value.code, raised.value.details["commit_id"]) == ("tag_exists", first)
     with pytest.raises(TagExists):
         tags.create("V1", second)
-    assert tags.delete("v1") == made
+    assert tags.delete("v1") == created
     with pytest.raises(NotFound):
         tags.delete("v1")
     with pytest.raises(NotFound):
         tags.get("v1")
     assert tags.create("v1", second).commit_id == second
-    assert [(one.name, one.commit_id) for one in tags.list()] == [("release/2", second), ("v1", second)]
+    assert [(tag.name, tag.commit_id) for tag in tags.list()] == [
+        ("release/2", second),
+        ("v1", second),
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 300, "01M7GVX9MEP5J21NPK0WBRZ53F.3"])
@@ -69,7 +72,7 @@ def test_only_commits_that_are_there(world: World) -> None:
         actor.graph.tags.create("x", "main")
     first = actor.apply(person("a")).commit_id or ""
     actor.apply(person("b"))
-    _collected(actor, first)
+    _replace_by_stub(actor, first)
     with pytest.raises(SnapshotExpired):
         actor.graph.tags.create("x", first)
     assert actor.graph.tags.list() == []
@@ -79,23 +82,23 @@ def test_a_commit_that_is_collected_meanwhile_is_not_tagged(world: World) -> Non
     actor = world.actor()
     first = actor.apply(person("a")).commit_id or ""
     actor.apply(person("b"))
-    with actor.held("tag.create.written", lambda: actor.graph.tags.create("x", first)) as late:
-        assert [one.name for one in world.actor().graph.tags.list()] == ["x"]  # cleanup would see it now
-        _collected(actor, first)
+    with actor.hold_at("tag.create.written", lambda: actor.graph.tags.create("x", first)) as late:
+        assert [tag.name for tag in world.actor().graph.tags.list()] == ["x"]  # cleanup would see it now
+        _replace_by_stub(actor, first)
     with pytest.raises(SnapshotExpired):
         late.result()
     assert actor.graph.tags.list() == []
     with pytest.raises(SnapshotExpired):
-        take_lease(actor.site, first, 60)
+        take_lease(actor.runtime, first, 60)
 
 
 def test_of_two_that_create_one_name_one_wins(world: World) -> None:
-    one, other = world.actor(), world.actor()
-    commit_id = one.head.commit_id
-    held = one.held("tag.create.written", lambda: one.graph.tags.create("x", commit_id))
+    first_actor, second_actor = world.actor(), world.actor()
+    commit_id = first_actor.head.commit_id
+    held = first_actor.hold_at("tag.create.written", lambda: first_actor.graph.tags.create("x", commit_id))
     with held as late, pytest.raises(TagExists):
-        other.graph.tags.create("x", commit_id)
-    assert late.result() == other.graph.tags.get("x")
+        second_actor.graph.tags.create("x", commit_id)
+    assert late.result() == second_actor.graph.tags.get("x")
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.EXISTS_AFTER_EFFECT, Fault.EXISTS_WITHOUT_EFFECT])
@@ -105,34 +108,34 @@ def test_an_unclear_answer_is_no_refusal(world: World, fault: Fault) -> None:
     commit_id = actor.head.commit_id
     assert actor.graph.tags.create("x", commit_id).commit_id == commit_id
     assert len(plan.fired) == 1
-    assert [one.commit_id for one in world.actor().graph.tags.list()] == [commit_id]
+    assert [tag.commit_id for tag in world.actor().graph.tags.list()] == [commit_id]
 
 
 def test_read_only_and_damaged(world: World) -> None:
     actor = world.actor()
     actor.graph.tags.create("x", actor.head.commit_id)
-    site = GraphRuntime.open(actor.site.backend, read_only=True)
-    reader = Graph(site, site.branch("main"))
-    assert [one.name for one in reader.tags.list()] == ["x"]
+    runtime = GraphRuntime.open(actor.runtime.backend, read_only=True)
+    reader = Graph(runtime, runtime.branch("main"))
+    assert [tag.name for tag in reader.tags.list()] == ["x"]
     with pytest.raises(Unsupported):
         reader.tags.create("y", actor.head.commit_id)
     with pytest.raises(Unsupported):
         reader.tags.delete("x")
     file_of(world, "__tags/x/00000000.json").write_text("{")
     with pytest.raises(Corruption):
-        Tags(site).list()
+        Tags(runtime).list()
 
 
 def test_leases_hold_for_their_time(world: World) -> None:
     actor = world.actor()
-    lease = take_lease(actor.site, actor.head.commit_id, 60)
-    ((found, info),) = scan_leases(actor.site)
+    lease = take_lease(actor.runtime, actor.head.commit_id, 60)
+    ((found, info),) = scan_leases(actor.runtime)
     assert found == lease
     now = info.modified_at
     assert holds(found, info, now)
-    end_lease(actor.site, lease)
-    ((found, info),) = scan_leases(actor.site)
+    end_lease(actor.runtime, lease)
+    ((found, info),) = scan_leases(actor.runtime)
     assert not holds(found, info, info.modified_at)
     file_of(world, lease.key).write_text(json.dumps({}))
     with pytest.raises(Corruption):
-        list(scan_leases(actor.site))
+        list(scan_leases(actor.runtime))

@@ -20,11 +20,11 @@ def test_nobody_fails_because_of_optimize_and_cleanup(world: World) -> None:  # 
     landed = 0
     with Workers(write_rows, WRITERS, {"uri": world.path, "config": _CONFIG, "rows": ROWS}) as workers:
         workers.start()
-        while not all(one.has_ended for one in workers.workers):
+        while not all(worker.has_ended for worker in workers.workers):
             landed += len(actor.graph.optimize().commits)
-            Cleanup(actor.site, replace(_POLICY)).run()
+            Cleanup(actor.runtime, replace(_POLICY)).run()
         results = workers.wait()
-    assert [one.value for one in results] == [ROWS] * WRITERS
+    assert [result.value for result in results] == [ROWS] * WRITERS
     assert landed > 0
     assert actor.graph.optimize().is_complete
     expected = {

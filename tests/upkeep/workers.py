@@ -35,6 +35,6 @@ def optimize_until_killed(link: Link, *, uri: str, point: str) -> None:
     pauses = ControlledPauses()
     pauses.crash_at(point)
     backend = make_backend(uri, None, Config(fsync=False, fold="never"), pauses=pauses)
-    site = GraphRuntime.open(backend, read_only=False)
+    runtime = GraphRuntime.open(backend, read_only=False)
     link.ready()
-    Optimizer(site, site.branch("main"), intent_above_bytes=0).run()
+    Optimizer(runtime, runtime.branch("main"), intent_above_bytes=0).run()

@@ -27,11 +27,11 @@ SLOW = """query slow() {
 }"""
 
 
-def with_graph(place: Path, story: Callable[[aio.AsyncGraph], Awaitable[None]], threads: int = 4) -> None:
+def with_graph(path: Path, story: Callable[[aio.AsyncGraph], Awaitable[None]], threads: int = 4) -> None:
     """A new graph, what happens to it, and its end, in an event loop of its own."""
 
     async def whole() -> None:
-        async with aio.init(place / "g", PEOPLE, config=QUICK, threads=threads) as g:
+        async with aio.init(path / "g", PEOPLE, config=QUICK, threads=threads) as g:
             await story(g)
 
     asyncio.run(whole())
@@ -44,10 +44,10 @@ async def _names(g: aio.AsyncGraph) -> list[str]:
 def test_query_and_mutate(tmp_path: Path) -> None:
     async def story(g: aio.AsyncGraph) -> None:
         receipt = await g.mutate(ADD, {"n": "Ada", "a": 36}, actor="ada")
-        found = await g.query(ALL)
-        assert found.rows == [{"name": "Ada", "age": 36}]
-        assert found.commit_id == receipt.commit_id == await g.refresh()
-        assert [one.actor for one in await g.commits(1)] == ["ada"]
+        result = await g.query(ALL)
+        assert result.rows == [{"name": "Ada", "age": 36}]
+        assert result.commit_id == receipt.commit_id == await g.refresh()
+        assert [commit.actor for commit in await g.commits(1)] == ["ada"]
         with pytest.raises(ConstraintViolation):
             await g.mutate(ADD, {"n": "Old", "a": 200})
         assert (g.branch_name, g.uri) == ("main", str(tmp_path / "g"))
@@ -63,7 +63,7 @@ def test_branches_schema_and_history(tmp_path: Path) -> None:
         assert first is not None
         x = await g.branch.create("x")
         await x.mutate_many(ADD, [{"n": f"p{n:03d}"} for n in range(600)])
-        assert [one.id async for one in g.diff("main", "x")] == [f"p{n:03d}" for n in range(600)]
+        assert [change.id async for change in g.diff("main", "x")] == [f"p{n:03d}" for n in range(600)]
         assert (await g.branch.merge("x")).outcome == "fast_forward"
         assert await g.branch.list() == ["main", "x"]
         then = await g.at(first)
@@ -73,12 +73,12 @@ def test_branches_schema_and_history(tmp_path: Path) -> None:
         assert await g.schema.source == PEOPLE
         assert (await g.schema.plan(PEOPLE + "node City { name: String @key }\n")).supported
         await g.tags.create("v1", first)
-        assert [one.name for one in await g.tags.list()] == ["v1"]
+        assert [object_info.name for object_info in await g.tags.list()] == ["v1"]
         assert (await g.verify()).ok
         with pytest.raises(NotFound):
             await g.on_branch("nothing")
         with pytest.raises(NotFound):
-            _ = [one async for one in g.diff("main", "nothing")]
+            _ = [change async for change in g.diff("main", "nothing")]
 
     with_graph(tmp_path, story)
 

@@ -49,13 +49,13 @@ def test_every_verb_has_its_twin(blocking: type, awaited: type, inner: set[str])
 @pytest.mark.parametrize(("blocking", "awaited", "inner"), TWINS, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_twin_stands_for_the_verb_of_its_name(blocking: type, awaited: type, inner: set[str]) -> None:
     for name in _names(blocking) - inner:
-        found = inspect.getattr_static(awaited, name)
+        attr_static = inspect.getattr_static(awaited, name)
         verb = inspect.getattr_static(blocking, name, None)
-        if isinstance(found, (Awaited, Giving, Iterated)):
-            assert found._name == name
-            assert found.__doc__ == found.__wrapped__.__doc__
+        if isinstance(attr_static, (Awaited, Giving, Iterated)):
+            assert attr_static._name == name
+            assert attr_static.__doc__ == attr_static.__wrapped__.__doc__
         elif isinstance(verb, property):
-            assert not isinstance(found, Awaited), name
+            assert not isinstance(attr_static, Awaited), name
 
 
 def test_transactions_are_begun_alike() -> None:
@@ -79,7 +79,7 @@ def test_graphs_are_opened_alike(ours: Callable[..., Any], theirs: Callable[...,
     assert shown == dict(inspect.signature(theirs, eval_str=True).parameters)
 
 
-async def typed(g: aio.AsyncGraph) -> None:
+async def check_types(g: aio.AsyncGraph) -> None:
     """Never run: `mypy` checks that results and parameters are those of the facade."""
     assert_type(await g.query("…", {"n": 1}, name="find"), Result)
     assert_type(await g.mutate("…", client_key="k", on_conflict="fail"), og.Receipt)

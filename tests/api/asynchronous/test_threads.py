@@ -17,11 +17,11 @@ from omnigraph.api.asynchronous.twins import Held, Iterated, Twin
 _PATIENCE_S = 30
 
 
-async def _begun(event: threading.Event) -> None:
+async def _wait_until_set(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, _PATIENCE_S)
 
 
-async def _cancelled(task: asyncio.Task[Any]) -> None:
+async def _cancel_and_wait(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -49,8 +49,8 @@ def test_work_that_has_begun_goes_on_and_is_waited_for() -> None:
     async def story() -> None:
         threads, step = Threads(2), Step()
         task = asyncio.create_task(threads.run(step))
-        await _begun(step.begun)
-        await _cancelled(task)
+        await _wait_until_set(step.begun)
+        await _cancel_and_wait(task)
         assert not step.has_ended()
         waiting = asyncio.create_task(threads.settled())
         await asyncio.sleep(0)
@@ -67,10 +67,10 @@ def test_work_that_has_not_begun_never_does() -> None:
     async def story() -> None:
         threads, first, second = Threads(1), Step(), Step()
         running = asyncio.create_task(threads.run(first))
-        await _begun(first.begun)
+        await _wait_until_set(first.begun)
         queued = asyncio.create_task(threads.run(second))
         await asyncio.sleep(0)
-        await _cancelled(queued)
+        await _cancel_and_wait(queued)
         first.go_on.set()
         await running
         await threads.settled()
@@ -97,10 +97,10 @@ def test_what_nobody_waits_for_any_more_is_closed() -> None:
             return Claim()
 
         opening = asyncio.ensure_future(Opening(Held, 1, work))
-        await _begun(step.begun)
-        await _cancelled(opening)
+        await _wait_until_set(step.begun)
+        await _cancel_and_wait(opening)
         step.go_on.set()
-        await _begun(Claim.closed)
+        await _wait_until_set(Claim.closed)
 
     asyncio.run(story())
 
@@ -110,8 +110,8 @@ def test_turns_wait_for_the_step_of_a_cancelled_caller() -> None:
         threads = Threads(4)
         turns, step = Turns(threads), Step()
         task = asyncio.create_task(turns.run(step))
-        await _begun(step.begun)
-        await _cancelled(task)
+        await _wait_until_set(step.begun)
+        await _cancel_and_wait(task)
         after = asyncio.create_task(turns.run(step.has_ended))
         await asyncio.sleep(0)
         step.go_on.set()
@@ -137,7 +137,7 @@ def test_a_reader_that_stops_half_way_closes_what_it_read() -> None:
     async def story() -> None:
         threads = Threads(2)
         reader = Reader(Source, threads)
-        assert [one async for one in reader.numbers(1000)] == list(range(1000))
+        assert [number async for number in reader.numbers(1000)] == list(range(1000))
         closed.clear()
         found = reader.numbers(1000)
         assert await anext(found) == 0

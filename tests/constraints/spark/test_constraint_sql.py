@@ -16,7 +16,7 @@ from omnigraph.constraints.screen_sql import compile_screen
 from omnigraph.constraints.sql import relation_sql, view_name
 from omnigraph.schema.arrow import arrow_schema
 from tests.constraints.graphs import CATALOG, GraphChange, is_valid, oracle, row_of
-from tests.constraints.test_constraint_planes import images_of, returned
+from tests.constraints.test_constraint_planes import comparable_row, images_of
 
 _BY_NAME = {one.name: one for one in CATALOG.types}
 
@@ -83,7 +83,7 @@ class Views:
     def _rows(self, image: str, table: str, columns: tuple[str, ...]) -> pa.Table:
         schema = pa.schema([column.with_nullable(True) for column in arrow_schema(CATALOG.by_id[table])])
         if image == "gone":
-            rows = [{"id": one} for one in sorted(self._made.removed(table))]
+            rows = [{"id": one} for one in sorted(self._made.ids_removed(table))]
         else:
             rows = list(getattr(self._made, image)(table).values())
         return pa.Table.from_pylist(rows, schema).select(list(columns))
@@ -106,20 +106,20 @@ OVERWRITTEN = frozenset({_BY_NAME["Knows"].id, _BY_NAME["Person"].id})
         pytest.param(OVERWRITTEN, id="overwrite", marks=pytest.mark.slow),
     ]
 )
-def made(request: pytest.FixtureRequest) -> GraphChange:
+def graph_change(request: pytest.FixtureRequest) -> GraphChange:
     return change(overwritten=request.param)
 
 
 @pytest.fixture
-def views(spark: SparkSession, made: GraphChange) -> Iterator[Views]:
-    views = Views(spark, made)
+def views(spark: SparkSession, graph_change: GraphChange) -> Iterator[Views]:
+    views = Views(spark, graph_change)
     yield views
     views.drop()
 
 
 @pytest.mark.timeout(600)
-def test_spark_finds_what_the_whole_graph_shows(spark: SparkSession, made: GraphChange, views: Views) -> None:
-    images, expected = images_of(made), oracle(made, strict=True)
+def test_spark_finds_what_the_whole_graph_shows(spark: SparkSession, graph_change: GraphChange, views: Views) -> None:
+    images, expected = images_of(graph_change), oracle(graph_change, strict=True)
     assert {one[0] for one in expected} == {"unique", "endpoint", "orphan_edge", "cardinality", "key_exists"}
     asked = compile_screen(CATALOG, images, duplicates=True)
     assert asked is not None
@@ -128,11 +128,13 @@ def test_spark_finds_what_the_whole_graph_shows(spark: SparkSession, made: Graph
     suspects: dict[str, set[str]] = {table: set() for table in asked.tables}
     for place, row_id in spark.sql(asked.sql("spark")).collect():
         suspects[asked.tables[place]].add(row_id)
-    assert sum(map(len, suspects.values())) < sum(len(made.after(table)) for table in suspects)
+    assert sum(map(len, suspects.values())) < sum(len(graph_change.after(table)) for table in suspects)
     for table, ids in suspects.items():
         views.add_ids("suspect", table, ids)
     found = {
-        returned(rule, tuple(row)) for rule in rules for row in spark.sql(relation_sql(rule.query, "spark")).collect()
+        comparable_row(rule, tuple(row))
+        for rule in rules
+        for row in spark.sql(relation_sql(rule.query, "spark")).collect()
     }
     assert found == expected
 

@@ -17,8 +17,8 @@ from omnigraph.api import Graph
 from omnigraph.errors import Forbidden, InvalidInput, NotFound, Unavailable, Unsupported
 from omnigraph.load.export import export as export_module
 from omnigraph.load.export.export import ExportOptions, export, record_stream
-from omnigraph.load.export.formats import ExportFormat, record_lines
-from omnigraph.load.export.sort import sorted_rows
+from omnigraph.load.export.formats import ExportFormat, format_records
+from omnigraph.load.export.sort import sort_rows
 from omnigraph.query.language.statements import InsertNode
 from tests.spark.bed import INLINE, LATER, LAYOUTS, SCHEMA, STAGED, comparable, make_graph
 
@@ -42,7 +42,7 @@ def text_of(graph: Graph) -> bytes:
 
 
 def hidden(folder: Path) -> list[str]:
-    return [one.name for one in folder.iterdir() if one.name.startswith(".")]
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
 # --- the records ------------------------------------------------------------------------------------------------
@@ -73,7 +73,9 @@ def og_edge(name: str, source: str, target: str, row_id: str, **values: object) 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nodes_come_first_and_all_is_sorted(graphs: dict[str, Graph], layout: str) -> None:
     records = [json.loads(line) for line in text_of(graphs[layout]).splitlines()]
-    keys = [("edge" in one, one.get("type") or one["edge"], one["data"]["id"].encode()) for one in records]
+    keys = [
+        ("edge" in record, record.get("type") or record["edge"], record["data"]["id"].encode()) for record in records
+    ]
     assert keys == sorted(keys)
     expected = sum(graphs[layout].table(name).count() for name in ("Thing", "Picture", "Loose", "Pair", "KNOWS"))
     expected += graphs[layout].table("Has").count() + graphs[layout].table("Knows").count()
@@ -88,9 +90,9 @@ def test_the_layout_of_a_table_leaves_no_trace(graphs: dict[str, Graph]) -> None
 
 def test_a_table_that_does_not_fit_memory_is_sorted_alike(graph: Graph) -> None:
     state = graph.view().state
-    for one in state.catalog.types:
-        small = b"".join(record_lines(one, batch) for batch in sorted_rows(state, one))
-        large = b"".join(record_lines(one, batch) for batch in sorted_rows(state, one, small_bytes=-1))
+    for type_def in state.catalog.types:
+        small = b"".join(format_records(type_def, batch) for batch in sort_rows(state, type_def))
+        large = b"".join(format_records(type_def, batch) for batch in sort_rows(state, type_def, small_bytes=-1))
         assert large == small
 
 
@@ -103,21 +105,25 @@ def test_a_stream_for_servers(graph: Graph) -> None:
 # --- and back ---------------------------------------------------------------------------------------------------
 
 
-def reload(place: Path, source: object, engine: str) -> Graph:
-    made = og.init(place, SCHEMA, config=STAGED)
-    made.load(source, engine=engine)  # type: ignore[arg-type]
-    return made
+def reload(path: Path, source: object, engine: str) -> Graph:
+    graph = og.init(path, SCHEMA, config=STAGED)
+    graph.load(source, engine=engine)  # type: ignore[arg-type]
+    return graph
 
 
 def by_type(graph: Graph, folder: Path) -> dict[str, str]:
-    return {one.table_key: str(folder / f"{one.kind}_{one.name}") for one in graph.view().catalog.types}
+    return {
+        type_def.table_key: str(folder / f"{type_def.kind}_{type_def.name}") for type_def in graph.view().catalog.types
+    }
 
 
 @pytest.mark.parametrize("export_format", FORMATS)
 def test_export_init_load_is_the_identity(graph: Graph, tmp_path: Path, export_format: ExportFormat) -> None:
     """Every value type, vectors and blobs, ids of keyless types. S167"""
     report = graph.export(tmp_path / "out/", export_format, partitioned=True)
-    assert report.counts == {one.table_key: count(graph, one.table_key) for one in graph.view().catalog.types}
+    assert report.counts == {
+        type_def.table_key: count(graph, type_def.table_key) for type_def in graph.view().catalog.types
+    }
     source: object = tmp_path / "out" if export_format == "ndjson" else by_type(graph, tmp_path / "out")
     again = reload(tmp_path / "again", source, "local")
     assert text_of(again) == text_of(graph)
@@ -127,7 +133,7 @@ def test_export_init_load_is_the_identity(graph: Graph, tmp_path: Path, export_f
 
 def count(graph: Graph, key: str) -> int:
     state = graph.view().state
-    return state.view(next(one for one in state.catalog.types if one.table_key == key)).count()
+    return state.view(next(type_def for type_def in state.catalog.types if type_def.table_key == key)).count()
 
 
 @pytest.mark.parametrize("name", ["all.ndjson.gz", "all.ndjson.zst", "all.jsonl"])
@@ -186,16 +192,16 @@ def test_types(graph: Graph, tmp_path: Path) -> None:
 def test_nothing_is_replaced_unless_told(graph: Graph, tmp_path: Path, folder: bool) -> None:
     place = tmp_path / "out"
     graph.export(place, partitioned=folder)
-    before = sorted(str(one) for one in tmp_path.rglob("*"))
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
     with pytest.raises(InvalidInput, match="is there already"):
         graph.export(place, types=["Pair"], partitioned=folder)
-    assert sorted(str(one) for one in tmp_path.rglob("*")) == before
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
     graph.export(place, types=["Pair"], partitioned=folder, overwrite=True)
     text = (place / "node_Pair" / "part-00000.ndjson") if folder else place
     assert text.read_text().count("\n") == 1
     assert hidden(tmp_path) == []
     if folder:
-        assert sorted(one.name for one in place.iterdir()) == ["_SUCCESS", "node_Pair"]
+        assert sorted(path.name for path in place.iterdir()) == ["_SUCCESS", "node_Pair"]
 
 
 @pytest.mark.parametrize("folder", [False, True])
@@ -203,17 +209,17 @@ def test_a_failed_export_leaves_what_was_there(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
 ) -> None:
     graph.export(tmp_path / "out", partitioned=folder)
-    before = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
-    rows = sorted_rows
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    rows = sort_rows
 
     def breaking(*args: object) -> Iterator[object]:
         yield next(iter(rows(*args)))  # type: ignore[arg-type]
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(export_module, "sorted_rows", breaking)
+    monkeypatch.setattr(export_module, "sort_rows", breaking)
     with pytest.raises(Unavailable, match="No space left"):
         graph.export(tmp_path / "out", partitioned=folder, overwrite=True)
-    assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()} == before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert hidden(tmp_path) == []
 
 
@@ -269,7 +275,7 @@ def test_spark_writes_folders(spark: SparkSession, large: Graph, tmp_path: Path,
     options = ExportOptions(export_format, engine="spark", partitioned=True, part_rows=1_000, progress=False)
     report = export(large.view().state, tmp_path / "out", options, spark)
     assert sum(name.startswith("node_Nothing/") for name in report.files) == 3
-    assert {one.name for one in (tmp_path / "out").iterdir()} >= {"_SUCCESS", "node_Thing"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"_SUCCESS", "node_Thing"}
     assert not (tmp_path / "out" / "_unfinished").exists()
     source: object = tmp_path / "out" if export_format == "ndjson" else by_type(large, tmp_path / "out")
     assert text_of(reload(tmp_path / "again", source, "local")) == text_of(large)

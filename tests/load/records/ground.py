@@ -6,11 +6,11 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from omnigraph.load.records.batches import ReadLimits, ParsedBatch, RawBatch, Reject, Split
+from omnigraph.load.records.batches import ParsedBatch, RawBatch, ReadLimits, Reject, Split
 from omnigraph.load.records.parse import RecordParser
 from omnigraph.load.records.read_split import read_split
 from omnigraph.schema.catalog import Catalog
-from tests.schema.helpers import compiled
+from tests.schema.helpers import compile_text
 
 SCHEMA = """
 node Person {
@@ -43,7 +43,7 @@ node File { name: String @key  body: Blob? }
 edge Knows: Person -> Person { since: I32?  weight: F32? }
 edge Odd: Person -> Person { from: String?  to: I32? }
 """
-CATALOG = compiled(SCHEMA)
+CATALOG = compile_text(SCHEMA)
 SEED = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
@@ -73,7 +73,7 @@ def parse(data: bytes | str, *, limits: ReadLimits | None = None, partial: bool 
 
     return ParsedBatch(
         {name: pa.concat_tables(found).combine_chunks() for name, found in tables.items()},
-        tuple(one for part in parts for one in part.rejects),
+        tuple(reject for part in parts for reject in part.rejects),
     )
 
 
@@ -88,4 +88,4 @@ def rows(parsed: ParsedBatch, type_name: str) -> list[dict[str, Any]]:
 
 
 def codes(rejects: Sequence[Reject]) -> list[str]:
-    return [one.code for one in rejects]
+    return [reject.code for reject in rejects]

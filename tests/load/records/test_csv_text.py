@@ -22,4 +22,6 @@ def test_text_without_quotes(text: str) -> None:
 
 def csv_rows_by_field(text: str, line: int) -> list[csv_text.CsvRow]:
     """By way of a quoted row in front, which switches the shortcut off."""
-    return [one for one in parse_csv_rows('"x"\n' + text, line - 1) if one.fields != ("x",)]
+    return [
+        parse_csv_row for parse_csv_row in parse_csv_rows('"x"\n' + text, line - 1) if parse_csv_row.fields != ("x",)
+    ]

@@ -107,15 +107,15 @@ def line(draw: st.DrawFn) -> str:
     return text
 
 
-def encoded(lines: list[str]) -> bytes:
+def encode_lines(lines: list[str]) -> bytes:
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
-def shown(parsed: ParsedBatch) -> tuple[Any, ...]:
+def comparable_batch(parsed: ParsedBatch) -> tuple[Any, ...]:
     """Exact: also the sign of zero, and the order."""
     tables = {name: repr(parsed.tables[name].to_pylist()) for name in sorted(parsed.tables)}
     schemas = {name: str(parsed.tables[name].schema) for name in sorted(parsed.tables)}
-    return tables, schemas, [one.to_json() for one in parsed.rejects]
+    return tables, schemas, [reject.to_json() for reject in parsed.rejects]
 
 
 @pytest.fixture(autouse=True)
@@ -146,8 +146,10 @@ CHECKS = settings(
 @example(['{"type": "Simple", "data": {"name": "age", "x": 1, "tags": ["age"]}}'], False)
 @example(['{"edge": "Knows", "from": "a"}', '{"edge": "Knows", "from": "a", "to": null}'], False)
 def test_mixed_lines(lines: list[str], partial: bool) -> None:
-    data = encoded(lines)
-    assert shown(parse(data, partial=partial)) == shown(parse(data, partial=partial, reference=True))
+    data = encode_lines(lines)
+    assert comparable_batch(parse(data, partial=partial)) == comparable_batch(
+        parse(data, partial=partial, reference=True)
+    )
 
 
 @CHECKS
@@ -159,9 +161,9 @@ def test_lines_of_one_type(draw: st.DataObject, name: str, partial: bool) -> Non
     for one in made:
         if kind == "edge":
             one.update(dict.fromkeys(words, "a"))
-    data = encoded([json.dumps(one) for one in made])
+    data = encode_lines([json.dumps(one) for one in made])
     fields: dict[str, Any] = {"kind": kind, "type_name": name, "partial": partial}
-    assert shown(parse(data, **fields)) == shown(parse(data, reference=True, **fields))
+    assert comparable_batch(parse(data, **fields)) == comparable_batch(parse(data, reference=True, **fields))
 
 
 CELLS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
@@ -191,12 +193,12 @@ CELLS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 @CHECKS
 @given(st.data(), st.sampled_from(TYPES), st.booleans())
 def test_typed_columns(draw: st.DataObject, name: str, partial: bool) -> None:
-    one = CATALOG.node(name)
-    assert one is not None
+    type_def = CATALOG.node(name)
+    assert type_def is not None
     count = draw.draw(st.integers(0, 5))
     columns: dict[str, pa.Array] = {}
-    for prop in one.properties:
-        if prop.id not in one.key and draw.draw(st.booleans()):
+    for prop in type_def.properties:
+        if prop.id not in type_def.key and draw.draw(st.booleans()):
             continue
         kind, cells = draw.draw(st.sampled_from(CELLS))
         values = draw.draw(st.lists(cells | st.none(), min_size=count, max_size=count))
@@ -204,7 +206,9 @@ def test_typed_columns(draw: st.DataObject, name: str, partial: bool) -> None:
     file = io.BytesIO()
     pq.write_table(pa.table(columns), file)
     fields: dict[str, Any] = {"format": "parquet", "kind": "node", "type_name": name, "partial": partial}
-    assert shown(parse(file.getvalue(), **fields)) == shown(parse(file.getvalue(), reference=True, **fields))
+    assert comparable_batch(parse(file.getvalue(), **fields)) == comparable_batch(
+        parse(file.getvalue(), reference=True, **fields)
+    )
 
 
 FIELDS = st.sampled_from(
@@ -230,7 +234,7 @@ def test_csv(draw: st.DataObject, name: str, partial: bool) -> None:
     rows = draw.draw(st.lists(st.lists(FIELDS, min_size=len(header), max_size=len(header)), max_size=5))
     text = "\n".join(",".join(row) for row in [header, *rows]) if header else ""
     fields: dict[str, Any] = {"format": "csv", "kind": one.kind, "type_name": name, "partial": partial}
-    assert shown(parse(text, **fields)) == shown(parse(text, reference=True, **fields))
+    assert comparable_batch(parse(text, **fields)) == comparable_batch(parse(text, reference=True, **fields))
 
 
 def test_the_fast_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,9 +253,9 @@ def test_the_fast_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         {"edge": "Knows", "from": "a", "to": "b", "data": {"since": 1, "weight": 0.25}},
         {"edge": "knows", "from": "a", "to": "b"},
     ]
-    parsed = parse("\r\n".join(json.dumps(one) for one in lines))
+    parsed = parse("\r\n".join(json.dumps(line) for line in lines))
     assert not parsed.rejects
     assert sum(table.num_rows for table in parsed.tables.values()) == len(lines)
-    made = parsed.tables[CATALOG.types[1].id].to_pylist()[0]
-    assert date(2020, 1, 31) in made.values()
-    assert math.inf not in made.values()
+    rows = parsed.tables[CATALOG.types[1].id].to_pylist()[0]
+    assert date(2020, 1, 31) in rows.values()
+    assert math.inf not in rows.values()

@@ -147,7 +147,7 @@ class Chain:
         receipt = graph.schema.apply(text)
         assert (receipt.commit_id is None) == (text == same)
         assert graph.schema.source == text
-        self._landed(after)
+        self._check_landed(after)
         self.compare_all()
 
     def again(self, numbers: Numbers) -> None:
@@ -169,12 +169,12 @@ class Chain:
         graph = self._actor(k).graph
         if after.is_valid():
             graph.apply([statement])
-            self._landed(after)
+            self._check_landed(after)
             return
         with pytest.raises(ConstraintViolation):
             graph.apply([statement])
 
-    def _landed(self, after: State) -> None:
+    def _check_landed(self, after: State) -> None:
         self.heads[self.branch] = after
         self._note(after)
         self._compare(self._actor(1).graph.view(), after)
@@ -194,7 +194,9 @@ class Chain:
 
     @staticmethod
     def _compare(view: GraphView, state: State) -> None:
-        assert sorted(type_def.name for type_def in view.catalog.types) == sorted(type_def.name for type_def in state.types.values())
+        assert sorted(type_def.name for type_def in view.catalog.types) == sorted(
+            type_def.name for type_def in state.types.values()
+        )
         found = {name: view.table(name).to_arrow().to_pylist() for name in state.contents()}
         for name, expected in state.contents().items():
             assert {row["id"]: row for row in found[name]} == expected, f"{view.commit_id} {name}"
@@ -211,9 +213,9 @@ class Chain:
             clear = [p for p in now.props if p.number in old and (p.name == old[p.number] or p.name not in names)]
             asked = ["id", *(prop.name for prop in clear)]
             found = {row["id"]: row for row in view.table(now.name).to_arrow(asked).to_pylist()}
-            wanted = Type(now.name, clear, number=now.number)
+            type = Type(now.name, clear, number=now.number)
             bare = Type(then.name, then.props, number=then.number)
-            assert found == state.seen(bare, wanted), f"{view.commit_id} {now.name} by the names of now"
+            assert found == state.rows_under_names(bare, type), f"{view.commit_id} {now.name} by the names of now"
 
     # --- chance --------------------------------------------------------------------------------------------------
 

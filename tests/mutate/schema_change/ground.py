@@ -21,7 +21,7 @@ edge Owns: Person -> Pet { since: I32? }
 """
 
 
-def changed(*changes: tuple[str, str], schema: str = SCHEMA) -> str:
+def edit_schema(*changes: tuple[str, str], schema: str = SCHEMA) -> str:
     """The schema with parts of its text replaced; each part must be there."""
     for old, new in changes:
         assert old in schema, f"{old!r} is not in the schema"
@@ -31,7 +31,7 @@ def changed(*changes: tuple[str, str], schema: str = SCHEMA) -> str:
 
 def with_person(more: str, schema: str = SCHEMA) -> str:
     """`Person` with further properties or rules."""
-    return changed(("weight: F32?", f"weight: F32?  {more}"), schema=schema)
+    return edit_schema(("weight: F32?", f"weight: F32?  {more}"), schema=schema)
 
 
 def rows(graph: Any, type_name: str) -> dict[str, dict[str, Any]]:
@@ -48,7 +48,7 @@ class BulkLoad:
     kind: CommitKind = "load"
 
     def __init__(self, actor: Actor, type_def: TypeDef, rows: pa.Table) -> None:
-        self.op_id = actor.site.backend.ids.ulid()
+        self.op_id = actor.runtime.backend.ids.ulid()
         self._type = type_def
         self._rows = rows
 

@@ -162,9 +162,9 @@ class State:
 
     def contents(self) -> dict[str, dict[str, Row]]:
         """Rows under the names of now, as a reader sees them."""
-        return {type_def.name: self.seen(type_def, type_def) for type_def in self.types.values()}
+        return {type_def.name: self.rows_under_names(type_def, type_def) for type_def in self.types.values()}
 
-    def seen(self, entity_type: Type, names: Type) -> dict[str, Row]:
+    def rows_under_names(self, entity_type: Type, names: Type) -> dict[str, Row]:
         """Rows of a type under the names that `names`, the same type at another time, has for its properties."""
         known = {prop.number: prop.name for prop in names.props}
         ends = ("from", "to") if entity_type.is_edge else ()
@@ -193,7 +193,8 @@ class State:
     def _type_text(self, entity_type: Type) -> str:
         hint = f' @rename_from("{entity_type.hint}")' if entity_type.hint else ""
         props = [
-            prop.text(prop.hint) + ("" if entity_type.is_edge or place else " @key") for place, prop in enumerate(entity_type.props)
+            prop.text(prop.hint) + ("" if entity_type.is_edge or place else " @key")
+            for place, prop in enumerate(entity_type.props)
         ]
         body = "{ " + "  ".join(props) + " }"
         if not entity_type.is_edge:

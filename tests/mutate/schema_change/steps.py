@@ -47,22 +47,24 @@ class Change:
             self.state.add(Type(free[i % len(free)], [], *ends, CARDS[(i + j + k) % len(CARDS)]))
 
     def rename_type(self, i: int, j: int, _k: int) -> None:
-        one = self._type(i)
-        if one is None:
+        type = self._type(i)
+        if type is None:
             return
-        pool, alike = (EDGE_NAMES, self.state.edges) if one.is_edge else (NODE_NAMES, self.state.nodes)
+        pool, alike = (EDGE_NAMES, self.state.edges) if type.is_edge else (NODE_NAMES, self.state.nodes)
         free = [name for name in pool if name not in [other.name for other in alike]]
-        if not free or one.number not in self.before.types or self._was_renamed_type(one):
+        if not free or type.number not in self.before.types or self._was_renamed_type(type):
             return
         new = free[j % len(free)]
-        held = next((old for old in self.before.types.values() if old.is_edge == one.is_edge and old.name == new), None)
-        if held is None or held.hint != self.before.types[one.number].name:
-            one.name = new
+        held = next(
+            (old for old in self.before.types.values() if old.is_edge == type.is_edge and old.name == new), None
+        )
+        if held is None or held.hint != self.before.types[type.number].name:
+            type.name = new
 
     def drop_type(self, i: int, _j: int, _k: int) -> None:
-        one = self._type(i)
-        if one is not None and (one.is_edge or len(self.state.nodes) > 1):
-            self.state.drop(one)
+        type = self._type(i)
+        if type is not None and (type.is_edge or len(self.state.nodes) > 1):
+            self.state.drop(type)
 
     # --- properties ----------------------------------------------------------------------------------------------
 
@@ -73,18 +75,18 @@ class Change:
         self._add(i, j, k, required=True)
 
     def _add(self, i: int, j: int, k: int, *, required: bool) -> None:
-        one = self._type(i)
-        if one is None:
+        type = self._type(i)
+        if type is None:
             return
-        old = self.before.types.get(one.number)
-        free = self._free_names(PROPERTY_NAMES, [prop.name for prop in old.props] if old else [], one.props)
+        old = self.before.types.get(type.number)
+        free = self._free_names(PROPERTY_NAMES, [prop.name for prop in old.props] if old else [], type.props)
         if not free:
             return
         prop = Prop(free[j % len(free)], KINDS[k % len(KINDS)])
         if required:
             prop.nullable, prop.default = False, prop.values[(i + j) % len(prop.values)]
         prop.unique = (i + k) % 5 == 0 and prop.type != "[I32]"
-        one.props.append(prop)
+        type.props.append(prop)
 
     def rename_property(self, i: int, j: int, k: int) -> None:
         one, prop = self._property(i, j, with_key=True)
@@ -163,11 +165,11 @@ class Change:
         return types[i % len(types)] if types else None
 
     def _property(self, i: int, j: int, *, with_key: bool = False) -> tuple[Type | None, Prop | None]:
-        one = self._type(i)
-        if one is None:
+        type = self._type(i)
+        if type is None:
             return None, None
-        props = one.props[0 if with_key or one.is_edge else 1 :]
-        return one, props[j % len(props)] if props else None
+        props = type.props[0 if with_key or type.is_edge else 1 :]
+        return type, props[j % len(props)] if props else None
 
     def _is_old(self, prop: Prop) -> bool:
         return any(prop.number == was.number for type_def in self.before.types.values() for was in type_def.props)

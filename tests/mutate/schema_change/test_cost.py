@@ -22,18 +22,18 @@ from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import Measurement, MeteredStore, RequestKind
 from omnigraph.storage.store import Store
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, changed, load_people, rows, with_person
+from tests.mutate.schema_change.ground import SCHEMA, edit_schema, load_people, rows, with_person
 from tests.schedules.world import Actor, World
 
 MANY = 200_000
 METADATA_ONLY: dict[str, str] = {
     "property": with_person("nick: String?"),
     "index": with_person("@index(age)"),
-    "rename": changed(("age: I32?", 'years: I32? @rename_from("age")')),
-    "type rename": changed(("node Person {", 'node Human @rename_from("Person") {'), ("Person ->", "Human ->")),
-    "drop": changed(("weight: F32?", "")),
+    "rename": edit_schema(("age: I32?", 'years: I32? @rename_from("age")')),
+    "type rename": edit_schema(("node Person {", 'node Human @rename_from("Person") {'), ("Person ->", "Human ->")),
+    "drop": edit_schema(("weight: F32?", "")),
     "type": f"{SCHEMA}\nnode Toy {{ name: String @key }}\n",
-    "enum": changed(("enum(cat, dog)", "enum(cat, dog, bird)")),
+    "enum": edit_schema(("enum(cat, dog)", "enum(cat, dog, bird)")),
     "vacuous rule": with_person("nick: String? @unique"),
     "comment": f"{SCHEMA}\n// nothing\n",
 }
@@ -54,7 +54,7 @@ class Meter:
 
     @contextmanager
     def measure(self) -> Iterator[Measurement]:
-        tables = self.actor.site.backend.tables
+        tables = self.actor.runtime.backend.tables
         before = tables.io_stats()
         with self._store.measure() as window:
             yield window
@@ -116,7 +116,7 @@ def test_a_default_on_a_large_table_with_holes_and_an_overlay(make_world: MakeWo
     actor.apply(Update("Person", {"age": 1000}, Compare("name", "=", "p0")), Delete("Person", Compare("id", "=", "p1")))
     actor.apply(InsertNode("Person", {"name": "new"}))
     left = MANY - MANY // 100 - 1 + 1
-    text = changed(("age: I32?", "age: I64?  rank: I32 @default(7)"))
+    text = edit_schema(("age: I32?", "age: I64?  rank: I32 @default(7)"))
     actor.graph.schema.apply(text)
     for one in (actor, world.reader()):
         table = one.graph.table("Person")
@@ -136,7 +136,7 @@ print(apply_to_large(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 
 def apply_to_large(path: str, schema: str, rows_wanted: int) -> int:
     """For a process of its own: how much its memory grew, in kB, while it applied a schema to a wide table."""
-    world = World(Path(path), changed(("weight: F32?", "weight: F32?  text: String?")))
+    world = World(Path(path), edit_schema(("weight: F32?", "weight: F32?  text: String?")))
     actor = world.actor()
     for first in range(0, rows_wanted, 50_000):
         load_people(actor, 50_000, first)
@@ -152,7 +152,7 @@ def apply_to_large(path: str, schema: str, rows_wanted: int) -> int:
 def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     """A default of 2 kB on 200,000 rows is 400 MB of values; they are never in memory together."""
     rule = f'rank: String @default("{"x" * 2000}")'
-    schema = changed(("weight: F32?", f"weight: F32?  text: String?  {rule}"))
+    schema = edit_schema(("weight: F32?", f"weight: F32?  text: String?  {rule}"))
     outcome = subprocess.run(
         [sys.executable, "-c", _GROWTH, str(tmp_path), schema, str(MANY)], capture_output=True, text=True, check=True
     )
@@ -167,7 +167,7 @@ def test_violations_of_a_large_table_are_found_in_batches(make_world: MakeWorld)
     actor.apply(InsertNode("Person", {"name": "last", "age": 101}))
     actor.graph.fold()
     with pytest.raises(ConstraintViolation, match="101 is not in the range") as refused:
-        actor.graph.schema.apply(changed(("age: I32?", "age: I32? @range(0..100)")))
+        actor.graph.schema.apply(edit_schema(("age: I32?", "age: I32? @range(0..100)")))
     assert [violation["id"] for violation in refused.value.violations] == ["last"]
     assert len(rows(actor.graph, "Pet")) == 0
 
@@ -200,8 +200,8 @@ class Begun:
         with self.store.measure("init") as self.made:
             init_graph(self.backend, compile_schema(source, mint=lambda: f"{next(numbers):08}"))
         with self.store.measure("open") as self.opened:
-            site = GraphRuntime.open(self.backend, read_only=False)
-            self.graph = Graph(site, site.branch("main"))
+            runtime = GraphRuntime.open(self.backend, read_only=False)
+            self.graph = Graph(runtime, runtime.branch("main"))
             assert self.graph.schema.source == source
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from omnigraph.query.language.statements import InsertNode
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, changed, rows, with_person
+from tests.mutate.schema_change.ground import SCHEMA, edit_schema, rows, with_person
 from tests.mutate.schema_change.workers import change_and_die
 from tests.schedules.world import World
 from tests.support.processes import Workers
 
-NEW = changed(
+NEW = edit_schema(
     ("age: I32?", "age: I64?  rank: I32 @default(7)"),
     ("node Pet {", 'node Animal @rename_from("Pet") {'),
     ("Person -> Pet", "Person -> Animal"),

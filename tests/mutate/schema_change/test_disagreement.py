@@ -14,7 +14,7 @@ from omnigraph.log.snapshot import schema_key
 from omnigraph.query.language.statements import Compare, Delete, InsertNode, Update
 from omnigraph.schema.compile import compile_schema
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, changed, with_person
+from tests.mutate.schema_change.ground import SCHEMA, edit_schema, with_person
 from tests.schedules.world import Actor, World
 
 ASKED: dict[str, Callable[[Actor], object]] = {
@@ -23,7 +23,7 @@ ASKED: dict[str, Callable[[Actor], object]] = {
     "insert": lambda one: one.apply(InsertNode("Person", {"name": "Ada"})),
     "update": lambda one: one.apply(Update("Person", {"age": 1}, Compare("age", ">", 0))),
     "delete": lambda one: one.apply(Delete("Person", Compare("name", "=", "Ada"))),
-    "tighten": lambda one: one.graph.schema.apply(changed(("age: I32?", "age: I64? @range(0..5)"))),
+    "tighten": lambda one: one.graph.schema.apply(edit_schema(("age: I32?", "age: I64? @range(0..5)"))),
 }
 
 
@@ -40,8 +40,8 @@ def world(make_world: MakeWorld) -> World:
 def test_s112_a_table_of_another_type_than_the_schema_says(world: World, asked: str) -> None:
     """As a defective writer would leave it: the schema says I64, the column is I32."""
     writer, witness = world.actor(), world.actor()
-    backend = writer.site.backend
-    text = changed(("age: I32?", "age: I64?"))
+    backend = writer.runtime.backend
+    text = edit_schema(("age: I32?", "age: I64?"))
     catalog = compile_schema(text, previous=writer.graph.schema.catalog, mint=lambda: backend.ids.token(8))
     create_object(backend, schema_key(catalog.hash), catalog.encode())
     assert isinstance(writer.publish(writer.plan("schema", catalog=catalog)), PlanPublished)

@@ -51,7 +51,9 @@ def test_schema_show_prints_the_source_exactly(graph_path: Path, capfdbinary: py
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_refused_change_by_the_command_line(graph_path: Path, change: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_change_by_the_command_line(
+    graph_path: Path, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     old, new, exit_code, code = CHANGES[change]
     head = og.open(graph_path).refresh()
     file = _file(graph_path, SOURCE.replace(old, new))

@@ -55,11 +55,11 @@ def slot(room: str, hour: Any, day: Any = "2024-01-02") -> InsertNode:
     return InsertNode("Slot", {"room": room, "hour": hour, "day": day})
 
 
-def named(name: str) -> Compare:
+def by_name(name: str) -> Compare:
     return Compare("name", "=", name)
 
 
-def refused(actor: Actor, *statements: Any) -> OmnigraphError:
+def expect_refusal(actor: Actor, *statements: Any) -> OmnigraphError:
     """The statements are refused and nothing is written."""
     before = actor.head.commit_id
     with pytest.raises(OmnigraphError) as error:
@@ -78,8 +78,8 @@ def refused(actor: Actor, *statements: Any) -> OmnigraphError:
     ],
 )
 def test_s95_values_that_break_a_rule(actor: Actor, values: dict[str, Any], rule: str) -> None:
-    for statement in (person("Bob", **values), ada(**values), Update("Person", values, named("Ada"))):
-        error = refused(actor, statement)
+    for statement in (person("Bob", **values), ada(**values), Update("Person", values, by_name("Ada"))):
+        error = expect_refusal(actor, statement)
         assert isinstance(error, ConstraintViolation)
         assert [violation["rule"] for violation in error.violations] == [rule]
         assert error.violations[0]["property"] == next(iter(values))
@@ -89,19 +89,19 @@ def test_s95_values_that_break_a_rule(actor: Actor, values: dict[str, Any], rule
     "values", [{"level": "mid"}, {"age": "old"}, {"age": 2**31}, {"born": "yesterday"}, {"mail": 3}]
 )
 def test_s95_values_of_another_type(actor: Actor, values: dict[str, Any]) -> None:
-    for statement in (person("Bob", **values), ada(**values), Update("Person", values, named("Ada"))):
-        assert isinstance(refused(actor, statement), ValueRefused)
+    for statement in (person("Bob", **values), ada(**values), Update("Person", values, by_name("Ada"))):
+        assert isinstance(expect_refusal(actor, statement), ValueRefused)
 
 
 @pytest.mark.parametrize("values", [{"mail": "a@x"}, {"born": "1815-12-10"}, {"first": "Ada", "last": "Byron"}])
 def test_s96_unique_across_versions(actor: Actor, values: dict[str, Any]) -> None:
-    error = refused(actor, person("Bob", **values))
+    error = expect_refusal(actor, person("Bob", **values))
     assert isinstance(error, ConstraintViolation)
     assert (error.violations[0]["rule"], error.violations[0]["id"]) == ("unique", "Bob")
 
 
 def test_s96_unique_inside_one_change(actor: Actor) -> None:
-    assert isinstance(refused(actor, person("Bob", mail="b@x"), person("Cy", mail="b@x")), ConstraintViolation)
+    assert isinstance(expect_refusal(actor, person("Bob", mail="b@x"), person("Cy", mail="b@x")), ConstraintViolation)
 
 
 def test_s96_the_same_row_again_is_no_violation(actor: Actor) -> None:
@@ -115,14 +115,14 @@ def test_s96_a_member_alone_or_null_is_no_duplicate(actor: Actor) -> None:
 
 
 def test_s96_a_freed_value_is_free_in_the_same_change(actor: Actor) -> None:
-    actor.apply(Update("Person", {"mail": None}, named("Ada")), person("Bob", mail="a@x"))
-    actor.apply(Delete("Person", named("Bob")), person("Cy", mail="a@x"))
+    actor.apply(Update("Person", {"mail": None}, by_name("Ada")), person("Bob", mail="a@x"))
+    actor.apply(Delete("Person", by_name("Bob")), person("Cy", mail="a@x"))
     assert {one: row["mail"] for one, row in rows(actor.graph, "Person").items()} == {"Ada": None, "Cy": "a@x"}
 
 
 def test_s97_more_edges_than_the_maximum(actor: Actor) -> None:
     actor.apply(person("Bob"), *[InsertEdge("Likes", "Ada", "Bob") for _ in range(2)])
-    error = refused(actor, InsertEdge("Likes", "Ada", "Ada"))
+    error = expect_refusal(actor, InsertEdge("Likes", "Ada", "Ada"))
     assert isinstance(error, ConstraintViolation)
     assert (error.violations[0]["rule"], error.violations[0]["id"]) == ("cardinality", "Ada")
 
@@ -130,9 +130,9 @@ def test_s97_more_edges_than_the_maximum(actor: Actor) -> None:
 def test_s97_an_edge_that_moves_is_counted_where_it_was_and_where_it_is(actor: Actor) -> None:
     moving = InsertEdge("Likes", "Ada", "Bob", {"id": "m"})
     actor.apply(person("Bob"), moving, *[InsertEdge("Likes", "Bob", "Ada") for _ in range(2)])
-    assert isinstance(refused(actor, InsertEdge("Likes", "Bob", "Ada", {"id": "m"})), ConstraintViolation)
+    assert isinstance(expect_refusal(actor, InsertEdge("Likes", "Bob", "Ada", {"id": "m"})), ConstraintViolation)
     actor.graph.schema.apply(SCHEMA.replace("@card(1..2)", "").replace("@card(0..2)", "@card(1..3)"))
-    error = refused(actor, InsertEdge("Likes", "Bob", "Ada", {"id": "m"}))
+    error = expect_refusal(actor, InsertEdge("Likes", "Bob", "Ada", {"id": "m"}))
     assert isinstance(error, ConstraintViolation)
     assert [violation["id"] for violation in error.violations] == ["Ada"]
 
@@ -147,11 +147,11 @@ def test_s97_fewer_edges_than_the_minimum(actor: Actor) -> None:
     [slot_id] = rows(actor.graph, "Slot")
     actor.apply(InsertEdge("Has", "Ada", slot_id, {"id": "h"}))
     actor.graph.schema.apply(SCHEMA)
-    assert isinstance(refused(actor, person("Bob")), ConstraintViolation)
-    assert isinstance(refused(actor, Delete("Has", Compare("id", "=", "h"))), ConstraintViolation)
-    assert isinstance(refused(actor, Delete("Slot", Compare("id", "=", slot_id))), ConstraintViolation)
+    assert isinstance(expect_refusal(actor, person("Bob")), ConstraintViolation)
+    assert isinstance(expect_refusal(actor, Delete("Has", Compare("id", "=", "h"))), ConstraintViolation)
+    assert isinstance(expect_refusal(actor, Delete("Slot", Compare("id", "=", slot_id))), ConstraintViolation)
     actor.apply(person("Bob"), InsertEdge("Has", "Bob", slot_id))
-    actor.apply(Delete("Person", named("Ada")))
+    actor.apply(Delete("Person", by_name("Ada")))
     assert set(rows(actor.graph, "Person")) == {"Bob"}
 
 
@@ -159,8 +159,8 @@ def test_s97_fewer_edges_than_the_minimum(actor: Actor) -> None:
     "face", [[1.0, 2.0], [1.0, 2.0, 3.0, 4.0], [1.0, "x", 3.0], [1.0, None, 3.0], [float("nan")] * 3]
 )
 def test_s98_vectors(actor: Actor, face: list[Any]) -> None:
-    for statement in (person("Bob", face=face), Update("Person", {"face": face}, named("Ada"))):
-        assert isinstance(refused(actor, statement), InvalidInput)
+    for statement in (person("Bob", face=face), Update("Person", {"face": face}, by_name("Ada"))):
+        assert isinstance(expect_refusal(actor, statement), InvalidInput)
     actor.apply(ada(face=[1, 2, 3]))
     assert rows(actor.graph, "Person")["Ada"]["face"] == [1.0, 2.0, 3.0]
 
@@ -168,21 +168,21 @@ def test_s98_vectors(actor: Actor, face: list[Any]) -> None:
 @pytest.mark.parametrize("key", [{"hour": None}, {"hour": "1"}, {"hour": 1.5}, {"day": "x"}, {"room": 1}])
 def test_s99_a_key_that_is_null_or_of_another_type(actor: Actor, key: dict[str, Any]) -> None:
     values = {"room": "A", "hour": 2, "day": "2024-01-02", **key}
-    assert isinstance(refused(actor, InsertNode("Slot", values)), InvalidInput)
+    assert isinstance(expect_refusal(actor, InsertNode("Slot", values)), InvalidInput)
     missing = {name: value for name, value in values.items() if name not in key}
-    assert isinstance(refused(actor, InsertNode("Slot", missing)), InvalidInput)
+    assert isinstance(expect_refusal(actor, InsertNode("Slot", missing)), InvalidInput)
 
 
 def test_s99_a_key_that_is_there(actor: Actor) -> None:
     values = {"room": "A", "hour": 1, "day": "2024-01-02"}
-    assert isinstance(refused(actor, InsertNode("Slot", values, strict=True)), KeyConflict)
-    assert refused(actor, Update("Slot", {"hour": 3}, Compare("room", "=", "A"))).code == "key_immutable"
+    assert isinstance(expect_refusal(actor, InsertNode("Slot", values, strict=True)), KeyConflict)
+    assert expect_refusal(actor, Update("Slot", {"hour": 3}, Compare("room", "=", "A"))).code == "key_immutable"
 
 
 def test_s100_limits_are_inclusive(make_world: MakeWorld) -> None:
     actor = make_world(SCHEMA).actor(mutation_max_rows=5)
     actor.apply(*[slot("A", number) for number in range(5)])
-    error = refused(actor, *[slot("B", number) for number in range(6)])
+    error = expect_refusal(actor, *[slot("B", number) for number in range(6)])
     assert error.code == "limit_exceeded"
     assert error.details["bound"] == 5
     ends = [slot("A", hour) for hour in (-(2**31), 2**31 - 1)]

@@ -10,7 +10,7 @@ from omnigraph.errors import ConstraintViolation, OmnigraphError
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, NullTest, Update
 from omnigraph.schema.change_steps import NEEDS_DEFAULT, UNSUPPORTED, VIOLATED, SchemaChangeRefused
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, changed, rows, with_person
+from tests.mutate.schema_change.ground import SCHEMA, edit_schema, rows, with_person
 from tests.schedules.world import Actor, World
 
 in_both = pytest.mark.parametrize("actor", ["both"], indirect=True)
@@ -20,10 +20,10 @@ in_both = pytest.mark.parametrize("actor", ["both"], indirect=True)
 @pytest.fixture(params=["overlay", "table", "both"])
 def actor(request: pytest.FixtureRequest, make_world: MakeWorld) -> Actor:
     """Ada (36), Bob (no age) and the cat Kit; Cy was deleted. In tables, the deleted row leaves a hole."""
-    return filled(make_world(SCHEMA), request.param)
+    return make_filled_actor(make_world(SCHEMA), request.param)
 
 
-def filled(world: World, place: str) -> Actor:
+def make_filled_actor(world: World, place: str) -> Actor:
     actor = world.actor()
     actor.apply(person("Ada", age=30), person("Cy", age=1), InsertNode("Pet", {"name": "Kit", "kind": "cat"}))
     if place == "both":
@@ -43,7 +43,7 @@ def ages(actor: Actor) -> dict[str, Any]:
     return {one: row["age"] for one, row in rows(actor.graph, "Person").items()}
 
 
-def refused(actor: Actor, schema: str) -> OmnigraphError:
+def expect_refusal(actor: Actor, schema: str) -> OmnigraphError:
     """The change is refused, nothing is written, and the graph works on as before."""
     head, source, people = actor.head.commit_id, actor.graph.schema.source, rows(actor.graph, "Person")
     with pytest.raises(OmnigraphError) as error:
@@ -80,7 +80,7 @@ def test_s102_further_types(actor: Actor) -> None:
 
 def test_s103_renames_keep_rows_and_rules(actor: Actor) -> None:
     old = actor.head.commit_id
-    text = changed(
+    text = edit_schema(
         ("node Person {", 'node Human @rename_from("Person") {'),
         ("age: I32?", 'years: I32? @rename_from("age")'),
         ("Person -> Pet", "Human -> Pet"),
@@ -99,7 +99,7 @@ def test_s103_renames_keep_rows_and_rules(actor: Actor) -> None:
 
 def test_s107_an_enum_with_more_values(actor: Actor) -> None:
     pins = {table: pin.version for table, pin in actor.head.pins.items()}
-    actor.graph.schema.apply(changed(("enum(cat, dog)", "enum(bird, dog, cat)")))
+    actor.graph.schema.apply(edit_schema(("enum(cat, dog)", "enum(bird, dog, cat)")))
     assert {table: pin.version for table, pin in actor.head.pins.items()} == pins
     actor.apply(InsertNode("Pet", {"name": "Tweety", "kind": "bird"}))
     assert {row["kind"] for row in rows(actor.graph, "Pet").values()} == {"cat", "bird"}
@@ -133,7 +133,7 @@ def test_s106_a_required_property_with_a_default(actor: Actor, declared: str, va
 def test_wider_numbers_keep_their_values(actor: Actor) -> None:
     old = actor.head.commit_id
     actor.apply(person("Max", age=2**31 - 1, weight=0.1))
-    actor.graph.schema.apply(changed(("age: I32?", "age: I64?"), ("weight: F32?", "weight: F64?")))
+    actor.graph.schema.apply(edit_schema(("age: I32?", "age: I64?"), ("weight: F32?", "weight: F64?")))
     actor.apply(person("Big", age=2**40, weight=0.1))
     actor.graph.fold()
     found = rows(actor.graph, "Person")
@@ -145,7 +145,7 @@ def test_wider_numbers_keep_their_values(actor: Actor) -> None:
 
 def test_several_steps_in_one_commit(actor: Actor) -> None:
     """A default, a wider type, a rename, a drop and a rule, all at once."""
-    text = changed(
+    text = edit_schema(
         ("age: I32?", 'years: I64? @rename_from("age") @range(0..10000000000)'),
         ("weight: F32?", "rank: I32 @default(1)"),
         ("kind: enum(cat, dog)?", "kind: enum(cat, dog)"),
@@ -176,9 +176,9 @@ def test_several_steps_in_one_commit(actor: Actor) -> None:
     ],
 )
 def test_s106_s107_steps_that_are_not_possible(actor: Actor, old: str, new: str, code: str, entity: str) -> None:
-    text = changed((old, new)).replace("String @key  age: I32? @unique", "String  age: I32? @unique")
+    text = edit_schema((old, new)).replace("String @key  age: I32? @unique", "String  age: I32? @unique")
     assert not actor.graph.schema.plan(text).supported
-    error = refused(actor, text)
+    error = expect_refusal(actor, text)
     assert isinstance(error, SchemaChangeRefused)
     assert error.code == code
     assert entity in [refusal.entity for refusal in error.refusals]
@@ -196,7 +196,7 @@ def test_s106_s107_steps_that_are_not_possible(actor: Actor, old: str, new: str,
     ],
 )
 def test_s106_rules_that_rows_break(actor: Actor, old: str, new: str, rule: str, rows_named: list[str]) -> None:
-    error = refused(actor, changed((old, new)))
+    error = expect_refusal(actor, edit_schema((old, new)))
     assert isinstance(error, ConstraintViolation)
     assert error.code == VIOLATED
     assert {violation["rule"] for violation in error.violations} == {rule}
@@ -206,8 +206,10 @@ def test_s106_rules_that_rows_break(actor: Actor, old: str, new: str, rule: str,
 
 def test_s106_every_broken_rule_of_every_type_is_listed(actor: Actor) -> None:
     actor.apply(person("Eve", age=36, weight=-1.0), InsertNode("Pet", {"name": "Rex"}))
-    text = changed(("age: I32?", "age: I32 @unique"), ("weight: F32?", "weight: F32? @range(0..)"), ("dog)?", "dog)"))
-    error = refused(actor, text)
+    text = edit_schema(
+        ("age: I32?", "age: I32 @unique"), ("weight: F32?", "weight: F32? @range(0..)"), ("dog)?", "dog)")
+    )
+    error = expect_refusal(actor, text)
     assert isinstance(error, ConstraintViolation)
     assert {(violation["type"], violation["rule"]) for violation in error.violations} == {
         ("node:Person", "required"),
@@ -221,7 +223,7 @@ def test_s106_every_broken_rule_of_every_type_is_listed(actor: Actor) -> None:
 def test_rules_that_all_rows_keep(actor: Actor) -> None:
     """They hold from now on, and only since now."""
     actor.apply(Update("Person", {"age": 3}, NullTest("age")))
-    text = changed(("age: I32?", "age: I32 @unique @range(0..99)"), ("Person -> Pet", "Person -> Pet @card(..1)"))
+    text = edit_schema(("age: I32?", "age: I32 @unique @range(0..99)"), ("Person -> Pet", "Person -> Pet @card(..1)"))
     actor.graph.schema.apply(text)
     for bad in (person("X"), person("X", age=36), person("X", age=100), InsertEdge("Owns", "Ada", "Kit")):
         with pytest.raises(ConstraintViolation):
@@ -234,7 +236,7 @@ def test_violations_are_bounded(make_world: MakeWorld) -> None:
     actor = make_world(SCHEMA).actor()
     actor.apply(*[person(f"p{number}") for number in range(300)])
     with pytest.raises(ConstraintViolation) as error:
-        actor.graph.schema.apply(changed(("age: I32?", "age: I32")))
+        actor.graph.schema.apply(edit_schema(("age: I32?", "age: I32")))
     assert len(error.value.violations) == 100
     assert error.value.details["violation_count"] == 300
 
@@ -263,12 +265,12 @@ def test_all_violations_of_rules_between_rows_are_counted(make_world: MakeWorld,
         actor.graph.fold()
     with pytest.raises(ConstraintViolation) as error:
         actor.graph.schema.apply(
-            changed(("age: I32?", "age: I32? @unique"), ("Person -> Pet", "Person -> Pet @card(1..1)"))
+            edit_schema(("age: I32?", "age: I32? @unique"), ("Person -> Pet", "Person -> Pet @card(1..1)"))
         )
     assert error.value.details["violation_count"] == 148 + 150
     assert len(error.value.violations) == 100
     with pytest.raises(ConstraintViolation) as error:
-        actor.graph.schema.apply(changed(("Person -> Pet", "Person -> Pet @card(..1)")))
+        actor.graph.schema.apply(edit_schema(("Person -> Pet", "Person -> Pet @card(..1)")))
     assert error.value.details["violation_count"] == 120
     assert (error.value.violations[0]["id"], error.value.violations[0]["value"]) == ("p000", 2)
 

@@ -8,16 +8,16 @@ import pytest
 
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Update
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, changed, rows, with_person
+from tests.mutate.schema_change.ground import SCHEMA, edit_schema, rows, with_person
 from tests.schedules.world import WAIT_S, Actor, World
 
 STEPS = {
     "more": with_person("nick: String?"),
     "default": with_person("rank: I32 @default(7)"),
-    "wider": changed(("age: I32?", "age: I64?"), ("weight: F32?", "weight: F64?")),
-    "drop": changed(("weight: F32?", "")),
-    "rename": changed(("age: I32?", 'years: I32? @rename_from("age")')),
-    "rule": changed(("age: I32?", "age: I32? @unique")),
+    "wider": edit_schema(("age: I32?", "age: I64?"), ("weight: F32?", "weight: F64?")),
+    "drop": edit_schema(("weight: F32?", "")),
+    "rename": edit_schema(("age: I32?", 'years: I32? @rename_from("age")')),
+    "rule": edit_schema(("age: I32?", "age: I32? @unique")),
 }
 by_step = pytest.mark.parametrize("schema", STEPS.values(), ids=STEPS)
 
@@ -35,7 +35,7 @@ def without(name: str) -> Delete:
     return Delete("Person", Compare("name", "=", name))
 
 
-def expected(schema: str, **ages: int | None) -> dict[str, dict[str, Any]]:
+def expected_rows(schema: str, **ages: int | None) -> dict[str, dict[str, Any]]:
     """Rows with these ages and no weight, as they look under one of the schemas."""
     age = "years" if schema == STEPS["rename"] else "age"
     added: dict[str, dict[str, Any]] = {STEPS["more"]: {"nick": None}, STEPS["default"]: {"rank": 7}}
@@ -62,12 +62,12 @@ def test_s170_a_change_over_an_overlay(world: World, schema: str) -> None:
     crowd(actor)
     old = actor.head.commit_id
     actor.graph.schema.apply(schema)
-    assert rows(actor.graph, "Person") == expected(schema, **CROWD)
-    assert rows(world.reader().graph, "Person") == expected(schema, **CROWD)
+    assert rows(actor.graph, "Person") == expected_rows(schema, **CROWD)
+    assert rows(world.reader().graph, "Person") == expected_rows(schema, **CROWD)
     actor.graph.fold()
     assert not actor.head.overlay
-    assert rows(world.reader().graph, "Person") == expected(schema, **CROWD)
-    assert rows(actor.graph.at(old), "Person") == expected(SCHEMA, **CROWD)
+    assert rows(world.reader().graph, "Person") == expected_rows(schema, **CROWD)
+    assert rows(actor.graph.at(old), "Person") == expected_rows(SCHEMA, **CROWD)
     world.assert_sound()
 
 
@@ -85,14 +85,14 @@ def test_s170_inline_against_fold_after_a_change(world: World, schema: str, orde
         one.apply(update, without("both"))
 
     if order == "write-fold":
-        with actor.held("fold.before-record", actor.graph.fold) as late:
+        with actor.hold_at("fold.before-record", actor.graph.fold) as late:
             write(second_actor)
         late.result(WAIT_S)
     else:
-        with actor.held("write.before-record", lambda: write(actor)) as late_write:
+        with actor.hold_at("write.before-record", lambda: write(actor)) as late_write:
             second_actor.graph.fold()
         late_write.result(WAIT_S)
-    wanted = expected(schema, table=1, overlay=9, again=5)
+    wanted = expected_rows(schema, table=1, overlay=9, again=5)
     assert rows(world.reader().graph, "Person") == wanted
     actor.graph.fold()
     assert rows(world.reader().graph, "Person") == wanted
@@ -110,22 +110,22 @@ def test_s170_a_fork_with_overlays_on_both_sides(world: World, schema: str) -> N
     main.apply(person("main", age=7), without("table"))
     dev.graph.schema.apply(schema)
     sides = {
-        "main": (main, expected(SCHEMA, both=2, overlay=4, again=5, main=7)),
-        "dev": (dev, expected(schema, table=1, both=2, overlay=4, dev=6)),
+        "main": (main, expected_rows(SCHEMA, both=2, overlay=4, again=5, main=7)),
+        "dev": (dev, expected_rows(schema, table=1, both=2, overlay=4, dev=6)),
     }
     for name, (actor, wanted) in sides.items():
         assert rows(world.reader(name).graph, "Person") == wanted
         actor.graph.fold()
         assert rows(world.reader(name).graph, "Person") == wanted
     main.graph.schema.apply(schema)
-    assert rows(main.graph, "Person") == expected(schema, both=2, overlay=4, again=5, main=7)
+    assert rows(main.graph, "Person") == expected_rows(schema, both=2, overlay=4, again=5, main=7)
     world.assert_sound()
 
 
 def test_s170_a_cascade_into_reshaped_edges(world: World) -> None:
     actor = world.actor()
     actor.apply(person("Ada"), InsertNode("Pet", {"name": "Kit"}), InsertEdge("Owns", "Ada", "Kit", {"since": 1}))
-    actor.graph.schema.apply(changed(("since: I32?", 'since: I64?  note: String @default("")')))
+    actor.graph.schema.apply(edit_schema(("since: I32?", 'since: I64?  note: String @default("")')))
     assert [row["note"] for row in rows(actor.graph, "Owns").values()] == [""]
     actor.apply(without("Ada"))
     assert rows(actor.graph, "Owns") == {}

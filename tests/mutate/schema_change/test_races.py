@@ -14,11 +14,11 @@ from omnigraph.errors import ConstraintViolation, InvalidInput, NotFound, Precon
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.schema.change_steps import VIOLATED
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, changed, rows, with_person
+from tests.mutate.schema_change.ground import SCHEMA, edit_schema, rows, with_person
 from tests.schedules.world import WAIT_S, World
 
 DEFAULT = with_person("rank: I32 @default(7)")
-WIDER = changed(("age: I32?", "age: I64?"))
+WIDER = edit_schema(("age: I32?", "age: I64?"))
 POINTS = ("write.captured", "write.validated", "write.before-record")
 
 
@@ -38,7 +38,7 @@ def test_s108_a_writer_that_was_overtaken_lands_after(world: World, schema: str,
     """It is prepared again under the new schema, so that its row has the new shape and the default."""
     world.actor().apply(person("Ada", age=1))
     writer, changer = world.actor(inline_share=share), world.actor()
-    with writer.held(point, lambda: writer.apply(person("Bob", age=2))) as late:
+    with writer.hold_at(point, lambda: writer.apply(person("Bob", age=2))) as late:
         changer.graph.schema.apply(schema)
     assert late.result(WAIT_S).attempts == 2
     expected = {"rank": 7} if schema == DEFAULT else {"nick": None} if schema != WIDER else {}
@@ -61,7 +61,7 @@ def test_h12_a_change_that_rewrites_rows_misses_none(world: World, schema: str, 
         first.graph.fold()
         first.apply(person("Ada", age=1))
     changer, second_actor = world.actor(), world.actor(inline_share=0 if meanwhile == "staged" else 4)
-    with changer.held("write.before-record", lambda: changer.graph.schema.apply(schema)) as late:
+    with changer.hold_at("write.before-record", lambda: changer.graph.schema.apply(schema)) as late:
         if meanwhile == "fold":
             assert second_actor.graph.fold() is not None
         elif meanwhile == "update":
@@ -86,13 +86,13 @@ def test_h12_a_change_that_rewrites_rows_misses_none(world: World, schema: str, 
 @pytest.mark.parametrize(
     ("schema", "bad"),
     [
-        (changed(("age: I32?", "age: I32? @unique")), person("Bob", age=1)),
-        (changed(("age: I32?", "age: I32? @range(0..5)")), person("Bob", age=6)),
-        (changed(("age: I32?", "age: I32")), person("Bob")),
-        (changed(("name: String @key  age", 'name: String @key @check("a")  age')), person("Bob", age=2)),
+        (edit_schema(("age: I32?", "age: I32? @unique")), person("Bob", age=1)),
+        (edit_schema(("age: I32?", "age: I32? @range(0..5)")), person("Bob", age=6)),
+        (edit_schema(("age: I32?", "age: I32")), person("Bob")),
+        (edit_schema(("name: String @key  age", 'name: String @key @check("a")  age')), person("Bob", age=2)),
         (with_person("rank: I32 @default(7)  @unique(age, rank)"), person("Bob", age=1)),
-        (changed(("Person -> Pet", "Person -> Pet @card(..1)")), InsertEdge("Owns", "Ada", "Kit")),
-        (changed(("Person -> Pet", "Person -> Pet @card(1..)")), person("Bob", age=2)),
+        (edit_schema(("Person -> Pet", "Person -> Pet @card(..1)")), InsertEdge("Owns", "Ada", "Kit")),
+        (edit_schema(("Person -> Pet", "Person -> Pet @card(1..)")), person("Bob", age=2)),
         (f"{SCHEMA}edge Feeds: Pet -> Person @card(..3)\nedge Walks: Person -> Pet @card(1..)\n", None),
     ],
     ids=["unique", "range", "required", "check", "unique-default", "card-max", "card-min", "card-new-edge"],
@@ -111,10 +111,10 @@ def _race_of_rule_and_row(world: World, schema: str, bad: Statement | None, *, c
         pet = InsertNode("Pet", {"name": "Kit"})
         world.actor().apply(person("Ada", age=1), pet, InsertEdge("Owns", "Ada", "Kit"))
     if change_first:
-        with writer.held("write.before-record", lambda: writer.apply(row)) as late:
+        with writer.hold_at("write.before-record", lambda: writer.apply(row)) as late:
             changer.graph.schema.apply(schema)
     else:
-        with changer.held("write.before-record", lambda: changer.graph.schema.apply(schema)) as late:
+        with changer.hold_at("write.before-record", lambda: changer.graph.schema.apply(schema)) as late:
             writer.apply(row)
     with pytest.raises(ConstraintViolation) as refused:
         late.result(WAIT_S)
@@ -126,7 +126,9 @@ def test_h13_a_fixed_row_makes_the_rule_possible(world: World) -> None:
     """Checked again means checked again: what was a violation at first is none any more. H13"""
     world.actor().apply(person("Ada"))
     changer, writer = world.actor(), world.actor()
-    with changer.held("write.captured", lambda: changer.graph.schema.apply(changed(("age: I32?", "age: I32")))) as late:
+    with changer.hold_at(
+        "write.captured", lambda: changer.graph.schema.apply(edit_schema(("age: I32?", "age: I32")))
+    ) as late:
         writer.apply(person("Ada", age=1))
     assert late.result(WAIT_S).commit_id is not None
 
@@ -134,8 +136,8 @@ def test_h13_a_fixed_row_makes_the_rule_possible(world: World) -> None:
 def test_h13_changes_of_other_types_commute(world: World) -> None:
     """A rule of one type does not wait for writers of another. H13"""
     changer, writer = world.actor(), world.actor()
-    schema = changed(("age: I32?", "age: I32 @unique"))
-    with changer.held("write.before-record", lambda: changer.graph.schema.apply(schema)) as late:
+    schema = edit_schema(("age: I32?", "age: I32 @unique"))
+    with changer.hold_at("write.before-record", lambda: changer.graph.schema.apply(schema)) as late:
         writer.apply(InsertNode("Pet", {"name": "Kit"}))
     assert late.result(WAIT_S).attempts == 1
     assert set(rows(world.reader().graph, "Pet")) == {"Kit"}
@@ -144,7 +146,7 @@ def test_h13_changes_of_other_types_commute(world: World) -> None:
 def test_h12_a_dropped_type_takes_the_rows_that_landed_meanwhile_along(world: World) -> None:
     changer, writer = world.actor(), world.actor()
     only_people = SCHEMA.split("node Pet")[0]
-    with changer.held("write.before-record", lambda: changer.graph.schema.apply(only_people)) as late:
+    with changer.hold_at("write.before-record", lambda: changer.graph.schema.apply(only_people)) as late:
         kept = writer.apply(InsertNode("Pet", {"name": "Kit"})).commit_id
     late.result(WAIT_S)
     changer.graph.schema.apply(SCHEMA)
@@ -157,13 +159,13 @@ def test_h12_a_dropped_type_takes_the_rows_that_landed_meanwhile_along(world: Wo
 @pytest.mark.parametrize("point", POINTS)
 def test_s108_a_writer_of_something_that_went_is_refused(world: World, point: str) -> None:
     writer, changer = world.actor(), world.actor()
-    gone = changed(("age: I32?", ""))
-    with writer.held(point, lambda: writer.apply(person("Bob", age=2))) as late:
+    gone = edit_schema(("age: I32?", ""))
+    with writer.hold_at(point, lambda: writer.apply(person("Bob", age=2))) as late:
         changer.graph.schema.apply(gone)
     with pytest.raises(InvalidInput) as refused:
         late.result(WAIT_S)
     assert refused.value.code == "unknown_property"
-    with writer.held(point, lambda: writer.apply(InsertNode("Pet", {"name": "Kit"}))) as late:
+    with writer.hold_at(point, lambda: writer.apply(InsertNode("Pet", {"name": "Kit"}))) as late:
         changer.graph.schema.apply(gone.split("node Pet")[0])
     with pytest.raises(NotFound):
         late.result(WAIT_S)
@@ -172,7 +174,7 @@ def test_s108_a_writer_of_something_that_went_is_refused(world: World, point: st
 
 def test_s108_a_caller_who_wants_to_decide_is_told(world: World) -> None:
     writer, changer = world.actor(), world.actor()
-    with writer.held("write.before-record", lambda: writer.apply(person("Bob"), on_conflict="fail")) as late:
+    with writer.hold_at("write.before-record", lambda: writer.apply(person("Bob"), on_conflict="fail")) as late:
         changer.graph.schema.apply(DEFAULT)
     with pytest.raises(ReadSetChanged, match="schema"):
         late.result(WAIT_S)
@@ -182,7 +184,7 @@ def test_s108_two_changes_end_in_one_order(world: World) -> None:
     """The loser is compiled anew against the winner's schema: its text is what the schema becomes."""
     first_actor, second_actor = world.actor(), world.actor()
     texts = with_person("nick: String?"), with_person("mail: String?")
-    with first_actor.held("write.before-record", lambda: first_actor.graph.schema.apply(texts[0])) as late:
+    with first_actor.hold_at("write.before-record", lambda: first_actor.graph.schema.apply(texts[0])) as late:
         second_actor.graph.schema.apply(texts[1])
     result = late.result(WAIT_S)
     assert result.attempts == 2
@@ -195,7 +197,7 @@ def test_s108_a_change_bound_to_a_commit_does_not_follow(world: World) -> None:
     """`if_commit` is how a plan that a person looked at is kept from dropping what came after it."""
     first_actor, second_actor = world.actor(), world.actor()
     seen = first_actor.graph.refresh()
-    with first_actor.held(
+    with first_actor.hold_at(
         "write.before-record", lambda: first_actor.graph.schema.apply(with_person("nick: String?"), if_commit=seen)
     ) as late:
         second_actor.graph.schema.apply(with_person("mail: String?"))
@@ -207,12 +209,12 @@ def test_s108_a_change_bound_to_a_commit_does_not_follow(world: World) -> None:
 def test_s108_the_same_change_twice_is_one_commit(world: World) -> None:
     """The loser finds that nothing is left to do."""
     first_actor, second_actor = world.actor(), world.actor()
-    with first_actor.held("write.before-record", lambda: first_actor.graph.schema.apply(DEFAULT)) as late:
+    with first_actor.hold_at("write.before-record", lambda: first_actor.graph.schema.apply(DEFAULT)) as late:
         second_actor.graph.schema.apply(DEFAULT)
     assert late.result(WAIT_S).commit_id is None
 
 
-@pytest.mark.parametrize("schema", [DEFAULT, WIDER, changed(("age: I32?", ""))], ids=["default", "wider", "drop"])
+@pytest.mark.parametrize("schema", [DEFAULT, WIDER, edit_schema(("age: I32?", ""))], ids=["default", "wider", "drop"])
 def test_s111_a_stale_handle_reads_what_it_has_and_writes_what_is(world: World, schema: str) -> None:
     stale, changer = world.actor(), world.actor()
     stale.apply(person("Ada", weight=1.0))
@@ -236,7 +238,7 @@ def test_h12_a_fold_of_the_old_shape_stops(world: World, schema: str, held: str)
     """H12"""
     folder, changer = world.actor(), world.actor()
     folder.apply(person("Ada", age=1), InsertNode("Pet", {"name": "Kit"}))
-    with folder.held(held, folder.graph.fold) as late:
+    with folder.hold_at(held, folder.graph.fold) as late:
         changer.graph.schema.apply(schema)
     assert late.result(WAIT_S) is None
     before = rows(world.reader().graph, "Person")
@@ -254,8 +256,8 @@ def test_h14_one_table_is_born_by_two_branches_with_different_schemas(world: Wor
     main.graph.branch.create("dev")
     dev = world.actor(branch="dev")
     dev.apply(person("Bob", age=2))
-    with dev.held("write.before-record", lambda: dev.graph.schema.apply(schema)) as late:
-        with main.held("fold.before-record", main.graph.fold) as folding:
+    with dev.hold_at("write.before-record", lambda: dev.graph.schema.apply(schema)) as late:
+        with main.hold_at("fold.before-record", main.graph.fold) as folding:
             pass
         assert folding.result(WAIT_S) is not None
     assert late.result(WAIT_S).attempts == 1

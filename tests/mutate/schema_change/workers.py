@@ -21,8 +21,8 @@ def change_and_die(link: Link, *, uri: str, schema: str, point: str | None, put:
         return made[0]
 
     backend = make_backend(uri, None, Config(fsync=False, fold="never"), wrap=wrap, pauses=pauses)
-    site = GraphRuntime.open(backend, read_only=False)
-    graph = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(backend, read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
     if point is not None:
         pauses.crash_at(point)
     if put is not None:

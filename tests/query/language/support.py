@@ -65,7 +65,7 @@ def cases(folder: str) -> list[Case]:
     return [Case(path) for path in sorted((GOLDEN / folder).glob("*.gq"))]
 
 
-def accepted(case: Case) -> str:
+def render_accepted(case: Case) -> str:
     """The printed trees of all queries of the case, and its bound parameters."""
     text = ""
     for query in parse_queries(case.source, f"{case.id}.gq"):
@@ -77,15 +77,15 @@ def accepted(case: Case) -> str:
     return text
 
 
-def refused(case: Case) -> str:
+def render_refused(case: Case) -> str:
     """The error of the case, or what was wrongly accepted."""
     try:
-        return "accepted\n" + accepted(case)
+        return "accepted\n" + render_accepted(case)
     except InvalidInput as error:
         return f"{type(error).__name__} {error.code}\n{error}\n"
 
 
-def warned(case: Case) -> str:
+def render_warned(case: Case) -> str:
     """The report of lint as people see it, and as JSON."""
     report = lint(case.source, catalog(), f"{case.id}.gq")
     return report.render() + "\n" + json.dumps(report.to_json()["queries"], indent=1, ensure_ascii=False) + "\n"

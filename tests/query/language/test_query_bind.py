@@ -90,7 +90,7 @@ def _same(source: str, values: dict[str, Any], statements: list[Statement], *, s
     assert bound == [_resolve(check_statement(statement, catalog())) for statement in statements]
 
 
-def _refused(source: str, values: dict[str, Any]) -> InvalidInput:
+def _expect_refusal(source: str, values: dict[str, Any]) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
         bind_params(_check(source), values)
     return caught.value
@@ -100,18 +100,18 @@ LIMITED = "query q($n: I64, $d: Date?) { match { $p: Person $p.seen > $d } retur
 
 
 def test_a_required_parameter_must_be_given() -> None:
-    error = _refused(LIMITED, {})
+    error = _expect_refusal(LIMITED, {})
     assert error.code == "P1"
     assert error.details == {"query": "q", "parameter": "n"}
 
 
 def test_an_unknown_parameter_is_an_error() -> None:
-    assert _refused(LIMITED, {"n": 1, "nn": 2}).code == "P2"
+    assert _expect_refusal(LIMITED, {"n": 1, "nn": 2}).code == "P2"
 
 
 @pytest.mark.parametrize("value", ["1", 1.5, True, -1, 2**63])
 def test_a_limit_must_be_a_count(value: object) -> None:
-    assert _refused(LIMITED, {"n": value}).code == "P3"
+    assert _expect_refusal(LIMITED, {"n": value}).code == "P3"
 
 
 def test_an_optional_parameter_is_null_in_all_its_uses() -> None:
@@ -126,8 +126,8 @@ def test_a_value_is_converted_for_each_use() -> None:
 
 def test_an_unused_parameter_is_still_checked() -> None:
     source = "query q($x: I32) { match { $p: Person } return { $p.name } }"
-    assert _refused(source, {"x": "no"}).code == "P3"
-    assert _refused(source, {}).code == "P1"
+    assert _expect_refusal(source, {"x": "no"}).code == "P3"
+    assert _expect_refusal(source, {}).code == "P1"
 
 
 def test_insert_becomes_a_statement_with_stored_values() -> None:

@@ -44,7 +44,8 @@ def _facts(checked: CheckedQuery) -> tuple[object, ...]:
 )
 def test_the_order_of_clauses_is_no_matter(clauses: tuple[str, ...]) -> None:
     texts = (
-        f"query q() {{ match {{ {' '.join(one)} }} return {{ count($b) }} }}" for one in itertools.permutations(clauses)
+        f"query q() {{ match {{ {' '.join(permutation)} }} return {{ count($b) }} }}"
+        for permutation in itertools.permutations(clauses)
     )
     assert len({_facts(_check(text)) for text in texts}) == 1
 

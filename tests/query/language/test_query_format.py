@@ -73,8 +73,8 @@ query add() {  // why
 
 
 def _comments(text: str) -> list[str]:
-    found = re.findall(r'"(?:\\.|[^"\\\n])*"|(//[^\n]*|/\*(?:.|\n)*?\*/)', text)
-    return [one.rstrip() for one in found if one]
+    all = re.findall(r'"(?:\\.|[^"\\\n])*"|(//[^\n]*|/\*(?:.|\n)*?\*/)', text)
+    return [one.rstrip() for one in all if one]
 
 
 def test_one_layout() -> None:
@@ -94,10 +94,10 @@ def test_meaning_comments_and_idempotence(case: support.Case) -> None:
     assert format_queries(once) == once
     assert _comments(once) == _comments(case.source)
 
-    def shown(source: str) -> list[str]:
+    def render(source: str) -> list[str]:
         return [show(check_query(query, support.catalog())) for query in parse_queries(source)]
 
-    assert shown(once) == shown(case.source)
+    assert render(once) == render(case.source)
 
 
 @pytest.mark.parametrize("place", range(60))

@@ -16,19 +16,19 @@ from tests.query.language import support
 
 @pytest.mark.parametrize("case", support.cases("accepted"), ids=lambda case: case.id)
 def test_accepted(case: support.Case) -> None:
-    case.settle(support.accepted(case))
+    case.settle(support.render_accepted(case))
 
 
 @pytest.mark.parametrize("case", support.cases("refused"), ids=lambda case: case.id)
 def test_refused(case: support.Case) -> None:
-    actual = support.refused(case)
+    actual = support.render_refused(case)
     assert not actual.startswith("accepted"), actual
     case.settle(actual)
 
 
 @pytest.mark.parametrize("case", support.cases("warned"), ids=lambda case: case.id)
 def test_warned(case: support.Case) -> None:
-    case.settle(support.warned(case))
+    case.settle(support.render_warned(case))
 
 
 def test_corpus_reaches_every_code() -> None:

@@ -43,9 +43,9 @@ def test_the_shape_of_a_report() -> None:
 
 def test_errors_of_all_queries_come_at_once() -> None:
     queries = ("a() { match { $p: Persn } return { $p } }", "b() { delete Person }", "c() { delete X where a = 1 }")
-    report = lint("\n".join(f"query {one}" for one in queries), catalog())
+    report = lint("\n".join(f"query {query}" for query in queries), catalog())
     assert not report.ok
-    assert [(one.code, one.line) for one in report.errors] == [("T1", 1), ("Q000", 2), ("T1", 3)]
+    assert [(error.code, error.line) for error in report.errors] == [("T1", 1), ("Q000", 2), ("T1", 3)]
     assert report.queries == ()
 
 

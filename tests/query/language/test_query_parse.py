@@ -54,7 +54,7 @@ def test_the_error_says_where_and_what_in_plain_json() -> None:
 def test_places_stay_true_when_queries_are_parsed_one_by_one() -> None:
     line = "query a() { } query b() { match { $p: Person } return { $p } } query c() { delete X }"
     error = _error(f"// Ω\n{line}")
-    found = [(one["line"], one["column"]) for one in error.details["diagnostics"]]
+    found = [(diagnostic["line"], diagnostic["column"]) for diagnostic in error.details["diagnostics"]]
     assert found == [(2, line.index("}") + 1), (2, line.rindex("}") + 1)]
 
 

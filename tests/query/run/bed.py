@@ -52,7 +52,7 @@ class Bed:
     graph: Graph
     coding: Coding = "auto"
 
-    def checked(self, source: str, name: str | None = None) -> c.CheckedQuery:
+    def check(self, source: str, name: str | None = None) -> c.CheckedQuery:
         return check_query(pick_query(source, name), self.catalog)
 
     def run(
@@ -63,7 +63,7 @@ class Bed:
         limits: QueryLimits | None = None,
         embedder: Embedder | None = None,
     ) -> Result:
-        checked = self.checked(source)
+        checked = self.check(source)
         bound = bind_params(checked, params or {})
         run = prepare_run(
             self.snapshot, checked, bound, now=NOW, limits=limits, backend=self.backend, embedder=embedder
@@ -77,7 +77,7 @@ class Bed:
         self, source: str, params: Mapping[str, Any] | None = None, embedder: Embedder | None = None
     ) -> tuple[c.CheckedRead, list[list[Any]]]:
         """The interpreter's rows, before limit and offset."""
-        checked = self.checked(source)
+        checked = self.check(source)
         assert isinstance(checked.body, c.CheckedRead)
         bound = bind_params(checked, params or {})
         return checked.body, Interpreter(self.catalog, self.graph, bound, NOW, embedder).run(checked.body)
@@ -88,9 +88,13 @@ class Bed:
         """Assert that the engine gives what the interpreter gives. The engine's rows."""
         result = self.run(source, params, embedder=embedder)
         read, expected = self.expected(source, params, embedder)
-        bound = bind_params(self.checked(source), params or {})
+        bound = bind_params(self.check(source), params or {})
         actual = [list(row.values()) for row in result.rows]
-        assert [column.name for column in result.columns] == result.table.column_names == [column.name for column in read.columns]
+        assert (
+            [column.name for column in result.columns]
+            == result.table.column_names
+            == [column.name for column in read.columns]
+        )
         limit = _number(read.limit, bound)
         offset = _number(read.offset, bound) or 0
         wanted = len(expected[offset:]) if limit is None else len(expected[offset : offset + limit])
@@ -139,7 +143,9 @@ def make_bed(root: Path, schema: str, content: Content) -> Bed:
     overlay: dict[str, OverlayTable] = {}
     graph: dict[str, list[Row]] = {}
     for type_def in catalog.types:
-        placed = _Placed(type_def, content.get(type_def.table_key) or _of_kind(type_def, content.get(type_def.name, ())))
+        placed = _Placed(
+            type_def, content.get(type_def.table_key) or _of_kind(type_def, content.get(type_def.name, ()))
+        )
         graph[type_def.id] = placed.alive
         pinned = placed.pin(backend)
         entries = placed.overlay()
@@ -190,7 +196,7 @@ class _Placed:
 
     def __post_init__(self) -> None:
         for number, raw in enumerate(self.given):
-            row = self._stored(raw, number)
+            row = self._stored_row(raw, number)
             place = str(raw.get("_at", "overlay"))
             if raw.get("_ghost"):
                 place = "plain" if place == "overlay" else place
@@ -199,14 +205,14 @@ class _Placed:
                 self.alive.append(row)
                 if raw.get("_was") and place == "overlay":
                     # An older image that the overlay hides.
-                    self.by_place["indexed"].append({**row, **self._blanked()})
+                    self.by_place["indexed"].append({**row, **self._blank_row()})
             self.by_place[place].append(row)
 
-    def _blanked(self) -> dict[str, Any]:
+    def _blank_row(self) -> dict[str, Any]:
         return {prop.id: None for prop in self.type.properties if prop.id not in self.type.key}
 
-    def _stored(self, raw: Mapping[str, Any], number: int) -> Row:
-        row = {prop.id: _held(prop, raw.get(prop.name)) for prop in self.type.properties}
+    def _stored_row(self, raw: Mapping[str, Any], number: int) -> Row:
+        row = {prop.id: _as_arrow_returns(prop, raw.get(prop.name)) for prop in self.type.properties}
         if self.type.key:
             row_id = derive_id(self.type, row)
         else:
@@ -220,10 +226,10 @@ class _Placed:
         schema = arrow_schema(self.type)
         staged = backend.tables.birth(self.type.id, self.type.kind)
         if self.by_place["indexed"]:
-            staged = _staged(backend, staged, schema, self.by_place["indexed"])
+            staged = _stage_rows(backend, staged, schema, self.by_place["indexed"])
             staged = backend.tables.commit(staged, backend.tables.stage_index(staged, index_specs(self.type)))
         if self.by_place["plain"]:
-            staged = _staged(backend, staged, schema, self.by_place["plain"])
+            staged = _stage_rows(backend, staged, schema, self.by_place["plain"])
         return staged
 
     def overlay(self) -> OverlayTable | None:
@@ -234,7 +240,7 @@ class _Placed:
         return OverlayTable.of_change(schema, _table(schema, rows), self.gone, "r")
 
 
-def _held(prop: Any, value: Any) -> Any:
+def _as_arrow_returns(prop: Any, value: Any) -> Any:
     """The value as Arrow gives it back."""
     stored = convert(prop, value)
     return list(stored) if prop.type.vector_size is not None and stored is not None else stored
@@ -244,7 +250,7 @@ def _table(schema: pa.Schema, rows: Sequence[Row]) -> pa.Table:
     return pa.table({one.name: pa.array([row[one.name] for row in rows], one.type) for one in schema}, schema=schema)
 
 
-def _staged(backend: Backend, base: PinnedTable, schema: pa.Schema, rows: Sequence[Row]) -> PinnedTable:
+def _stage_rows(backend: Backend, base: PinnedTable, schema: pa.Schema, rows: Sequence[Row]) -> PinnedTable:
     delta = TableDelta(schema, _table(schema, rows), present_ids=())
     return backend.tables.commit(base, backend.tables.stage(base, delta))
 
@@ -252,7 +258,9 @@ def _staged(backend: Backend, base: PinnedTable, schema: pa.Schema, rows: Sequen
 def index_specs(type_def: TypeDef) -> list[IndexSpec]:
     """Every index that a table of this type could have."""
     specs = [
-        IndexSpec(f"by_{name}", name, "BTREE") for name in ("id", "src", "dst") if name == "id" or type_def.kind == "edge"
+        IndexSpec(f"by_{name}", name, "BTREE")
+        for name in ("id", "src", "dst")
+        if name == "id" or type_def.kind == "edge"
     ]
     for prop in type_def.properties:
         kind = prop.type
@@ -269,7 +277,7 @@ def index_specs(type_def: TypeDef) -> list[IndexSpec]:
     return specs
 
 
-def placed(content: Content, where: Layout) -> dict[str, list[dict[str, Any]]]:
+def place_all(content: Content, where: Layout) -> dict[str, list[dict[str, Any]]]:
     """The same content, all of it in one place."""
     return {name: [{**row, "_at": where} for row in rows] for name, rows in content.items()}
 

@@ -274,7 +274,7 @@ class QueryMaker:
             if found is not None:
                 return found
         if self.chance(4):
-            crossed = self.crossed(var, one, visible)
+            crossed = self.cross_comparison(var, one, visible)
             if crossed is not None:
                 return crossed
         return self.simple(var, one)
@@ -301,7 +301,7 @@ class QueryMaker:
         kind = self.one_of(NUMBERS) if prop.type in NUMBERS and self.chance(2) else prop.type
         return f"{place} {self.one_of(ops)} {self.value(kind)}"
 
-    def crossed(self, var: str, entity_type: Type, visible: dict[str, Type]) -> str | None:
+    def cross_comparison(self, var: str, entity_type: Type, visible: dict[str, Type]) -> str | None:
         """A comparison between columns, of different types if they are numbers."""
         family = dict.fromkeys(NUMBERS, "number") | {kind: kind for kind in ("String", "Date", "DateTime")}
         pairs = [
@@ -345,12 +345,12 @@ class QueryMaker:
     def literal(self, kind: str) -> str:
         if kind.startswith("["):
             items = self.one_of(VALUES[kind])
-            return f"[{', '.join(_shown(item) for item in items)}]"
+            return f"[{', '.join(_literal_text(item) for item in items)}]"
         if kind == "F64":
-            return _shown(self.finite())
+            return _literal_text(self.finite())
         if kind in ("Date", "DateTime") and self.chance(2):
             return f'{kind.lower()}("{self.one_of(VALUES[kind])}")'
-        return _shown(self.one_of(VALUES[kind]))
+        return _literal_text(self.one_of(VALUES[kind]))
 
     # ---- results -----------------------------------------------------------------------------------------------------
 
@@ -425,7 +425,7 @@ class QueryMaker:
         return text
 
 
-def _shown(value: Any) -> str:
+def _literal_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -38,7 +38,7 @@ class Interpreter:
     def run(self, read: c.CheckedRead) -> list[list[Any]]:
         """The rows of the result, before limit and offset, in order if there is one."""
         bindings = list(self.match(read.pattern, {}))
-        fused = self._fused(read, bindings)
+        fused = self._fuse_ranks(read, bindings)
         self_ = _Rows(self, fused)
         if read.grouping is None and not read.distinct:
             keyed = [([self_.value(column.value, row) for column in read.columns], [row]) for row in bindings]
@@ -94,10 +94,10 @@ class Interpreter:
             for edge in self.graph.get(hop.edge, []):
                 if (left["id"], right["id"]) in _ends(edge, hop.direction):
                     yield from self._hops(tuple(rest), {**row, hop.var: edge})
-        elif self._connected(hop, left["id"], right["id"]):
+        elif self._is_connected(hop, left["id"], right["id"]):
             yield from self._hops(tuple(rest), row)
 
-    def _connected(self, hop: c.Hop, left: str, right: str) -> bool:
+    def _is_connected(self, hop: c.Hop, left: str, right: str) -> bool:
         pairs = {pair for edge in self.graph.get(hop.edge, []) for pair in _ends(edge, hop.direction)}
         if hop.is_plain:
             return (left, right) in pairs
@@ -119,7 +119,7 @@ class Interpreter:
         for one in rows:
             if not all(self._holds(condition, one) for condition in pattern.filters):
                 continue
-            if not all(self._found(text, one) for text in pattern.texts):
+            if not all(self._matches_text(text, one) for text in pattern.texts):
                 continue
             if any(True for block in pattern.nots for _ in self.match(block, one)):
                 continue
@@ -144,7 +144,7 @@ class Interpreter:
                 one, two = self.plain(left, row), self.plain(right, row)
                 return one is not None and two is not None and _compare(one, op, two)
 
-    def _found(self, text: c.TextFilter, row: Binding) -> bool:
+    def _matches_text(self, text: c.TextFilter, row: Binding) -> bool:
         value = self.plain(text.prop, row)
         wanted = terms(self.plain(text.query, row))
         if value is None or not wanted:
@@ -214,7 +214,7 @@ class Interpreter:
         length = math.hypot(*vector) * math.hypot(*wanted)
         return float(1 - max(-1.0, min(1.0, inner / length))) if length else None
 
-    def _fused(self, read: c.CheckedRead, bindings: list[Binding]) -> dict[c.Rrf, list[tuple[Binding, float]]]:
+    def _fuse_ranks(self, read: c.CheckedRead, bindings: list[Binding]) -> dict[c.Rrf, list[tuple[Binding, float]]]:
         values = [*(column.value for column in read.columns), *(column.value for column in read.order)]
         found = {}
         for fused in {value for value in values if isinstance(value, c.Rrf)}:

@@ -36,7 +36,7 @@ def _check(world: World, data: st.DataObject, change: Callable[[Bed], Bed], ask:
             for _ in range(QUERIES_PER_GRAPH):
                 source, params = data.draw(ask(world))
                 try:
-                    bed.checked(source)
+                    bed.check(source)
                 except TypeCheckError:
                     continue
                 for coding in CODINGS:

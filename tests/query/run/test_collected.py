@@ -41,9 +41,9 @@ def test_a_held_view_of_a_collected_commit(world: World) -> None:
     actor.apply(*(person(f"p{number}", 90) for number in range(5)))
     actor.graph.optimize()
     actor.apply(person("last", 1))
-    while Cleanup(actor.site, AT_ONCE).run().has_work:
+    while Cleanup(actor.runtime, AT_ONCE).run().has_work:
         pass
-    column_cache_of(reader.graph._site.backend.tables).byte_cache.clear()
+    column_cache_of(reader.graph._runtime.backend.tables).byte_cache.clear()
     for name, text in QUERIES.items():
         with pytest.raises(SnapshotExpired) as raised:
             view.query(text)

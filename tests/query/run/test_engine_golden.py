@@ -25,7 +25,7 @@ from omnigraph.query.plan.rules import rewrite_plan
 from omnigraph.query.plan.show import show_plan
 from omnigraph.query.plan.sql import to_sql
 from omnigraph.query.run.run_query import Coding
-from tests.query.run.bed import Bed, make_bed, placed, spread
+from tests.query.run.bed import Bed, make_bed, place_all, spread
 from tests.query.run.graphs import GOLDEN, GRAPHS
 
 UPDATING = os.environ.get("OMNIGRAPH_GOLDEN") == "update"
@@ -83,7 +83,7 @@ def beds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, s
         text = (GOLDEN / schema).read_text(encoding="utf-8")
         for layout, rows in (
             ("overlay", content),
-            ("indexed", placed(content, "indexed")),
+            ("indexed", place_all(content, "indexed")),
             ("spread", spread(content)),
         ):
             made[name, layout] = make_bed(tmp_path_factory.mktemp(f"{name}-{layout}"), text, rows)
@@ -93,7 +93,7 @@ def beds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, s
 
 
 def _actual(bed: Bed, case: Case) -> str:
-    checked = bed.checked(case.source)
+    checked = bed.check(case.source)
     facts = Facts(bed.catalog, {table: pin.rows for table, pin in bed.snapshot.record.pins.items()})
     plan = rewrite_plan(build_plan(checked.body), facts)  # type: ignore[arg-type]
     statement = to_sql(plan, bed.catalog)
@@ -102,16 +102,16 @@ def _actual(bed: Bed, case: Case) -> str:
 
 def _rows(bed: Bed, case: Case) -> str:
     result = bed.run(case.source, case.values, embedder=Embedder())
-    lines = [json.dumps(_rounded(row), ensure_ascii=False) for row in result.json_rows]
+    lines = [json.dumps(_round_floats(row), ensure_ascii=False) for row in result.json_rows]
     ordered = "order {" in case.source
     columns = ", ".join(f"{column.name}: {column.type}" for column in result.columns)
     notes = [f"warning: {warning}" for warning in result.warnings]
     return "\n".join([columns, *(lines if ordered else sorted(lines)), *notes]) + "\n"
 
 
-def _rounded(value: Any) -> Any:
+def _round_floats(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
+        return {key: _round_floats(one) for key, one in value.items()}
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
@@ -165,7 +165,7 @@ def test_spark_reads_the_same_statement(beds: dict[tuple[str, str], Bed]) -> Non
     """The plan prints for the other engine too, with the same placeholders."""
     for case in CASES:
         bed = beds[case.graph, "overlay"]
-        checked = bed.checked(case.source)
+        checked = bed.check(case.source)
         statement = to_sql(rewrite_plan(build_plan(checked.body), Facts(bed.catalog)), bed.catalog)  # type: ignore[arg-type]
         text = statement.text("spark")
         assert all(f":{name}" in text for name in statement.parameters), text

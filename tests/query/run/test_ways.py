@@ -32,8 +32,8 @@ def loops(tmp_path: Path) -> Iterator[Bed]:
     bed.backend.close()
 
 
-def _explained(bed: Bed, source: str, coding: Coding = "auto") -> Explanation:
-    checked = bed.checked(source)
+def _explain(bed: Bed, source: str, coding: Coding = "auto") -> Explanation:
+    checked = bed.check(source)
     run = prepare_run(bed.snapshot, checked, bind_params(checked, {}), now=NOW, backend=bed.backend)
     return run.explain(coding)
 
@@ -44,50 +44,50 @@ def _accesses(explanation: Explanation) -> list[str]:
 
 def test_direct_answers_are_told(loops: Bed) -> None:
     name = loops.rows("query q() { match { $a: Node } return { $a.id } limit 1 }")[0]["a.id"]
-    point = _explained(loops, f'query q() {{ match {{ $a: Node $a.id = "{name}" }} return {{ $a.id }} }}')
+    point = _explain(loops, f'query q() {{ match {{ $a: Node $a.id = "{name}" }} return {{ $a.id }} }}')
     assert (point.keys, _accesses(point), point.rows) == ("lookup", ["lookup by id"], 1)
     assert "lookup by id, 1 rows" in point.plan
-    hop = _explained(loops, f'query q() {{ match {{ $a: Node $a.id = "{name}" $a link $b }} return {{ $b.name }} }}')
+    hop = _explain(loops, f'query q() {{ match {{ $a: Node $a.id = "{name}" $a link $b }} return {{ $b.name }} }}')
     assert hop.keys == "lookup"
     assert _accesses(hop) == ["lookup by src", f"lookup of {hop.rows} known ids"]
 
 
 def test_a_limit_without_order_ends_the_scan(loops: Bed) -> None:
-    told = _explained(loops, "query q() { match { $a: Node } return { $a.id } limit 2 offset 1 }")
-    assert (_accesses(told), told.steps[0].rows, told.rows) == (["scan up to 3 rows"], 3, 2)
-    ordered = _explained(loops, "query q() { match { $a: Node } return { $a.id } order { $a.id } limit 2 }")
+    explain = _explain(loops, "query q() { match { $a: Node } return { $a.id } limit 2 offset 1 }")
+    assert (_accesses(explain), explain.steps[0].rows, explain.rows) == (["scan up to 3 rows"], 3, 2)
+    ordered = _explain(loops, "query q() { match { $a: Node } return { $a.id } order { $a.id } limit 2 }")
     assert ordered.keys == "ids"
     # Storage must not decide what it might decide differently.
-    vague = _explained(loops, 'query q() { match { $a: Node $a.name contains "o" } return { $a.id } limit 2 }')
+    vague = _explain(loops, 'query q() { match { $a: Node $a.name contains "o" } return { $a.id } limit 2 }')
     assert vague.keys == "ids"
 
 
 def test_a_number_of_rows_comes_from_the_commit(loops: Bed) -> None:
-    told = _explained(loops, "query q() { match { $a: Node } return { count($a) as n } }")
-    assert (_accesses(told), told.requests) == (["number of rows in the commit"], 0)
+    explain = _explain(loops, "query q() { match { $a: Node } return { count($a) as n } }")
+    assert (_accesses(explain), explain.requests) == (["number of rows in the commit"], 0)
     stored = loops.agree("query q() { match { $a $e: link $b } return { count($e) as n } }")
     assert stored[0]["n"] == len(loops.graph[loops.catalog.edge("Link").id])  # type: ignore[union-attr]
-    both = _explained(loops, "query q() { match { $a $e: <link> $b } return { count($e) as n } }")
+    both = _explain(loops, "query q() { match { $a $e: <link> $b } return { count($e) as n } }")
     assert both.keys == "ids"
 
 
 def test_a_counted_tree_is_told(loops: Bed) -> None:
-    told = _explained(loops, GROUPED, "arrays")
-    assert told.keys == "arrays"
-    assert any(access.startswith("degrees") for access in _accesses(told))
-    assert _explained(loops, GROUPED, "codes").keys == "codes"
+    explain = _explain(loops, GROUPED, "arrays")
+    assert explain.keys == "arrays"
+    assert any(access.startswith("degrees") for access in _accesses(explain))
+    assert _explain(loops, GROUPED, "codes").keys == "codes"
 
 
 def test_circles_stay_with_the_statement(loops: Bed) -> None:
     source = "query q() { match { $a link $b $b link $c $c link $a } return { count($a) as n } }"
-    assert _explained(loops, source, "arrays").keys == "codes"
+    assert _explain(loops, source, "arrays").keys == "codes"
 
 
 def test_numbers_that_grow_too_large_go_to_the_statement(loops: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     loops.coding = "arrays"
     for module in (counting, grouping):
         monkeypatch.setattr(module, "EXACT_FLOAT_BOUND", 2.0)
-    assert _explained(loops, GROUPED, "arrays").keys == "codes"
+    assert _explain(loops, GROUPED, "arrays").keys == "codes"
     loops.agree(GROUPED)
 
 

@@ -81,8 +81,8 @@ class TestBirth:
     @pytest.mark.parametrize("name", ["with space", "per%20cent", "ünïcode", "ha#sh", "quo'te", "a+b"])
     def test_in_any_directory(self, tmp_path: Path, name: str) -> None:
         tables = TableStore(str(tmp_path / name), local_root=tmp_path / name)
-        made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
-        assert ages(TableStore(str(tmp_path / name)).open(TABLE, made.version)) == {"a": 1}
+        written_table = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
+        assert ages(TableStore(str(tmp_path / name)).open(TABLE, written_table.version)) == {"a": 1}
 
 
 def _file_of(root: Path, pinned_table: PinnedTable, part: str) -> Path:
@@ -99,8 +99,8 @@ class TestStage:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         staged = tables.stage(base, TableDelta(PERSON, people({"a": 2, "b": 3})))
         assert ages(base) == {"a": 1}
-        made = tables.commit(base, staged)
-        assert ages(made) == {"a": 2, "b": 3}
+        committed_table = tables.commit(base, staged)
+        assert ages(committed_table) == {"a": 2, "b": 3}
         assert ages(base) == {"a": 1}
 
     def test_head_never_moves(self, tables: TableStore, tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ class TestStage:
         before = tables.io_stats()
         staged = tables.stage(base, TableDelta(PERSON, people({"b": 20, "d": 4}), ["c", "never"]))
         assert (staged.rows_written, staged.rows_removed) == (2, 2)
-        made = tables.commit(base, staged)
-        assert ages(made) == {"a": 1, "b": 20, "d": 4}
+        committed_table = tables.commit(base, staged)
+        assert ages(committed_table) == {"a": 1, "b": 20, "d": 4}
         assert (tables.io_stats() - before).write_iops == 1 + 1 + 2  # data, deletion file, transaction, manifest
 
     def test_delete_of_every_row_of_a_fragment_and_of_the_table(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
         base = write(tables, base, people({"c": 3}))
-        one = write(tables, base, delete=["c"])
-        assert (ages(one), one.fragments) == ({"a": 1, "b": 2}, 1)
-        none = write(tables, one, delete=["a", "b"])
+        written_table = write(tables, base, delete=["c"])
+        assert (ages(written_table), written_table.fragments) == ({"a": 1, "b": 2}, 1)
+        none = write(tables, written_table, delete=["a", "b"])
         assert (ages(none), none.fragments) == ({}, 0)
         assert ages(write(tables, none, people({"a": 9}))) == {"a": 9}
 
@@ -138,10 +138,10 @@ class TestStage:
     def test_a_hint_saves_the_reads(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         before = tables.io_stats()
-        made = write(tables, base, people({"b": 2}), present_ids=())
+        written_table = write(tables, base, people({"b": 2}), present_ids=())
         spent = tables.io_stats() - before
         assert (spent.read_iops, spent.write_iops) == (0, 3)
-        hinted = write(tables, made, people({"a": 3, "c": 4}), delete=["b"], present_ids=["a", "b"])
+        hinted = write(tables, written_table, people({"a": 3, "c": 4}), delete=["b"], present_ids=["a", "b"])
         assert ages(hinted) == {"a": 3, "c": 4}
 
     def test_a_change_of_nothing_is_the_base(self, tables: TableStore) -> None:
@@ -156,9 +156,9 @@ class TestStage:
         for number in range(depth):
             base = write(tables, base, people({f"n{number}": number}), present_ids=())
         before = tables.io_stats()
-        made = write(tables, base, people({"new": 1}), present_ids=())
+        written_table = write(tables, base, people({"new": 1}), present_ids=())
         spent = tables.io_stats() - before
-        assert made.rows == depth + 1
+        assert written_table.rows == depth + 1
         assert (spent.read_iops, spent.write_iops) == (0, 3)
 
     @pytest.mark.parametrize(
@@ -193,19 +193,19 @@ class TestCommit:
 
     def test_the_transaction_names_its_base(self, tables: TableStore, tmp_path: Path) -> None:
         birth = tables.birth(TABLE, "node")
-        made = write(tables, birth, people({"a": 1}))
-        again = TableStore(str(tmp_path)).open(TABLE, made.version)
+        written_table = write(tables, birth, people({"a": 1}))
+        again = TableStore(str(tmp_path)).open(TABLE, written_table.version)
         assert again.base_version() == "1"
         assert birth.base_version() is None
         # Two operations are needed here; the base is still the pin, not the version in between.
         wider = pa.schema([ID, AGE, NOTE])
-        chained = write(tables, made, people({}, wider), delete=["a"])
-        assert chained.base_version() == made.version
+        chained = write(tables, written_table, people({}, wider), delete=["a"])
+        assert chained.base_version() == written_table.version
 
     def test_a_committed_version_is_warm(self, tables: TableStore) -> None:
-        made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
+        written_table = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         before = tables.io_stats()
-        assert tables.open(TABLE, made.version) is made
+        assert tables.open(TABLE, written_table.version) is written_table
         assert tables.io_stats() == before
 
     def test_open_of_what_is_not_there(self, tables: TableStore) -> None:
@@ -217,40 +217,42 @@ class TestCommit:
     def test_names_of_folders_do_not_mislead(self, tmp_path: Path) -> None:
         for name in ("403", "Forbidden", "corrupt", "not found: x"):
             tables = TableStore(str(tmp_path / name), fsync=False)
-            made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
-            _file_of(tmp_path / name, made, "data").unlink()
+            written_table = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
+            _file_of(tmp_path / name, written_table, "data").unlink()
             with pytest.raises(Corruption, match="a file is missing"):
-                TableStore(str(tmp_path / name)).open(TABLE, made.version).scan()
+                TableStore(str(tmp_path / name)).open(TABLE, written_table.version).scan()
 
     def test_unreadable_manifest_is_corruption(self, tables: TableStore, tmp_path: Path) -> None:
-        made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
-        (tmp_path / "tables" / TABLE / made.manifest_file).write_bytes(b"garbage" * 30)
+        written_table = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
+        (tmp_path / "tables" / TABLE / written_table.manifest_file).write_bytes(b"garbage" * 30)
         with pytest.raises(Corruption):
-            TableStore(str(tmp_path)).open(TABLE, made.version)
+            TableStore(str(tmp_path)).open(TABLE, written_table.version)
 
     def test_missing_and_broken_data_files(self, tables: TableStore, tmp_path: Path) -> None:
-        made = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
+        written_table = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         data = next((tmp_path / "tables" / TABLE / "data").glob("*.lance"))
         content = data.read_bytes()
         data.unlink()
         with pytest.raises(Corruption, match="a file is missing"):
-            TableStore(str(tmp_path)).open(TABLE, made.version).scan()
+            TableStore(str(tmp_path)).open(TABLE, written_table.version).scan()
         data.write_bytes(content[: len(content) // 2])
         with pytest.raises(Corruption):
-            TableStore(str(tmp_path)).open(TABLE, made.version).scan()
+            TableStore(str(tmp_path)).open(TABLE, written_table.version).scan()
 
     @pytest.mark.parametrize("part", ["data", "_deletions", "_versions"])
     def test_a_cut_file_is_corruption(self, tables: TableStore, tmp_path: Path, part: str, sweep_seed: int) -> None:
         """What a power cut leaves without fsync. (Lance keeps no checksums: other damage may go unseen or crash it.)"""
         choose = random.Random(sweep_seed)
-        made = write(tables, tables.birth(TABLE, "node"), people({f"n{number}": number for number in range(200)}))
-        made = write(tables, made, people({"n3": 0}))
-        file = _file_of(tmp_path, made, part)
+        written_table = write(
+            tables, tables.birth(TABLE, "node"), people({f"n{number}": number for number in range(200)})
+        )
+        written_table = write(tables, written_table, people({"n3": 0}))
+        file = _file_of(tmp_path, written_table, part)
         content = file.read_bytes()
         for cut in [0, 1, len(content) - 1, *(choose.randrange(len(content)) for _ in range(9))]:
             file.write_bytes(content[:cut])
             with pytest.raises(Corruption):
-                TableStore(str(tmp_path)).open(TABLE, made.version).scan()
+                TableStore(str(tmp_path)).open(TABLE, written_table.version).scan()
 
     def test_opened_versions_are_bounded(self, tables: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(opened_module, "_KEPT_VERSIONS", 3)
@@ -308,9 +310,9 @@ class TestRestage:
         staged = tables.stage(base, TableDelta(PERSON, people({"x": 1})))
         moved = write(tables, base, people({"y": 2}))
         before = tables.io_stats()
-        made = tables.commit(moved, tables.restage(staged, moved))
+        committed_table = tables.commit(moved, tables.restage(staged, moved))
         assert (tables.io_stats() - before).write_iops == 2
-        assert ages(made) == {"a": 1, "x": 1, "y": 2}
+        assert ages(committed_table) == {"a": 1, "x": 1, "y": 2}
 
     def test_over_a_fold_of_the_same_id_has_it_once(self, tables: TableStore) -> None:  # H4
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
@@ -333,9 +335,9 @@ class TestRestage:
         )
         staged = tables.stage(base, TableDelta(schema, rows_of(schema, {"id": "c", AGE.name: 3, TAGS.name: ["u"]})))
         before = tables.io_stats()
-        made = tables.commit(other, tables.restage(staged, other))
+        committed_table = tables.commit(other, tables.restage(staged, other))
         assert (tables.io_stats() - before).write_iops == 2
-        assert contents(made) == {
+        assert contents(committed_table) == {
             "b": {AGE.name: None, NOTE.name: "n", TAGS.name: ["t"]},
             "c": {AGE.name: 3, NOTE.name: None, TAGS.name: ["u"]},
         }
@@ -382,23 +384,25 @@ class TestColumns:
         wider = pa.schema([ID, AGE, TAGS, NOTE])
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
         before = tables.io_stats()
-        made = write(tables, base, rows_of(wider, {"id": "a", AGE.name: 3, TAGS.name: ["x", "y"], NOTE.name: "n"}))
+        written_table = write(
+            tables, base, rows_of(wider, {"id": "a", AGE.name: 3, TAGS.name: ["x", "y"], NOTE.name: "n"})
+        )
         assert (tables.io_stats() - before).write_iops == 1 + 1 + 2
-        assert contents(made) == {
+        assert contents(written_table) == {
             "a": {AGE.name: 3, TAGS.name: ["x", "y"], NOTE.name: "n"},
             "b": {AGE.name: 2, TAGS.name: None, NOTE.name: None},
         }
 
     def test_added_without_rows(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
-        made = write(tables, base, schema=pa.schema([ID, AGE, NOTE]))
-        assert contents(made) == {"a": {AGE.name: 1, NOTE.name: None}}
+        written_table = write(tables, base, schema=pa.schema([ID, AGE, NOTE]))
+        assert contents(written_table) == {"a": {AGE.name: 1, NOTE.name: None}}
 
     def test_added_while_a_fragment_vanishes(self, tables: TableStore) -> None:
         base = write(tables, write(tables, tables.birth(TABLE, "node"), people({"a": 1})), people({"b": 2}))
         wider = pa.schema([ID, AGE, NOTE])
-        made = write(tables, base, rows_of(wider, {"id": "c", NOTE.name: "n"}), delete=["a", "b"])
-        assert contents(made) == {"c": {AGE.name: None, NOTE.name: "n"}}
+        written_table = write(tables, base, rows_of(wider, {"id": "c", NOTE.name: "n"}), delete=["a", "b"])
+        assert contents(written_table) == {"c": {AGE.name: None, NOTE.name: "n"}}
         only_deleted = write(tables, base, schema=wider, delete=["a"])
         assert contents(only_deleted) == {"b": {AGE.name: 2, NOTE.name: None}}
 

@@ -76,9 +76,9 @@ class TestElsewhere:
             (removals,) = pool.starmap(_delete_elsewhere, [(tables.location, base.version, ["a"])])
         done = tables.bulk.remove(staged, removals)
         assert (done.rows_written, done.rows_removed) == (3, 1)
-        made = tables.commit(base, done)
-        assert made.base_version() == base.version
-        assert ages(made) == {"a": 10, "b": 2, "c": 3, "x": 7, "y": 8}
+        committed_table = tables.commit(base, done)
+        assert committed_table.base_version() == base.version
+        assert ages(committed_table) == {"a": 10, "b": 2, "c": 3, "x": 7, "y": 8}
 
     def test_files_are_bounded(self, tables: TableStore) -> None:
         tables.birth(TABLE, "node")
@@ -151,11 +151,11 @@ class TestStaged:
     def test_indexed_in_the_same_change(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         staged = tables.bulk.index(_upsert(tables, base, {"a": 2, "b": 3}), [BY_ID])
-        made = tables.commit(base, staged)
-        assert made.base_version() == base.version
-        (index,) = made.indices()
-        assert index.covered_fragments == {fragment.id for fragment in made.metadata}
-        assert ages(made) == {"a": 2, "b": 3}
+        committed_table = tables.commit(base, staged)
+        assert committed_table.base_version() == base.version
+        (index,) = committed_table.indices()
+        assert index.covered_fragments == {fragment.id for fragment in committed_table.metadata}
+        assert ages(committed_table) == {"a": 2, "b": 3}
 
     def test_survives_json(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
@@ -174,9 +174,9 @@ class TestRestage:
         again = tables.restage(staged, moved)
         assert sorted((tmp_path / "tables" / TABLE / "data").iterdir()) == files
         assert (again.rows_written, again.rows_removed) == (2, 1)
-        made = tables.commit(moved, again)
-        assert ages(made) == {"a": 10, "b": 2, "x": 7, "y": 2}
-        assert made.base_version() == moved.version
+        committed_table = tables.commit(moved, again)
+        assert ages(committed_table) == {"a": 10, "b": 2, "x": 7, "y": 2}
+        assert committed_table.base_version() == moved.version
 
     def test_over_a_fold_of_the_same_id_has_it_once(self, tables: TableStore) -> None:  # H4
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
@@ -204,8 +204,8 @@ class TestRestage:
         staged = _upsert(tables, base, {"a": 5})
         emptied = write(tables, base, delete=["a", "b"])
         assert ages(tables.commit(emptied, tables.restage(staged, emptied))) == {"a": 5}
-        other = write(tables, base, people({"a": 8, "z": 9}), overwrite=True)
-        assert ages(tables.commit(other, tables.restage(staged, other))) == {"a": 5, "z": 9}
+        written_table = write(tables, base, people({"a": 8, "z": 9}), overwrite=True)
+        assert ages(tables.commit(written_table, tables.restage(staged, written_table))) == {"a": 5, "z": 9}
 
     def test_an_overwrite_stays_one(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
@@ -279,11 +279,11 @@ def test_indexes_built_by_another_process(tables: TableStore) -> None:
         arguments = [(tables.location, TABLE, staged.version, plan) for plan in plans]
         built = [json.loads(json.dumps(one)) for one in pool.starmap(build_segment, arguments)]
     done = tables.bulk.put_indexes(staged, wanted, built)
-    made = tables.commit(base, done)
-    assert {index.name: len(index.covered_fragments) for index in made.indices()} == {"by_id": 2, "text": 2}
-    assert made.base_version() == base.version
-    assert made.find(["c"])[AGE.name].to_pylist() == [3]
-    assert made.lance().to_table(full_text_query={"query": "x", "columns": [NOTE.name]}).num_rows == 0
+    committed_table = tables.commit(base, done)
+    assert {index.name: len(index.covered_fragments) for index in committed_table.indices()} == {"by_id": 2, "text": 2}
+    assert committed_table.base_version() == base.version
+    assert committed_table.find(["c"])[AGE.name].to_pylist() == [3]
+    assert committed_table.lance().to_table(full_text_query={"query": "x", "columns": [NOTE.name]}).num_rows == 0
     moved = write(tables, base, people({"d": 4}, schema))
     again = tables.commit(moved, tables.restage(done, moved))
     assert {index.name: len(index.covered_fragments) for index in again.indices()} == {"by_id": 3, "text": 3}

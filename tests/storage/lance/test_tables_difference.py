@@ -26,16 +26,16 @@ def tables(tmp_path: Path) -> TableStore:
 
 
 @pytest.fixture
-def moved(tables: TableStore) -> tuple[PinnedTable, PinnedTable]:
+def moved_file(tables: TableStore) -> tuple[PinnedTable, PinnedTable]:
     """One staged file in two versions: where it was prepared, and after another writer's file, where it landed."""
     base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
     staged = tables.stage(base, TableDelta(PERSON, people({"x": 1, "y": 2, "z": 3})))
-    other = write(tables, base, people({"o": 9}))
-    return tables.commit(base, staged), tables.commit(other, tables.restage(staged, other))
+    written_table = write(tables, base, people({"o": 9}))
+    return tables.commit(base, staged), tables.commit(written_table, tables.restage(staged, written_table))
 
 
-def test_a_shared_file_is_known_under_either_number(moved: tuple[PinnedTable, PinnedTable]) -> None:
-    prepared, landed = moved
+def test_a_shared_file_is_known_under_either_number(moved_file: tuple[PinnedTable, PinnedTable]) -> None:
+    prepared, landed = moved_file
     assert ages(prepared) == {"a": 1, "x": 1, "y": 2, "z": 3}
     assert ages(landed) == {"a": 1, "o": 9, "x": 1, "y": 2, "z": 3}
     there = map_shared_fragments(prepared, landed)
@@ -44,8 +44,8 @@ def test_a_shared_file_is_known_under_either_number(moved: tuple[PinnedTable, Pi
     assert candidate_ids(prepared, landed) == {"o"}
 
 
-def test_rows_removed_from_a_file_that_moved(tables: TableStore, moved: tuple[PinnedTable, PinnedTable]) -> None:
-    prepared, landed = moved
+def test_rows_removed_from_a_file_that_moved(tables: TableStore, moved_file: tuple[PinnedTable, PinnedTable]) -> None:
+    prepared, landed = moved_file
     fewer = write(tables, landed, delete=["y"])
     assert candidate_ids(prepared, fewer) == {"o", "y"}
     (piece,) = fragment_differences(prepared, fewer)
@@ -53,6 +53,6 @@ def test_rows_removed_from_a_file_that_moved(tables: TableStore, moved: tuple[Pi
     assert [batch["id"].to_pylist() for batch in differing_rows(prepared, fewer, piece, ["id"])] == [["y"]]
 
 
-def test_a_table_without_a_version_shares_nothing(moved: tuple[PinnedTable, PinnedTable]) -> None:
-    assert map_shared_fragments(None, moved[0]) == map_shared_fragments(moved[0], None) == {}
-    assert candidate_ids(None, moved[0]) == {"a", "x", "y", "z"}
+def test_a_table_without_a_version_shares_nothing(moved_file: tuple[PinnedTable, PinnedTable]) -> None:
+    assert map_shared_fragments(None, moved_file[0]) == map_shared_fragments(moved_file[0], None) == {}
+    assert candidate_ids(None, moved_file[0]) == {"a", "x", "y", "z"}

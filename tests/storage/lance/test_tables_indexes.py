@@ -82,7 +82,7 @@ def _answers(pinned: PinnedTable) -> dict[str, object]:
     }
 
 
-def _covered(pinned: PinnedTable) -> dict[str, int]:
+def _count_covered(pinned: PinnedTable) -> dict[str, int]:
     return {index.name: len(index.covered_fragments) for index in pinned.indices()}
 
 
@@ -92,9 +92,9 @@ class TestIndexes:
         expected = _answers_without_index(base)
         staged = tables.stage_index(base, ALL)
         assert base.indices() == []
-        made = tables.commit(base, staged)
-        assert made.base_version() == base.version
-        assert {index.name: index.kind for index in made.indices()} == {
+        committed_table = tables.commit(base, staged)
+        assert committed_table.base_version() == base.version
+        assert {index.name: index.kind for index in committed_table.indices()} == {
             "by_id": "BTREE",
             "by_age": "BITMAP",
             "by_size": "BTREE",
@@ -102,7 +102,7 @@ class TestIndexes:
             "by_word": "INVERTED",
             "near": "IVFFLAT",
         }
-        assert _answers(made) == expected
+        assert _answers(committed_table) == expected
 
     def test_survive_writes_and_catch_up_by_segments(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 600))
@@ -110,18 +110,18 @@ class TestIndexes:
         changed = write(tables, base, _rows(590, 310), delete=["n3", "n4"])
         expected = _answers_without_index(changed)
         assert _answers(changed) == expected
-        assert set(_covered(changed).values()) == {1}
+        assert set(_count_covered(changed).values()) == {1}
         caught_up = tables.commit(changed, tables.stage_index(changed, ALL))
-        assert set(_covered(caught_up).values()) == {2}
+        assert set(_count_covered(caught_up).values()) == {2}
         assert {len(index.segments) for index in caught_up.indices()} == {2}
         assert _answers(caught_up) == expected
         assert tables.stage_index(caught_up, ALL).is_empty
 
     def test_are_used_by_lookups(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 600))
-        made = tables.commit(base, tables.stage_index(base, ALL))
+        committed_table = tables.commit(base, tables.stage_index(base, ALL))
         for where in (pc.field("id") == "n5", pc.field("id").isin(["n5", "n6"]), f"`{SIZE.name}` IN (5)"):
-            assert "ScalarIndexQuery" in made.lance().scanner(columns=["id"], filter=where).explain_plan()
+            assert "ScalarIndexQuery" in committed_table.lance().scanner(columns=["id"], filter=where).explain_plan()
 
     def test_staged_writes_on_an_indexed_table_cost_one_read_more(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 300))
@@ -160,8 +160,8 @@ class TestIndexes:
     def test_are_dropped_by_name(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 300))
         base = tables.commit(base, tables.stage_index(base, ALL[:2]))
-        made = tables.commit(base, tables.stage_index(base, [], drop=["by_age"]))
-        assert [index.name for index in made.indices()] == ["by_id"]
+        committed_table = tables.commit(base, tables.stage_index(base, [], drop=["by_age"]))
+        assert [index.name for index in committed_table.indices()] == ["by_id"]
 
     def test_many_segments_become_one(self, tables: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(indexing, "MAX_SEGMENTS", 2)
@@ -186,17 +186,17 @@ class TestIndexes:
     def test_on_a_column_that_was_added_later(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         base = write(tables, base, _rows(0, 20))
-        made = tables.commit(base, tables.stage_index(base, ALL[:5]))
-        assert set(_covered(made).values()) == {2}
-        assert made.find_by(SIZE.name, [7], ["id"])["id"].to_pylist() == ["n7"]
+        committed_table = tables.commit(base, tables.stage_index(base, ALL[:5]))
+        assert set(_count_covered(committed_table).values()) == {2}
+        assert committed_table.find_by(SIZE.name, [7], ["id"])["id"].to_pylist() == ["n7"]
 
     def test_everything_of_an_index_is_synced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # H41
         tables = TableStore(str(tmp_path), local_root=tmp_path)
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 300))
         synced: set[str] = set()
         monkeypatch.setattr(os, "fsync", lambda handle: synced.add(os.readlink(f"/proc/self/fd/{handle}")))
-        made = tables.commit(base, tables.stage_index(base, ALL))
-        for segment in made.segments():
+        committed_table = tables.commit(base, tables.stage_index(base, ALL))
+        for segment in committed_table.segments():
             folder = tmp_path / "tables" / TABLE / "_indices" / segment.uuid
             assert {str(folder), str(folder.parent), str(folder.parent.parent)} <= synced
             assert {str(path) for path in folder.rglob("*") if path.is_file()} <= synced
@@ -252,7 +252,7 @@ class TestPlan:
 
 
 class TestRewrite:
-    def _scattered(self, tables: TableStore) -> PinnedTable:
+    def _make_scattered(self, tables: TableStore) -> PinnedTable:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 600))
         base = tables.commit(base, tables.stage_index(base, ALL))
         for start in range(600, 1000, 100):
@@ -260,19 +260,19 @@ class TestRewrite:
         return write(tables, base, _rows(10, 300), delete=["n3"])
 
     def test_keeps_rows_and_answers_and_covers_all(self, tables: TableStore) -> None:
-        base = self._scattered(tables)
+        base = self._make_scattered(tables)
         expected = _answers(base)
         staged = tables.stage_rewrite(base, ALL)
         assert StagedVersion.from_json(json.loads(json.dumps(staged.to_json()))) == staged
-        made = tables.commit(base, staged)
-        assert made.base_version() == base.version
-        assert made.fragments < base.fragments
-        assert {len(index.covered_fragments) for index in made.indices()} == {made.fragments}
-        assert _answers(made) == expected
-        assert contents(made) == contents(base)
+        committed_table = tables.commit(base, staged)
+        assert committed_table.base_version() == base.version
+        assert committed_table.fragments < base.fragments
+        assert {len(index.covered_fragments) for index in committed_table.indices()} == {committed_table.fragments}
+        assert _answers(committed_table) == expected
+        assert contents(committed_table) == contents(base)
 
     def test_twice_ends_with_one_fragment_and_then_does_nothing(self, tables: TableStore) -> None:
-        scattered = self._scattered(tables)
+        scattered = self._make_scattered(tables)
         before = contents(scattered)
         for _ in range(2):
             scattered = tables.commit(scattered, tables.stage_rewrite(scattered, ALL))
@@ -286,30 +286,32 @@ class TestRewrite:
         for start in range(600, 660, 20):
             base = write(tables, base, _rows(start, 20))
         base = tables.commit(base, tables.stage_index(base, [BY_ID]))
-        made = tables.commit(base, tables.stage_rewrite(base, options=RewriteOptions(target_rows=100)))
-        assert [fragment.num_rows for fragment in made.metadata] == [600, 60]
-        (index,) = made.indices()
+        committed_table = tables.commit(base, tables.stage_rewrite(base, options=RewriteOptions(target_rows=100)))
+        assert [fragment.num_rows for fragment in committed_table.metadata] == [600, 60]
+        (index,) = committed_table.indices()
         assert index.covered_fragments == {0}
-        assert contents(made) == contents(base)
+        assert contents(committed_table) == contents(base)
 
     def test_tasks_run_elsewhere(self, tables: TableStore, tmp_path: Path) -> None:
-        base = self._scattered(tables)
+        base = self._make_scattered(tables)
         tasks = pickle.dumps(plan_rewrite(base, RewriteOptions()))
         elsewhere = TableStore(str(tmp_path), fsync=False)
         pin = elsewhere.open(TABLE, base.version)
         results = [pickle.dumps(run_rewrite(pin, task)) for task in pickle.loads(tasks)]
-        made = tables.commit(base, tables.finish_rewrite(base, [pickle.loads(result) for result in results], ALL))
-        assert contents(made) == contents(base)
+        committed_table = tables.commit(
+            base, tables.finish_rewrite(base, [pickle.loads(result) for result in results], ALL)
+        )
+        assert contents(committed_table) == contents(base)
 
     def test_of_fragments_with_other_columns(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
         base = write(tables, base, _rows(0, 5))
-        made = tables.commit(base, tables.stage_rewrite(base))
-        assert made.fragments == 1
-        assert contents(made) == contents(base)
+        committed_table = tables.commit(base, tables.stage_rewrite(base))
+        assert committed_table.fragments == 1
+        assert contents(committed_table) == contents(base)
 
     def test_on_another_base_is_refused(self, tables: TableStore) -> None:  # H5
-        base = self._scattered(tables)
+        base = self._make_scattered(tables)
         staged = tables.stage_rewrite(base)
         moved = write(tables, base, _rows(5000, 1))
         with pytest.raises(AssertionError):

@@ -24,7 +24,7 @@ def tables(tmp_path: Path) -> TableStore:
 
 
 @pytest.fixture
-def hundred(tables: TableStore) -> PinnedTable:
+def hundred_rows(tables: TableStore) -> PinnedTable:
     """Ids n0 … n99 with ages 0 … 99, in four fragments, the odd ones of the last removed."""
     base = tables.birth(TABLE, "node")
     for start in range(0, 100, 25):
@@ -56,22 +56,22 @@ def _ids(rows: pa.Table) -> list[str]:
 
 
 class TestFind:
-    def test_by_id(self, hundred: PinnedTable) -> None:
-        rows = hundred.find(["n3", "n77", "nobody", "n80", "n3"], ["id", AGE.name])
+    def test_by_id(self, hundred_rows: PinnedTable) -> None:
+        rows = hundred_rows.find(["n3", "n77", "nobody", "n80", "n3"], ["id", AGE.name])
         assert rows.column_names == ["id", AGE.name]
         assert {row["id"]: row[AGE.name] for row in rows.to_pylist()} == {"n3": 3, "n80": 80}
 
-    def test_nothing_asked_reads_nothing(self, tables: TableStore, hundred: PinnedTable) -> None:
+    def test_nothing_asked_reads_nothing(self, tables: TableStore, hundred_rows: PinnedTable) -> None:
         before = tables.io_stats()
-        assert hundred.find([]).num_rows == 0
+        assert hundred_rows.find([]).num_rows == 0
         assert tables.io_stats() == before
 
     @pytest.mark.parametrize("asked", [10, 199, 201, 5000])
-    def test_long_lists_whichever_way_they_are_read(self, hundred: PinnedTable, asked: int) -> None:
+    def test_long_lists_whichever_way_they_are_read(self, hundred_rows: PinnedTable, asked: int) -> None:
         wanted = [f"n{number}" for number in range(40, 40 + asked)]
         there = {f"n{number}" for number in range(40, 100) if number < 75 or number % 2 == 0} & set(wanted)
-        assert set(hundred.find(wanted)["id"].to_pylist()) == there
-        assert hundred.find(wanted, [AGE.name])[AGE.name].null_count == 0
+        assert set(hundred_rows.find(wanted)["id"].to_pylist()) == there
+        assert hundred_rows.find(wanted, [AGE.name])[AGE.name].null_count == 0
 
     @pytest.mark.parametrize(
         ("column", "values", "expected"),
@@ -90,35 +90,35 @@ class TestFind:
 
     def test_quotes_and_other_oddities_are_only_text(self, tables: TableStore) -> None:
         names = ["it's", 'say "hi"', "a\\b", "`x`", "x' OR '1'='1", "", "ünï\u0000code", "%_*"]
-        made = write(tables, tables.birth(TABLE, "node"), people(dict.fromkeys(names, 1)))
+        written_table = write(tables, tables.birth(TABLE, "node"), people(dict.fromkeys(names, 1)))
         for name in names:
-            assert _ids(made.find([name])) == [name]
-        assert _ids(made.scan(hidden_ids=names[:3])) == sorted(names[3:])
+            assert _ids(written_table.find([name])) == [name]
+        assert _ids(written_table.scan(hidden_ids=names[:3])) == sorted(names[3:])
 
 
 class TestScan:
-    def test_filter_projection_and_limit(self, hundred: PinnedTable) -> None:
-        rows = hundred.scan([AGE.name], pc.field(AGE.name) >= 90)
+    def test_filter_projection_and_limit(self, hundred_rows: PinnedTable) -> None:
+        rows = hundred_rows.scan([AGE.name], pc.field(AGE.name) >= 90)
         assert rows.column_names == [AGE.name]
         assert sorted(rows[AGE.name].to_pylist()) == [90, 92, 94, 96, 98]
-        assert hundred.scan(limit=7).num_rows == 7
-        assert hundred.count(pc.field(AGE.name) < 10) == 10
+        assert hundred_rows.scan(limit=7).num_rows == 7
+        assert hundred_rows.count(pc.field(AGE.name) < 10) == 10
 
-    def test_hidden_ids_do_not_use_up_the_limit(self, hundred: PinnedTable) -> None:  # H10
+    def test_hidden_ids_do_not_use_up_the_limit(self, hundred_rows: PinnedTable) -> None:  # H10
         hidden = [f"n{number}" for number in range(95)]
-        assert _ids(hundred.scan(["id"], limit=2, hidden_ids=hidden)) == ["n96", "n98"]
+        assert _ids(hundred_rows.scan(["id"], limit=2, hidden_ids=hidden)) == ["n96", "n98"]
         young = pc.field(AGE.name) < 5
-        assert _ids(hundred.scan(["id"], young, limit=3, hidden_ids=["n0", "n1"])) == ["n2", "n3", "n4"]
+        assert _ids(hundred_rows.scan(["id"], young, limit=3, hidden_ids=["n0", "n1"])) == ["n2", "n3", "n4"]
 
-    def test_in_batches(self, hundred: PinnedTable) -> None:
-        batches = list(hundred.batches([AGE.name], pc.field(AGE.name) < 30, ["n0"]))
+    def test_in_batches(self, hundred_rows: PinnedTable) -> None:
+        batches = list(hundred_rows.batches([AGE.name], pc.field(AGE.name) < 30, ["n0"]))
         assert sorted(age for batch in batches for age in batch[AGE.name].to_pylist()) == list(range(1, 30))
 
-    def test_unknown_columns_are_an_error(self, hundred: PinnedTable) -> None:
+    def test_unknown_columns_are_an_error(self, hundred_rows: PinnedTable) -> None:
         with pytest.raises(InvalidInput):
-            hundred.scan(["nope"])
+            hundred_rows.scan(["nope"])
         with pytest.raises(InvalidInput):
-            hundred.scan(where=pc.field("nope") == 1)
+            hundred_rows.scan(where=pc.field("nope") == 1)
 
     @pytest.mark.parametrize(
         ("where", "expected"),
@@ -160,32 +160,35 @@ class TestScan:
         ]
         schema = pa.schema([ID, *(pa.field(f"c{number}", kind) for number, (kind, _) in enumerate(kinds))])
         full = {f"c{number}": value for number, (_, value) in enumerate(kinds)}
-        made = write(tables, tables.birth(TABLE, "node"), rows_of(schema, {"id": "a", **full}, {"id": "b"}))
-        assert made.schema.equals(schema)
-        assert made.scan().sort_by("id").to_pylist() == [{"id": "a", **full}, {"id": "b", **dict.fromkeys(full)}]
+        written_table = write(tables, tables.birth(TABLE, "node"), rows_of(schema, {"id": "a", **full}, {"id": "b"}))
+        assert written_table.schema.equals(schema)
+        assert written_table.scan().sort_by("id").to_pylist() == [
+            {"id": "a", **full},
+            {"id": "b", **dict.fromkeys(full)},
+        ]
 
 
 class TestSchemas:
-    def test_newer_than_the_version(self, hundred: PinnedTable) -> None:
+    def test_newer_than_the_version(self, hundred_rows: PinnedTable) -> None:
         wider = PERSON.append(NOTE).append(TAGS)
-        rows = hundred.find(["n1"], schema=wider).to_pylist()
+        rows = hundred_rows.find(["n1"], schema=wider).to_pylist()
         assert rows == [{"id": "n1", AGE.name: 1, NOTE.name: None, TAGS.name: None}]
-        assert hundred.scan([NOTE.name], schema=wider, limit=3).to_pylist() == [{NOTE.name: None}] * 3
+        assert hundred_rows.scan([NOTE.name], schema=wider, limit=3).to_pylist() == [{NOTE.name: None}] * 3
 
-    def test_a_filter_on_a_column_that_is_not_there_yet(self, hundred: PinnedTable) -> None:
+    def test_a_filter_on_a_column_that_is_not_there_yet(self, hundred_rows: PinnedTable) -> None:
         wider = PERSON.append(NOTE)
-        assert hundred.count(pc.field(NOTE.name).is_null(), schema=wider) == hundred.rows
-        assert hundred.scan(["id"], pc.field(NOTE.name) == "x", schema=wider).num_rows == 0
+        assert hundred_rows.count(pc.field(NOTE.name).is_null(), schema=wider) == hundred_rows.rows
+        assert hundred_rows.scan(["id"], pc.field(NOTE.name) == "x", schema=wider).num_rows == 0
         either = pc.field(NOTE.name).is_null() & (pc.field(AGE.name) < 3)
-        assert _ids(hundred.scan(["id"], either, hidden_ids=["n0"], schema=wider)) == ["n1", "n2"]
+        assert _ids(hundred_rows.scan(["id"], either, hidden_ids=["n0"], schema=wider)) == ["n1", "n2"]
 
     def test_without_a_column_does_not_read_it(self, odd: PinnedTable) -> None:
         assert odd.scan(schema=PERSON).column_names == PERSON.names
 
     def test_with_a_wider_type(self, tables: TableStore) -> None:
         narrow = pa.schema([ID, pa.field(AGE.name, pa.int32())])
-        made = write(tables, tables.birth(TABLE, "node"), rows_of(narrow, {"id": "a", AGE.name: 5}))
-        assert made.find(["a"], schema=PERSON).schema.equals(PERSON)
+        written_table = write(tables, tables.birth(TABLE, "node"), rows_of(narrow, {"id": "a", AGE.name: 5}))
+        assert written_table.find(["a"], schema=PERSON).schema.equals(PERSON)
 
 
 class TestFiles:
@@ -205,14 +208,14 @@ class TestFiles:
 
     def test_are_all_that_a_reader_needs(self, tables: TableStore, tmp_path: Path) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
-        made = write(tables, base, people({"a": 3}))
-        named = made.files()
+        written_table = write(tables, base, people({"a": 3}))
+        named = written_table.files()
         folders = tuple(name for name in named if name.endswith("/"))
         for path in [path for path in (tmp_path / "tables").rglob("*") if path.is_file()]:
             key = str(path.relative_to(tmp_path))
             if key not in named and not key.startswith(folders):
                 path.unlink()
         fresh = TableStore(str(tmp_path), fsync=False)
-        pinned = fresh.open(TABLE, made.version)
+        pinned = fresh.open(TABLE, written_table.version)
         assert {row["id"]: row[AGE.name] for row in pinned.scan().to_pylist()} == {"a": 3, "b": 2}
         assert write(fresh, pinned, people({"c": 1})).rows == 3

@@ -26,7 +26,7 @@ def _tables(s3_place: S3Place) -> TableStore:
     return TableStore(s3_place.uri, {**s3_place.storage_options, "client_max_retries": "0"})
 
 
-def _filled(tables: TableStore, rows: int = 1000) -> PinnedTable:
+def _fill_table(tables: TableStore, rows: int = 1000) -> PinnedTable:
     return write(tables, tables.birth(TABLE, "node"), people({f"n{number}": number for number in range(rows)}))
 
 
@@ -42,16 +42,16 @@ def test_birth_costs_four_requests(proxied_place: S3Place, s3_proxy: Proxy) -> N
 
 def test_a_warm_staged_insert(proxied_place: S3Place, s3_proxy: Proxy) -> None:
     tables = _tables(proxied_place)
-    base = _filled(tables)
+    base = _fill_table(tables)
     with s3_proxy.measure() as traffic:
-        made = write(tables, base, people({"new": 1}), present_ids=())
-    assert made.rows == 1001
+        written_table = write(tables, base, people({"new": 1}), present_ids=())
+    assert written_table.rows == 1001
     assert (traffic.count("PUT"), len(traffic), traffic.hops) == (3, 3, 3), str(traffic)
 
 
 def test_a_warm_staged_insert_into_an_indexed_table(proxied_place: S3Place, s3_proxy: Proxy) -> None:
     tables = _tables(proxied_place)
-    base = _filled(tables)
+    base = _fill_table(tables)
     base = tables.commit(base, tables.stage_index(base, [BY_ID]))
     for number in range(2):
         with s3_proxy.measure(latency_s=0.05) as traffic:
@@ -64,12 +64,12 @@ def test_a_warm_staged_insert_into_an_indexed_table(proxied_place: S3Place, s3_p
 
 def test_an_update_adds_its_reads_and_one_deletion_file(proxied_place: S3Place, s3_proxy: Proxy) -> None:
     tables = _tables(proxied_place)
-    base = _filled(tables)
+    base = _fill_table(tables)
     base = tables.commit(base, tables.stage_index(base, [BY_ID]))
     assert base.find(["n1"]).num_rows == 1
     with s3_proxy.measure(latency_s=0.05) as traffic:
-        made = write(tables, base, people({"n5": 0, "n6": 0}), present_ids=["n5", "n6"])
-    assert made.rows == 1000
+        written_table = write(tables, base, people({"n5": 0, "n6": 0}), present_ids=["n5", "n6"])
+    assert written_table.rows == 1000
     assert traffic.count("PUT") == 4, str(traffic)
     assert traffic.count("LIST") == 0, str(traffic)
     assert traffic.hops <= 6, str(traffic)
@@ -77,27 +77,27 @@ def test_an_update_adds_its_reads_and_one_deletion_file(proxied_place: S3Place, 
 
 def test_adding_a_column_costs_nothing_more(proxied_place: S3Place, s3_proxy: Proxy) -> None:
     tables = _tables(proxied_place)
-    base = _filled(tables)
+    base = _fill_table(tables)
     with s3_proxy.measure() as traffic:
-        made = write(tables, base, people({"new": 1}, pa.schema([ID, NOTE, AGE])), present_ids=())
-    assert made.schema.names == ["id", AGE.name, NOTE.name]
+        written_table = write(tables, base, people({"new": 1}, pa.schema([ID, NOTE, AGE])), present_ids=())
+    assert written_table.schema.names == ["id", AGE.name, NOTE.name]
     assert (traffic.count("PUT"), len(traffic)) == (3, 3), str(traffic)
 
 
 def test_moving_to_another_base_writes_no_data(proxied_place: S3Place, s3_proxy: Proxy) -> None:
     tables = _tables(proxied_place)
-    base = _filled(tables)
+    base = _fill_table(tables)
     staged = tables.stage(base, TableDelta(PERSON, people({"x": 1}), present_ids=()))
     moved = write(tables, base, people({"y": 1}), present_ids=())
     with s3_proxy.measure() as traffic:
-        made = tables.commit(moved, tables.restage(staged, moved, present_ids=()))
-    assert made.rows == 1002
+        committed_table = tables.commit(moved, tables.restage(staged, moved, present_ids=()))
+    assert committed_table.rows == 1002
     assert (traffic.count("PUT"), len(traffic)) == (2, 2), str(traffic)
 
 
 def test_a_staged_change_moves_in_another_process(s3_place: S3Place) -> None:
     tables = _tables(s3_place)
-    base = _filled(tables, 3)
+    base = _fill_table(tables, 3)
     staged = tables.stage(base, TableDelta(PERSON, people({"n1": 7, "x": 1}), ["n2"])).to_json()
     moved = write(tables, base, people({"x": 5, "y": 5}))
     elsewhere = _tables(s3_place)
@@ -107,10 +107,10 @@ def test_a_staged_change_moves_in_another_process(s3_place: S3Place) -> None:
 
 
 def test_a_cold_open_and_the_first_row(proxied_place: S3Place, s3_proxy: Proxy) -> None:
-    made = _filled(_tables(proxied_place))
+    fill_table = _fill_table(_tables(proxied_place))
     fresh = _tables(proxied_place)
     with s3_proxy.measure() as traffic:
-        pinned = fresh.open(TABLE, made.version)
+        pinned = fresh.open(TABLE, fill_table.version)
     assert len(traffic) <= 2, str(traffic)
     with s3_proxy.measure() as traffic:
         assert pinned.find(["n7"])[AGE.name].to_pylist() == [7]
@@ -120,7 +120,7 @@ def test_a_cold_open_and_the_first_row(proxied_place: S3Place, s3_proxy: Proxy) 
 
 def test_counters_agree_with_the_wire(proxied_place: S3Place, s3_proxy: Proxy) -> None:
     tables = _tables(proxied_place)
-    base = _filled(tables)
+    base = _fill_table(tables)
     before = tables.io_stats()
     with s3_proxy.measure() as traffic:
         base = write(tables, base, people({"n5": 0}))
@@ -145,7 +145,7 @@ def test_births_race(s3_place: S3Place) -> None:  # H14
 
 def test_writers_fork_from_one_base(s3_place: S3Place) -> None:
     tables = _tables(s3_place)
-    base = _filled(tables, 3)
+    base = _fill_table(tables, 3)
 
     def fork(number: int) -> dict[str, int | None]:
         return ages(write(tables, base, people({"n1": number, f"x{number}": number})))
@@ -157,20 +157,20 @@ def test_writers_fork_from_one_base(s3_place: S3Place) -> None:
 
 def test_missing_refused_and_silent_are_three_answers(proxied_place: S3Place, s3_proxy: Proxy) -> None:
     tables = _tables(proxied_place)
-    made = _filled(tables)
+    fill_table = _fill_table(tables)
     with pytest.raises(ObjectMissing):
         tables.open(TABLE, str((1 << 63) + 1))
     s3_proxy.fail("403", times=None)
     with pytest.raises(Forbidden):
-        _tables(proxied_place).open(TABLE, made.version)
+        _tables(proxied_place).open(TABLE, fill_table.version)
     s3_proxy.clear_faults()
     s3_proxy.fail("500", times=None)
     with pytest.raises(Unavailable):
-        _tables(proxied_place).open(TABLE, made.version)
+        _tables(proxied_place).open(TABLE, fill_table.version)
     with pytest.raises(Unavailable):
-        write(tables, made, people({"new": 1}), present_ids=())
+        write(tables, fill_table, people({"new": 1}), present_ids=())
     s3_proxy.clear_faults()
-    assert write(tables, made, people({"new": 1}), present_ids=()).rows == 1001
+    assert write(tables, fill_table, people({"new": 1}), present_ids=()).rows == 1001
 
 
 @pytest.mark.parametrize("key_class", ["table-data", "table-txn", "table-manifest"])
@@ -180,14 +180,14 @@ def test_a_write_whose_answer_is_lost_is_right_or_unavailable(
 ) -> None:
     """Nobody names what such a write leaves behind, so trying again is always safe."""
     tables = TableStore(proxied_place.uri, proxied_place.storage_options)
-    base = _filled(tables, 3)
+    base = _fill_table(tables, 3)
     s3_proxy.fail(how, method="PUT", key_class=key_class)
     try:
-        made = write(tables, base, people({"n1": 7, "new": 1}))
+        written_table = write(tables, base, people({"n1": 7, "new": 1}))
     except Unavailable:
-        made = write(tables, base, people({"n1": 7, "new": 1}))
-    assert ages(made) == {"n0": 0, "n1": 7, "n2": 2, "new": 1}
-    assert ages(_tables(proxied_place).open(TABLE, made.version)) == ages(made)
+        written_table = write(tables, base, people({"n1": 7, "new": 1}))
+    assert ages(written_table) == {"n0": 0, "n1": 7, "n2": 2, "new": 1}
+    assert ages(_tables(proxied_place).open(TABLE, written_table.version)) == ages(written_table)
 
 
 @pytest.mark.parametrize("how", ["drop_answer", "503_after"])

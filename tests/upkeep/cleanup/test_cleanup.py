@@ -30,7 +30,7 @@ from omnigraph.upkeep.cleanup.report import CleanupReport
 from omnigraph.upkeep.cleanup.retention import Policy
 from omnigraph.upkeep.tags import Tag, Tags
 from tests.schedules.world import Actor, World, knows, person
-from tests.upkeep.ground import contents, file_of, fill, scattered
+from tests.upkeep.ground import contents, file_of, fill, make_scattered
 from tests.upkeep.later import LaterClock
 
 #: Nothing waits: what is condemned by one run is deleted by the next.
@@ -39,36 +39,36 @@ AT_ONCE = Policy(margin_s=0, horizon_s=0, newest_records=1)
 
 def collect(actor: Actor, runs: int = 1, **policy: Any) -> CleanupReport:
     for _ in range(runs):
-        report = Cleanup(actor.site, replace(AT_ONCE, **policy)).run()
+        report = Cleanup(actor.runtime, replace(AT_ONCE, **policy)).run()
     return report
 
 
 def to_the_end(actor: Actor, **policy: Any) -> None:
     """Until nothing is left to do: commits become stubs, bodies leave the archive, files are condemned, files go."""
     for _ in range(8):
-        if not Cleanup(actor.site, replace(AT_ONCE, **policy)).run().has_work:
+        if not Cleanup(actor.runtime, replace(AT_ONCE, **policy)).run().has_work:
             return
     raise AssertionError("cleanup does not come to an end")
 
 
 def files(world: World, part: str = "tables") -> set[str]:
     root = Path(world.path)
-    return {str(one.relative_to(root)) for one in (root / part).rglob("*") if one.is_file()}
+    return {str(path.relative_to(root)) for path in (root / part).rglob("*") if path.is_file()}
 
 
 def history(actor: Actor) -> list[str]:
-    return [one.commit_id for one in actor.graph.commits(None)]
+    return [commit.commit_id for commit in actor.graph.commits(None)]
 
 
 def readable(world: World, commit_ids: list[str]) -> dict[str, dict[str, list[Any]] | None]:
     """What a new process reads at each commit; None where it was collected."""
     actor = world.reader()
     found: dict[str, dict[str, list[Any]] | None] = {}
-    for one in commit_ids:
+    for commit_id in commit_ids:
         try:
-            found[one] = contents(actor, one)
+            found[commit_id] = contents(actor, commit_id)
         except SnapshotExpired:
-            found[one] = None
+            found[commit_id] = None
     return found
 
 
@@ -81,9 +81,9 @@ def assert_whole(world: World, before: dict[str, dict[str, list[Any]] | None]) -
     assert report.errors == ()
 
 
-def unnamed(world: World) -> list[str]:
+def find_unnamed_files(world: World) -> list[str]:
     report = world.reader().graph.verify()
-    return [one.message for one in report.problems if one.code == "unnamed_files"]
+    return [problem.message for problem in report.problems if problem.code == "unnamed_files"]
 
 
 def _some_history(world: World, steps: int = 6) -> Actor:
@@ -106,7 +106,7 @@ class TestRetention:
         left = [one for one, rows in readable(world, list(before)).items() if rows is not None]
         assert len(left) <= 1
         assert_whole(world, before)
-        assert unnamed(world) == []
+        assert find_unnamed_files(world) == []
         assert len(files(world)) < 15
         fill(world.actor(), 3, 900)
         fill(world.actor(inline_share=0), 3, 950)
@@ -121,7 +121,7 @@ class TestRetention:
     def test_counts_changes_not_records(self, world: World) -> None:
         actor = _some_history(world)
         actor.graph.optimize()
-        wanted = [one.commit_id for one in actor.graph.commits(None) if one.kind == "mutate"][:3]
+        wanted = [commit.commit_id for commit in actor.graph.commits(None) if commit.kind == "mutate"][:3]
         to_the_end(actor, keep=3)
         assert None not in readable(world, wanted).values()
         assert [one for one in history(actor) if one in wanted] == wanted
@@ -144,10 +144,10 @@ class TestRetention:
         actor = _some_history(world)
         before = readable(world, history(actor))
         ahead = world.actor(clock=LaterClock(SystemClock(), days=30))
-        assert not Cleanup(ahead.site, replace(AT_ONCE, older_than_s=86_400)).run().expired
+        assert not Cleanup(ahead.runtime, replace(AT_ONCE, older_than_s=86_400)).run().expired
         _age(world, "__manifest", 86_401)
         assert not collect(actor, older_than_s=86_400).expired
-        assert Cleanup(ahead.site, replace(AT_ONCE, older_than_s=86_400)).run().expired
+        assert Cleanup(ahead.runtime, replace(AT_ONCE, older_than_s=86_400)).run().expired
         assert_whole(world, before)
 
     def test_the_newest_records_stay(self, world: World) -> None:  # H23
@@ -171,9 +171,9 @@ class TestRetention:
         old = history(actor)[-2]
         view = world.reader().graph.at(old)
         to_the_end(actor, keep=1)
-        with pytest.raises(SnapshotExpired) as gone:
+        with pytest.raises(SnapshotExpired) as raised:
             actor.graph.at(old)
-        assert gone.value.details["commit_id"] == old
+        assert raised.value.details["commit_id"] == old
         with pytest.raises(SnapshotExpired):
             actor.graph.branch.create("late", old)
         with pytest.raises((SnapshotExpired, NotFound)):
@@ -184,7 +184,7 @@ class TestRetention:
         for wish in ({"keep": 0}, {"older_than": "soon"}, {"older_than": "-1d"}):
             with pytest.raises(InvalidInput):
                 graph.cleanup(**wish)
-        reader = Graph(GraphRuntime.open(graph._site.backend, read_only=True), graph._branch)
+        reader = Graph(GraphRuntime.open(graph._runtime.backend, read_only=True), graph._branch)
         assert not reader.cleanup(keep=1).confirmed
         with pytest.raises(Unsupported):
             reader.cleanup(keep=1, confirm=True)
@@ -195,13 +195,13 @@ class TestPreview:
         actor = _some_history(world)
         garbage = _garbage(world)
         before, seq = files(world, "."), actor.head.seq
-        report = Cleanup(actor.site, replace(AT_ONCE, keep=1)).preview()
+        report = Cleanup(actor.runtime, replace(AT_ONCE, keep=1)).preview()
         assert not report.confirmed
         assert files(world, ".") == before
         assert actor.head.seq == seq
         (gone,) = report.expired
         assert (gone.branch, gone.commits) == ("main", seq)
-        assert sum(one.files for one in report.condemns.values()) > len(garbage)
+        assert sum(condemn.files for condemn in report.condemns.values()) > len(garbage)
         document = report.to_json()
         assert document["files"][0]["condemned_bytes"] > 0
         assert document["expired"][0]["newest"] == f"{actor.head.stream}.{seq - 1}"
@@ -246,7 +246,7 @@ class TestGarbage:
         garbage = _garbage(world)
         to_the_end(actor)
         assert not garbage & files(world)
-        assert unnamed(world) == []
+        assert find_unnamed_files(world) == []
 
     def test_is_condemned_before_it_goes(self, world: World) -> None:  # H37
         actor = _some_history(world)
@@ -258,7 +258,7 @@ class TestGarbage:
         assert garbage <= files(world)
         _age(world, "__trash", 3601)
         report = collect(actor, horizon_s=3600)
-        assert sum(one.files for one in report.deletes.values()) >= len(garbage)
+        assert sum(delete.files for delete in report.deletes.values()) >= len(garbage)
         assert not garbage & files(world)
 
     def test_young_files_are_not_condemned(self, world: World) -> None:  # H35
@@ -281,7 +281,7 @@ class TestGarbage:
         assert again.exists()
 
     def test_files_of_a_dropped_type_go(self, world: World) -> None:
-        actor = scattered(world)
+        actor = make_scattered(world)
         table = actor.snapshot().type("Knows").id
         text = actor.graph.schema.source
         actor.graph.schema.apply(text[: text.index("edge Knows")], allow_data_loss=True)
@@ -331,8 +331,8 @@ LocalStore(sys.argv[1]).put_if_absent(sys.argv[2], b"half")
 def _kill_in_a_put(world: World, key: str) -> Path:
     """A process that dies before its object has a name; what it left."""
     before = _temporary(world)
-    done = subprocess.run([sys.executable, "-c", _KILLED_IN_A_PUT, world.path, key], check=False, timeout=60)
-    assert done.returncode == -signal.SIGKILL
+    outcome = subprocess.run([sys.executable, "-c", _KILLED_IN_A_PUT, world.path, key], check=False, timeout=60)
+    assert outcome.returncode == -signal.SIGKILL
     (left,) = _temporary(world) - before
     return left
 
@@ -381,8 +381,8 @@ class TestLeftovers:
 
     def test_what_a_killed_collector_asked_the_time_with(self, world: World) -> None:
         actor = _some_history(world, 2)
-        actor.site.backend.store.put("__locks/clock-01M7GVX9MEP5J21NPK0WBRZ53F", b"")
-        actor.site.backend.store.put("__locks/clock", b"")
+        actor.runtime.backend.store.put("__locks/clock-01M7GVX9MEP5J21NPK0WBRZ53F", b"")
+        actor.runtime.backend.store.put("__locks/clock", b"")
         _age(world, "__locks", 1)
         to_the_end(actor)
         assert files(world, "__locks") == {"__locks/clock"}
@@ -390,8 +390,8 @@ class TestLeftovers:
 
 def _age(world: World, part: str, seconds: float) -> None:
     """Let the store believe that it is older."""
-    for one in files(world, part):
-        path = file_of(world, one)
+    for file in files(world, part):
+        path = file_of(world, file)
         stamp = path.stat().st_mtime - seconds
         os.utime(path, (stamp, stamp))
 
@@ -409,7 +409,7 @@ class TestProtection:
         actor.graph.tags.delete("v1")
         to_the_end(actor, keep=1)
         assert readable(world, [tagged]) == {tagged: None}
-        assert unnamed(world) == []
+        assert find_unnamed_files(world) == []
 
     def test_lazy_branches_the_oldest_of_several(self, world: World) -> None:  # S129
         actor = _some_history(world)
@@ -427,8 +427,8 @@ class TestProtection:
             actor.graph.branch.delete(f"b{number}")
         to_the_end(actor, keep=1)
         assert set(readable(world, starts).values()) == {None}
-        assert unnamed(world) == []
-        assert [one.code for one in world.reader().graph.verify().problems] == []
+        assert find_unnamed_files(world) == []
+        assert [problem.code for problem in world.reader().graph.verify().problems] == []
 
     def test_merge_bases(self, world: World) -> None:  # S129
         actor = _some_history(world, 3)
@@ -487,30 +487,30 @@ class TestProtection:
     def test_leases(self, world: World) -> None:
         actor = _some_history(world)
         commits = history(actor)
-        lease = take_lease(actor.site, commits[4], 3600)
+        lease = take_lease(actor.runtime, commits[4], 3600)
         before = readable(world, commits)
         to_the_end(actor, keep=1)
         assert readable(world, [commits[4]]) == {commits[4]: before[commits[4]]}
-        end_lease(actor.site, lease)
+        end_lease(actor.runtime, lease)
         to_the_end(actor, keep=1)
         assert readable(world, [commits[4]]) == {commits[4]: None}
         assert files(world, "__leases") == set()
 
     def test_files_of_intents(self, world: World) -> None:  # H36, S149
         actor = _some_history(world)
-        actor.site.backend.store.put("__recovery/01M7GVX9MEP5J21NPK0WBRZ53F/0-open", b"{}")
+        actor.runtime.backend.store.put("__recovery/01M7GVX9MEP5J21NPK0WBRZ53F/0-open", b"{}")
         garbage = _garbage(world)
         collect(actor, 4, keep=1)
         assert garbage <= files(world)
         assert actor.head.gc is not None
         assert actor.head.gc["honours"] == ["01M7GVX9MEP5J21NPK0WBRZ53F"]
-        actor.site.backend.store.put("__recovery/01M7GVX9MEP5J21NPK0WBRZ53F/2", b"{}")
+        actor.runtime.backend.store.put("__recovery/01M7GVX9MEP5J21NPK0WBRZ53F/2", b"{}")
         to_the_end(actor)
         assert not garbage & files(world)
 
     def test_overlays_on_old_pins(self, world: World) -> None:
         """A branch that never folds stands on versions that are long compacted away elsewhere."""
-        actor = scattered(world)
+        actor = make_scattered(world)
         actor.graph.branch.create("side")
         side = world.actor(branch="side")
         side.apply(person("sidekick"), knows("sidekick", "p0001"))
@@ -533,7 +533,7 @@ class TestBranches:
         actor.graph.branch.delete("side")
         to_the_end(actor, keep=1)
         stream = side.publisher.head.stream
-        assert all(isinstance(side.site.records(stream).get(seq), Stub) for seq in range(3))
+        assert all(isinstance(side.runtime.records(stream).get(seq), Stub) for seq in range(3))
         with pytest.raises(NotFound) as closed:
             late.apply(person("y"))
         assert closed.value.code == "branch_closed"
@@ -561,7 +561,7 @@ class TestBranches:
         _age(world, "__manifest", 3601)
         assert collect(actor, horizon_s=3600).closes == ("never",)
         to_the_end(actor)
-        assert [one.code for one in world.reader().graph.verify().problems] == []
+        assert [problem.code for problem in world.reader().graph.verify().problems] == []
         actor.graph.branch.create("never")
 
     def test_a_branch_whose_registry_entry_is_lost_stays(self, world: World) -> None:
@@ -582,7 +582,7 @@ class TestRefusal:
         actor = _some_history(world)
         actor.graph.branch.create("side", history(actor)[3])
         actor.graph.tags.create("v1", history(actor)[4])
-        take_lease(actor.site, history(actor)[5], 3600)
+        take_lease(actor.runtime, history(actor)[5], 3600)
         garbage = _garbage(world)
         collect(actor, keep=100)
         _break(world, actor, damage)
@@ -594,16 +594,16 @@ class TestRefusal:
         assert len(files(world, f"__manifest/{actor.publisher.head.stream}")) == seq
         assert garbage <= files(world)
         with pytest.raises(Corruption):
-            Cleanup(actor.site, replace(AT_ONCE, keep=1)).preview()
+            Cleanup(actor.runtime, replace(AT_ONCE, keep=1)).preview()
 
     def test_a_lock_that_was_left_behind_hides_no_damage(self, world: World) -> None:
         actor = _some_history(world)
-        actor.site.backend.store.put(LOCK, b"a collector that died")
+        actor.runtime.backend.store.put(LOCK, b"a collector that died")
         os.utime(file_of(world, LOCK), (0, 0))
         actor.graph.branch.create("side", history(actor)[3])
         _break(world, actor, "version")
         with pytest.raises(Corruption) as refused:
-            Cleanup(actor.site, replace(AT_ONCE, keep=1)).preview()
+            Cleanup(actor.runtime, replace(AT_ONCE, keep=1)).preview()
         assert refused.value.code == "cleanup_refused"
 
     def test_a_store_that_does_not_answer_deletes_nothing(self, world: World) -> None:
@@ -633,7 +633,7 @@ def _break(world: World, actor: Actor, damage: str) -> None:
     table = actor.snapshot().type("Person").id
     match damage:
         case "version":
-            head = actor.site.branch("side").publisher.head
+            head = actor.runtime.branch("side").publisher.head
             file_of(world, f"tables/{table}/_versions/d{head.pins[table].version}.manifest").unlink()
         case "record":
             path = file_of(world, record_key(actor.head.stream, 2))
@@ -645,7 +645,7 @@ def _break(world: World, actor: Actor, damage: str) -> None:
         case "lease":
             file_of(world, next(iter(files(world, "__leases")))).write_text("?")
         case "schema":
-            actor.site.catalogs._known.clear()
+            actor.runtime.catalogs._known.clear()
             file_of(world, f"schemas/{actor.head.schema}.json").unlink()
         case "gap":
             file_of(world, record_key(actor.head.stream, 2)).unlink()
@@ -657,7 +657,7 @@ class TestRaces:
         actor.graph.branch.create("idle")
         writer = world.actor(branch="idle", inline_share=0)
         before = files(world)
-        with writer.held("write.before-record", lambda: writer.apply(person("paused", 4))) as late:
+        with writer.hold_at("write.before-record", lambda: writer.apply(person("paused", 4))) as late:
             staged = files(world) - before
             assert staged
             to_the_end(actor, keep=1)
@@ -671,8 +671,8 @@ class TestRaces:
         actor = _some_history(world)
         inline, staged = world.actor(), world.actor(inline_share=0)
         with (
-            inline.held("write.before-record", lambda: inline.apply(person("one", 1))) as first,
-            staged.held("write.before-record", lambda: staged.apply(person("two", 2))) as second,
+            inline.hold_at("write.before-record", lambda: inline.apply(person("one", 1))) as first,
+            staged.hold_at("write.before-record", lambda: staged.apply(person("two", 2))) as second,
         ):
             for step in range(6):
                 actor.apply(person(f"more{step}"))
@@ -685,12 +685,15 @@ class TestRaces:
         assert world.reader().graph.verify(deep=True).ok
 
     def test_a_fold_and_an_optimize_that_staged_before_the_mark(self, world: World) -> None:  # H35
-        actor = scattered(world)
-        other = world.actor()
-        for point, work in (("fold.before-record", other.graph.fold), ("optimize.before-record", other.graph.optimize)):
-            other.apply(person(f"by-{point}"))
-            expected = contents(other)
-            with other.held(point, work) as late:
+        actor = make_scattered(world)
+        second_actor = world.actor()
+        for point, work in (
+            ("fold.before-record", second_actor.graph.fold),
+            ("optimize.before-record", second_actor.graph.optimize),
+        ):
+            second_actor.apply(person(f"by-{point}"))
+            expected = contents(second_actor)
+            with second_actor.hold_at(point, work) as late:
                 to_the_end(actor, keep=1)
             late.result()
             assert contents(world.reader()) == expected
@@ -702,19 +705,19 @@ class TestRaces:
         actor = _some_history(world)
         collect(actor, keep=1)
         policy = replace(AT_ONCE, keep=1, lock_stale_s=3600 if asks_only else 0)
-        first, second = Cleanup(actor.site, policy), Cleanup(world.actor().site, policy)
-        listing = first._sweepable
+        first, second = Cleanup(actor.runtime, policy), Cleanup(world.actor().runtime, policy)
+        listing = first._list_sweepable
 
         def overtaken() -> list[ObjectInfo]:
             assert second.run().archived
             if asks_only:
-                actor.site.backend.store.put(LOCK, b"a third one")
+                actor.runtime.backend.store.put(LOCK, b"a third one")
             return listing()
 
-        first._sweepable = overtaken  # type: ignore[method-assign]
-        with pytest.raises(Unavailable) as told:
+        first._list_sweepable = overtaken  # type: ignore[method-assign]
+        with pytest.raises(Unavailable) as raised:
             first.preview() if asks_only else first.run()
-        assert told.value.code == "cleanup_running"
+        assert raised.value.code == "cleanup_running"
         assert world.reader().graph.verify(deep=True).ok
 
     @pytest.mark.parametrize("point", ["cleanup.fenced", "cleanup.stubbed", "cleanup.listed", "cleanup.marked"])
@@ -725,14 +728,14 @@ class TestRaces:
         actor = _some_history(world)
         old = history(actor)[-3]
         before = readable(world, [old])[old]
-        other = world.actor()
+        second_actor = world.actor()
         protect: Callable[[], object] = {
-            "tag": lambda: other.graph.tags.create("v1", old),
-            "branch": lambda: other.graph.branch.create("side", old),
-            "lease": lambda: take_lease(other.site, old, 3600),
+            "tag": lambda: second_actor.graph.tags.create("v1", old),
+            "branch": lambda: second_actor.graph.branch.create("side", old),
+            "lease": lambda: take_lease(second_actor.runtime, old, 3600),
         }[name]
         refused = False
-        with actor.held(point, lambda: collect(actor, keep=1)) as running:
+        with actor.hold_at(point, lambda: collect(actor, keep=1)) as running:
             try:
                 protect()
             except SnapshotExpired:
@@ -750,13 +753,13 @@ class TestRaces:
         actor = _some_history(world)
         old = history(actor)[-3]
         before = readable(world, [old])[old]
-        other = world.actor()
+        second_actor = world.actor()
         work: Callable[[], object] = (
-            (lambda: other.graph.tags.create("v1", old))
+            (lambda: second_actor.graph.tags.create("v1", old))
             if point.startswith("tag")
-            else (lambda: other.graph.branch.create("side", old))
+            else (lambda: second_actor.graph.branch.create("side", old))
         )
-        with other.held(point, work) as late:
+        with second_actor.hold_at(point, work) as late:
             collect(actor, 4, keep=1, horizon_s=3600)
         late.result()
         assert readable(world, [old]) == {old: before}
@@ -771,7 +774,7 @@ class TestRaces:
         _age(world, "__trash", 3601)
         collect(actor, 1, **slow)
         assert readable(world, [old]) == {old: None}
-        Tags(actor.site)._append("v1", 0, Tag("v1", old, None, None, ""))
+        Tags(actor.runtime)._append("v1", 0, Tag("v1", old, None, None, ""))
         collect(actor, 1, **slow)
         assert readable(world, [old]) == before
         assert world.reader().graph.verify(deep=True).ok
@@ -785,7 +788,7 @@ class TestRaces:
         _garbage(world)  # so that the first list is still needed when the second is written
         slow = {"keep": 1, "horizon_s": 3600}
         collect(actor, 2, **slow)
-        Tags(actor.site)._append("v1", 0, Tag("v1", old, None, None, ""))
+        Tags(actor.runtime)._append("v1", 0, Tag("v1", old, None, None, ""))
         dying = world.actor()
 
         def die(name: str) -> None:
@@ -806,27 +809,27 @@ class TestRaces:
         actor.graph.tags.delete("v1")
         to_the_end(actor, keep=1)
         assert readable(world, [old]) == {old: None}
-        assert unnamed(world) == []
+        assert find_unnamed_files(world) == []
         assert world.reader().graph.verify(deep=True).ok
 
     def test_a_tag_whose_commit_is_gone_for_good_is_told(self, world: World) -> None:
         actor = _some_history(world)
         old = history(actor)[-3]
         to_the_end(actor, keep=1)
-        Tags(actor.site)._append("v1", 0, Tag("v1", old, None, None, ""))
+        Tags(actor.runtime)._append("v1", 0, Tag("v1", old, None, None, ""))
         actor.apply(person("x"))
         assert collect(actor, keep=1).lost == {old: "tag v1"}
-        assert [one.code for one in world.reader().graph.verify().errors] == ["tag_broken"]
+        assert [error.code for error in world.reader().graph.verify().errors] == ["tag_broken"]
 
     def test_a_branch_that_comes_too_late_does_not_block_cleanup_for_ever(self, world: World) -> None:
         actor = _some_history(world)
         old = history(actor)[-3]
-        source = actor.site.records(actor.head.stream).record(int(old.rpartition(".")[2]))
+        source = actor.runtime.records(actor.head.stream).record(int(old.rpartition(".")[2]))
         to_the_end(actor, keep=1)
         with pytest.raises(SnapshotExpired):
-            actor.site.create_branch("late", source, WriteOptions())
+            actor.runtime.create_branch("late", source, WriteOptions())
         to_the_end(actor, keep=1)
-        assert [one.code for one in world.reader().graph.verify().problems] == []
+        assert [problem.code for problem in world.reader().graph.verify().problems] == []
 
     def test_readers_of_what_is_retained_notice_nothing(self, world: World) -> None:  # S131
         actor = _some_history(world)
@@ -838,15 +841,15 @@ class TestRaces:
             assert sorted(map(str, one.table("Person").to_arrow().to_pylist())) == expected
 
     def test_of_two_collectors_one_works(self, world: World) -> None:
-        one, other = _some_history(world), world.actor()
-        with one.held("cleanup.marked", lambda: collect(one, keep=1)) as running:
-            with pytest.raises(Unavailable) as told:
-                collect(other, keep=1)
-            assert told.value.code == "cleanup_running"
+        first_actor, second_actor = _some_history(world), world.actor()
+        with first_actor.hold_at("cleanup.marked", lambda: collect(first_actor, keep=1)) as running:
+            with pytest.raises(Unavailable) as raised:
+                collect(second_actor, keep=1)
+            assert raised.value.code == "cleanup_running"
             _age(world, "__locks", 3601)
-            collect(other, 3, keep=1)  # the first one seems to be dead
+            collect(second_actor, 3, keep=1)  # the first one seems to be dead
         running.result()
-        to_the_end(other, keep=1)
+        to_the_end(second_actor, keep=1)
         assert world.reader().graph.verify(deep=True).ok
         assert not (Path(world.path) / LOCK).exists()
 
@@ -854,8 +857,8 @@ class TestRaces:
         actor = _some_history(world)
         actor.graph.branch.create("held", history(actor)[2])
         holder = world.actor(branch="held")
-        claim = holder.site.claim(holder.branch, WriteOptions())
-        owner = Graph(holder.site, holder.branch, holder=claim)
+        claim = holder.runtime.claim(holder.branch, WriteOptions())
+        owner = Graph(holder.runtime, holder.branch, holder=claim)
         for step in range(3):
             owner.apply([person(f"own{step}")])
         garbage = _garbage(world)
@@ -872,7 +875,7 @@ class TestRaces:
 
 class TestCrashes:
     @pytest.fixture
-    def grown(self, world: World) -> World:
+    def grown_world(self, world: World) -> World:
         """Something in every stage: commits to collect, bodies in the archive, files condemned, files due."""
         actor = _some_history(world, 3)
         actor.graph.tags.create("v1", history(actor)[2])
@@ -885,13 +888,13 @@ class TestCrashes:
         actor.apply(person("more"))
         return world
 
-    def _dies(self, grown: World, place: Path, at: int) -> bool:
+    def _dies(self, grown: World, path: Path, at: int) -> bool:
         """Run with a death at the n-th effect on a copy; False if it came through."""
-        shutil.copytree(grown.path, place / "graph")
+        shutil.copytree(grown.path, path / "graph")
         world = World.__new__(World)
-        world.__dict__.update(grown.__dict__, path=str(place / "graph"), _actors=[], _pauses=[])
+        world.__dict__.update(grown.__dict__, path=str(path / "graph"), _actors=[], _pauses=[])
         dying = world.actor(wrap=Dying)
-        store = dying.site.backend.store
+        store = dying.runtime.backend.store
         assert isinstance(store, Dying)
         before = readable(world, history(dying))
         store.left = at
@@ -904,8 +907,8 @@ class TestCrashes:
         _age(world, "__locks", 4000)
         to_the_end(world.actor(), keep=1)
         assert_whole(world, before)
-        assert unnamed(world) == []
-        shutil.rmtree(place)
+        assert find_unnamed_files(world) == []
+        shutil.rmtree(path)
         return died
 
     def test_at_an_effect_and_a_second_run_converges(  # S132
@@ -923,7 +926,7 @@ class TestCrashes:
         assert number > 20
 
     def test_one_file_that_cannot_be_deleted_does_not_stop_the_others(self, world: World) -> None:  # S132
-        actor = scattered(world)
+        actor = make_scattered(world)
         garbage = _garbage(world)
         stubborn = next(one for one in sorted(garbage) if "/data/" in one)
 
@@ -959,18 +962,18 @@ class Dying:
         self.left: int | None = None
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
+        attr = getattr(self.inner, name)
         if name not in ("put", "put_if_absent", "delete"):
-            return found
+            return attr
 
         def effect(*arguments: Any) -> Any:
             if self.left is None:
-                return found(*arguments)
+                return attr(*arguments)
             self.left -= 1
             if self.left == 0 and len(arguments[0]) % 2:
-                found(*arguments)
+                attr(*arguments)
             if self.left <= 0:
                 raise Died  # also from then on: a dead process does nothing more
-            return found(*arguments)
+            return attr(*arguments)
 
         return effect

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import omnigraph as og
 from omnigraph.config import Config
-from omnigraph.log.indexes import wanted_indexes
+from omnigraph.log.indexes import list_schema_indexes
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode
 from omnigraph.storage.lance import RewriteOptions
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
@@ -26,7 +26,7 @@ edge Knows: Person -> Person { since: I32? }
 
 
 @pytest.fixture
-def scattered(tmp_path: Path) -> og.Graph:
+def scattered_graph(tmp_path: Path) -> og.Graph:
     """Many small fragments, some with removed rows."""
     g = og.init(tmp_path / "g", SCHEMA, config=Config(fsync=False, inline_share=0))
     for start in range(0, 60, 10):
@@ -41,78 +41,83 @@ def rows(g: og.Graph) -> dict[str, list[str]]:
     return {name: sorted(map(str, g.table(name).to_arrow().to_pylist())) for name in ("Person", "Knows")}
 
 
-def test_the_rows_stay_and_the_fragments_go(scattered: og.Graph, spark: SparkSession) -> None:
-    before = rows(scattered)
-    report = scattered.optimize(engine="spark", spark=spark)
+def test_the_rows_stay_and_the_fragments_go(scattered_graph: og.Graph, spark: SparkSession) -> None:
+    before = rows(scattered_graph)
+    report = scattered_graph.optimize(engine="spark", spark=spark)
     assert report.commit_id is not None
-    assert rows(scattered) == before
-    found = scattered.snapshot(indexes=True)["tables"]
+    assert rows(scattered_graph) == before
+    found = scattered_graph.snapshot(indexes=True)["tables"]
     assert {one["table_key"]: one["fragments"] for one in found} == {"node:Person": 1, "edge:Knows": 1}
     assert all(index["covered_rows"] == index["rows"] for one in found for index in one["indexes"])
-    assert scattered.verify(deep=True).ok
+    assert scattered_graph.verify(deep=True).ok
 
 
-def test_a_second_run_finds_nothing_to_do(scattered: og.Graph, spark: SparkSession) -> None:
-    scattered.optimize(engine="spark", spark=spark)
-    assert scattered.optimize(engine="spark", spark=spark).commit_id is None
+def test_a_second_run_finds_nothing_to_do(scattered_graph: og.Graph, spark: SparkSession) -> None:
+    scattered_graph.optimize(engine="spark", spark=spark)
+    assert scattered_graph.optimize(engine="spark", spark=spark).commit_id is None
 
 
-def test_a_writer_in_between_wins_and_is_compacted_too(scattered: og.Graph, spark: SparkSession) -> None:
+def test_a_writer_in_between_wins_and_is_compacted_too(scattered_graph: og.Graph, spark: SparkSession) -> None:
     told: list[str] = []
 
     def write_once(text: str) -> None:
         if not told:
-            scattered.apply([InsertNode("Person", {"name": "late"})])
+            scattered_graph.apply([InsertNode("Person", {"name": "late"})])
         told.append(text)
 
-    scattered.optimize(engine="spark", spark=spark, progress=write_once)
-    assert any("late" in one for one in rows(scattered)["Person"])
-    assert scattered.verify().ok
+    scattered_graph.optimize(engine="spark", spark=spark, progress=write_once)
+    assert any("late" in one for one in rows(scattered_graph)["Person"])
+    assert scattered_graph.verify().ok
 
 
 def _no_index_here(*_: object) -> None:
     raise AssertionError("the driver built an index")
 
 
-def test_workers_build_the_indexes(scattered: og.Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_build_the_indexes(
+    scattered_graph: og.Graph, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sorted index over many rows in several parts; one of words in one."""
     monkeypatch.setattr("omnigraph.storage.lance.table_store.build_index", _no_index_here)
-    before = rows(scattered)
-    workers = SparkWorkers(scattered._site.backend.tables.location, spark, rows_per_part=20)
+    before = rows(scattered_graph)
+    workers = SparkWorkers(scattered_graph._runtime.backend.tables.location, spark, rows_per_part=20)
     options = RewriteOptions(target_rows=20)
-    report = Optimizer(scattered._site, scattered._branch, options=options, elsewhere=workers).run()
+    report = Optimizer(scattered_graph._runtime, scattered_graph._branch, options=options, elsewhere=workers).run()
     assert report.is_complete
-    assert rows(scattered) == before
-    found = {one["table_key"]: one for one in scattered.snapshot(indexes=True)["tables"]}["node:Person"]
+    assert rows(scattered_graph) == before
+    found = {table["table_key"]: table for table in scattered_graph.snapshot(indexes=True)["tables"]}["node:Person"]
     assert found["fragments"] > 2
-    segments = {one["name"]: one["segments"] for one in found["indexes"]}
+    segments = {index["name"]: index["segments"] for index in found["indexes"]}
     assert segments["by_id"] > 1
     assert [count for name, count in segments.items() if name.startswith("text_")] == [1]
-    assert all(one["covered_rows"] == one["rows"] for one in found["indexes"])
-    view = scattered.view().state
-    for one in view.catalog.types:
-        pinned = view.view(one).pinned
+    assert all(index["covered_rows"] == index["rows"] for index in found["indexes"])
+    view = scattered_graph.view().state
+    for type_def in view.catalog.types:
+        pinned = view.view(type_def).pinned
         assert pinned is not None
-        assert list(find_index_disagreements(pinned, wanted_indexes(one, pinned), sample=60)) == []
-    assert scattered.verify(deep=True).ok
-    assert Optimizer(scattered._site, scattered._branch, options=options, elsewhere=workers).run().commits == ()
+        assert list(find_index_disagreements(pinned, list_schema_indexes(type_def, pinned), sample=60)) == []
+    assert scattered_graph.verify(deep=True).ok
+    assert (
+        Optimizer(scattered_graph._runtime, scattered_graph._branch, options=options, elsewhere=workers).run().commits
+        == ()
+    )
 
 
-def test_cleanup_spares_what_workers_have_written(scattered: og.Graph, spark: SparkSession) -> None:  # H35
+def test_cleanup_spares_what_workers_have_written(scattered_graph: og.Graph, spark: SparkSession) -> None:  # H35
     """The operation left an intent before its first task; so it is published as it was staged."""
-    before = rows(scattered)
+    before = rows(scattered_graph)
     cleaned: list[bool] = []
     one_at_a_time = threading.Lock()  # tables are worked on side by side, and a second collector would refuse
 
     def clean_up(_: str) -> None:
         policy = Policy(keep=1, margin_s=0, horizon_s=0, newest_records=1, lock_stale_s=0)
         with one_at_a_time:
-            cleaned.extend(Cleanup(scattered._site, policy).run().has_work for _ in range(2))
+            cleaned.extend(Cleanup(scattered_graph._runtime, policy).run().has_work for _ in range(2))
 
-    report = scattered.optimize(engine="spark", spark=spark, progress=clean_up)
+    report = scattered_graph.optimize(engine="spark", spark=spark, progress=clean_up)
     assert any(cleaned)
     assert (report.is_complete, len(report.commits)) == (True, 1)
-    ((state, operation),) = [(one.state, one.operation) for one in scattered.recover_list()]
+    ((state, operation),) = [(intent.state, intent.operation) for intent in scattered_graph.recover_list()]
     assert (state, operation) == ("done", "optimize")
-    assert rows(scattered) == before
-    assert scattered.verify(deep=True).ok
+    assert rows(scattered_graph) == before
+    assert scattered_graph.verify(deep=True).ok

@@ -22,7 +22,7 @@ from omnigraph.storage.keys import KeyClass
 from omnigraph.upkeep.verify.findings import VerifyReport
 from tests.schedules.world import Actor, World, person
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
-from tests.upkeep.ground import contents, file_of, fill, pinned
+from tests.upkeep.ground import contents, file_of, fill, open_pin
 
 
 def _report(world: World, *, deep: bool = False) -> VerifyReport:
@@ -30,13 +30,13 @@ def _report(world: World, *, deep: bool = False) -> VerifyReport:
     return verify(world.path, deep=deep, config=Config(fsync=False))
 
 
-def _found(world: World, *, deep: bool = False) -> list[tuple[str, str]]:
+def _find_problems(world: World, *, deep: bool = False) -> list[tuple[str, str]]:
     report = _report(world, deep=deep)
-    return [(one.code, one.where) for one in report.errors]
+    return [(error.code, error.where) for error in report.errors]
 
 
 def _codes(world: World, *, deep: bool = False) -> set[str]:
-    return {code for code, _ in _found(world, deep=deep)}
+    return {code for code, _ in _find_problems(world, deep=deep)}
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -45,7 +45,7 @@ def test_a_sound_graph_is_sound(lived_in: World, deep: bool) -> None:
     report = actor.graph.verify(deep=deep)
     assert report.errors == ()
     assert report.ok
-    notes = {one.code for one in report.problems}
+    notes = {problem.code for problem in report.problems}
     assert notes <= {"unnamed_files"}
     for part in ("records", "schemas", "registry_entries", "versions", "files", "indexes", "commits", "rows", "tags"):
         assert report.checked[part] > 0, part
@@ -58,7 +58,7 @@ def test_an_empty_graph_is_sound(world: World) -> None:
 
 
 def _some_record(actor: Actor, kind: str) -> CommitRecord:
-    records = actor.site.records(actor.head.stream)
+    records = actor.runtime.records(actor.head.stream)
     return next(
         one
         for seq in range(actor.head.seq, -1, -1)
@@ -67,7 +67,7 @@ def _some_record(actor: Actor, kind: str) -> CommitRecord:
 
 
 def _data_file(world: World, actor: Actor) -> str:
-    return f"tables/{pinned(actor, 'Person').table}/data/{pinned(actor, 'Person').metadata[0].files[0].path}"
+    return f"tables/{open_pin(actor, 'Person').table}/data/{open_pin(actor, 'Person').metadata[0].files[0].path}"
 
 
 def _break_record(world: World, actor: Actor) -> str:
@@ -79,7 +79,7 @@ def _break_record(world: World, actor: Actor) -> str:
     return key
 
 
-def _cut_record(world: World, actor: Actor) -> str:
+def _truncate_record(world: World, actor: Actor) -> str:
     key = record_key(actor.head.stream, 3)
     path = file_of(world, key)
     path.write_bytes(path.read_bytes()[:-7])
@@ -104,20 +104,20 @@ def _lose_data(world: World, actor: Actor) -> str:
     return key
 
 
-def _cut_data(world: World, actor: Actor) -> str:
+def _truncate_data(world: World, actor: Actor) -> str:
     key = _data_file(world, actor)
     file_of(world, key).write_bytes(file_of(world, key).read_bytes()[:-100])
     return key
 
 
 def _lose_manifest(world: World, actor: Actor) -> str:
-    table = pinned(actor, "Person")
+    table = open_pin(actor, "Person")
     file_of(world, f"tables/{table.table}/{table.manifest_file}").unlink()
     return f"tables/{table.table}/ version {table.version}"
 
 
 def _lose_deletions(world: World, actor: Actor) -> str:
-    path = next((Path(world.path) / "tables" / pinned(actor, "Person").table / "_deletions").iterdir())
+    path = next((Path(world.path) / "tables" / open_pin(actor, "Person").table / "_deletions").iterdir())
     path.unlink()
     return str(path.relative_to(world.path))
 
@@ -131,17 +131,17 @@ def _lose_schema(world: World, actor: Actor) -> str:
 def _lose_registry_entry(world: World, actor: Actor) -> str:
     file_of(world, "__branches/side/00000000.json").unlink()
     stream = next(
-        one.name
-        for one in (Path(world.path) / "__manifest").iterdir()
-        if one.name != actor.head.stream
-        and len(list(one.iterdir())) == 2
-        and _kinds(actor, one.name) == ["fork", "mutate"]
+        path.name
+        for path in (Path(world.path) / "__manifest").iterdir()
+        if path.name != actor.head.stream
+        and len(list(path.iterdir())) == 2
+        and _kinds(actor, path.name) == ["fork", "mutate"]
     )
     return f"__manifest/{stream}/"
 
 
 def _kinds(actor: Actor, stream: str) -> list[str]:
-    found = [actor.site.records(stream).get(seq) for seq in range(2)]
+    found = [actor.runtime.records(stream).get(seq) for seq in range(2)]
     return [one.header.kind for one in found if one]
 
 
@@ -158,7 +158,7 @@ def _break_registry(world: World, actor: Actor) -> str:
 
 
 def _write_past_the_records(world: World, actor: Actor) -> str:
-    place = file_of(world, f"tables/{pinned(actor, 'Knows').table}")
+    place = file_of(world, f"tables/{open_pin(actor, 'Knows').table}")
     made = lance.dataset(str(place))
     made.delete("true")
     return f"tables/{place.name}/_versions/{(1 << 64) - 1 - 2}.manifest"
@@ -172,11 +172,11 @@ def _break_tag(world: World, actor: Actor) -> str:
 
 DAMAGE: dict[str, tuple[Callable[[World, Actor], str], str]] = {
     "a flipped byte in a record": (_break_record, "record_damaged"),
-    "a truncated record": (_cut_record, "record_damaged"),
+    "a truncated record": (_truncate_record, "record_damaged"),
     "a lost record": (_lose_record, "record_missing"),
     "a record in the wrong place": (_swap_record, "record_damaged"),
     "a lost data file": (_lose_data, "file_missing"),
-    "a truncated data file": (_cut_data, "file_truncated"),
+    "a truncated data file": (_truncate_data, "file_truncated"),
     "a lost table manifest": (_lose_manifest, "version_unreadable"),
     "a lost deletion file": (_lose_deletions, "file_missing"),
     "a lost schema": (_lose_schema, "schema_damaged"),
@@ -193,12 +193,12 @@ def test_damage_is_found_and_named(lived_in: World, damage: str) -> None:
     actor = lived_in.actor()
     act, code = DAMAGE[damage]
     where = act(lived_in, actor)
-    assert (code, where) in _found(lived_in)
+    assert (code, where) in _find_problems(lived_in)
 
 
 def test_stock_cleanup_of_lance_is_detected(lived_in: World) -> None:  # S134
     actor = lived_in.actor()
-    place = file_of(lived_in, f"tables/{pinned(actor, 'Person').table}")
+    place = file_of(lived_in, f"tables/{open_pin(actor, 'Person').table}")
     lance.dataset(str(place)).cleanup_old_versions(older_than=None, delete_unverified=True)
     assert _codes(lived_in) & {"file_missing", "version_unreadable"}
 
@@ -206,20 +206,20 @@ def test_stock_cleanup_of_lance_is_detected(lived_in: World) -> None:  # S134
 def test_nobody_cleans_up_automatically(lived_in: World) -> None:  # S135
     actor = lived_in.actor()
     for name in ("Person", "Knows"):
-        table = pinned(actor, name)
+        table = open_pin(actor, name)
         assert table.lance().config() == {}
         assert lance.dataset(str(file_of(lived_in, f"tables/{table.table}"))).config() == {}
 
 
 def test_a_lost_update_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # H5
-    one, other = world.actor(inline_share=0), world.actor(inline_share=0)
-    fill(one, 3)
+    first_actor, second_actor = world.actor(inline_share=0), world.actor(inline_share=0)
+    fill(first_actor, 3)
     monkeypatch.setattr(
-        next_module, "_moved", lambda pin, move, table: replace(pin, version=move.version, fragments=move.fragments)
+        next_module, "_move_pin", lambda pin, move, table: replace(pin, version=move.version, fragments=move.fragments)
     )
-    monkeypatch.setattr(publish_module, "_pin_moved", lambda *_: False)
-    with one.held("write.before-record", lambda: one.apply(person("x", 1))):
-        other.apply(person("y", 1))
+    monkeypatch.setattr(publish_module, "_has_pin_moved", lambda *_: False)
+    with first_actor.hold_at("write.before-record", lambda: first_actor.apply(person("x", 1))):
+        second_actor.apply(person("y", 1))
     assert "pin_not_built_on" in _codes(world)
     assert "rows_wrong" in _codes(world)
 
@@ -227,7 +227,7 @@ def test_a_lost_update_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -
 def _rewritten(world: World, actor: Actor, change: Callable[[CommitRecord], CommitRecord]) -> None:
     """The newest record as a defect might have written it."""
     record = change(actor.head)
-    file_of(world, record_key(record.stream, record.seq)).write_bytes(record.encoded)
+    file_of(world, record_key(record.stream, record.seq)).write_bytes(record.as_bytes)
 
 
 def test_wrong_facts_inside_a_sound_record_are_found(lived_in: World) -> None:
@@ -262,7 +262,7 @@ def test_only_deep_reads_data(lived_in: World) -> None:
     path.write_bytes(bytes(data))
     table = actor.snapshot().type("Person").id
     assert ("data_damaged", table) in {
-        (one.code, one.details.get("table")) for one in _report(lived_in, deep=True).errors
+        (error.code, error.details.get("table")) for error in _report(lived_in, deep=True).errors
     }
 
 
@@ -273,7 +273,7 @@ def test_older_commits_are_counted_by_deep(world: World) -> None:
     actor.apply(person("b"))
     table = actor.snapshot().type("Person").id
     wrong = replace(record, pins={table: replace(record.pins[table], rows=7)})
-    file_of(world, record_key(record.stream, record.seq)).write_bytes(wrong.encoded)
+    file_of(world, record_key(record.stream, record.seq)).write_bytes(wrong.as_bytes)
     assert _codes(world) == set()
     assert _codes(world, deep=True) == {"rows_wrong"}
 
@@ -284,7 +284,7 @@ def test_collected_commits_are_no_damage(world: World) -> None:
     old = actor.head
     fill(actor, 3, 10)
     fill(actor, 3, 20)
-    actor.site.backend.store.put(record_key(old.stream, old.seq), Stub(old.header).encode())
+    actor.runtime.backend.store.put(record_key(old.stream, old.seq), Stub(old.header).encode())
     assert world.actor().graph.verify(deep=True).ok
 
 
@@ -309,8 +309,8 @@ class TestRepair:
     def test_rebuilds_lost_indexes(self, lived_in: World, index: str) -> None:
         actor = lived_in.actor()
         before = contents(actor)
-        info = next(one for one in pinned(actor, "Person").indices() if one.name.startswith(index))
-        table = pinned(actor, "Person").table
+        info = next(one for one in open_pin(actor, "Person").indices() if one.name.startswith(index))
+        table = open_pin(actor, "Person").table
         for uuid in info.segments:
             shutil.rmtree(file_of(lived_in, f"tables/{table}/_indices/{uuid}"))
         assert "index_missing" in _codes(lived_in)
@@ -318,9 +318,9 @@ class TestRepair:
         assert [one for one in report.done if "Person" in one]
         newest = lived_in.actor()
         assert contents(newest) == before
-        assert info.name in {one.name for one in pinned(newest, "Person").indices()}
+        assert info.name in {one.name for one in open_pin(newest, "Person").indices()}
         # The older commits still name what is lost; only the newest is made anew.
-        assert {one.code for one in newest.graph.verify().errors} <= {"index_missing"}
+        assert {error.code for error in newest.graph.verify().errors} <= {"index_missing"}
 
     def test_leaves_data_alone(self, lived_in: World) -> None:
         actor = lived_in.actor()
@@ -333,11 +333,11 @@ class TestRepair:
 
     def test_wants_to_write(self, lived_in: World) -> None:
         actor = lived_in.actor()
-        table = pinned(actor, "Person")
+        table = open_pin(actor, "Person")
         shutil.rmtree(file_of(lived_in, f"tables/{table.table}/_indices/{table.indices()[0].segments[0]}"))
-        other = lived_in.actor()
+        second_actor = lived_in.actor()
         from omnigraph.commit.publish_plan import WriteOptions
 
-        other.site.claim(other.branch, WriteOptions())
+        second_actor.runtime.claim(second_actor.branch, WriteOptions())
         with pytest.raises(WriterFenced):
             lived_in.actor().graph.repair()
