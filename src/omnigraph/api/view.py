@@ -135,8 +135,8 @@ class Table:
 class GraphView:
     """A graph pinned to one commit: everything that can be read, nothing that can be written."""
 
-    def __init__(self, site: GraphRuntime, snapshot: Snapshot, names: Catalog | None = None) -> None:
-        self._site = site
+    def __init__(self, runtime: GraphRuntime, snapshot: Snapshot, names: Catalog | None = None) -> None:
+        self._runtime = runtime
         self._snapshot = snapshot
         self._names = names or snapshot.catalog
 
@@ -202,7 +202,7 @@ class GraphView:
         from omnigraph.load.export.export import ExportOptions, export
 
         named = None if types is None else tuple(self._named_key(name) for name in types)
-        given = dict(self._site.backend.tables.location.options) if storage_options is None else dict(storage_options)
+        given = dict(self._runtime.backend.tables.location.options) if storage_options is None else dict(storage_options)
         options = ExportOptions(format, named, engine, partitioned, overwrite, given, progress)
         return export(self._snapshot, path, options, spark)
 
@@ -238,7 +238,7 @@ class GraphView:
     ) -> QueryRun:
         from omnigraph.query.run.run_query import start_query
 
-        now = self._site.backend.clock.now()
+        now = self._runtime.backend.clock.now()
         return start_query(source, params, name, self.catalog, lambda _: self._snapshot, now, limits)
 
     def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class GraphView:
             for table in described["tables"]:
                 found = measure_table_coverage(self._snapshot, self.catalog.by_id[table["table_id"]])
                 table["indexes"] = [asdict(one) for one in found]
-        return {"graph_id": self._site.stamp.graph_id, "internal_schema": INTERNAL_SCHEMA, **described}
+        return {"graph_id": self._runtime.stamp.graph_id, "internal_schema": INTERNAL_SCHEMA, **described}
 
     def blob(self, type_name: str, row_id: str, name: str) -> bytes | None:
         """The bytes of one Blob property of one entity; None if it has none."""
@@ -295,7 +295,7 @@ class GraphView:
         return {**CommitInfo.of(record.header).to_json(), "members": members, "touched": touched}
 
     def _headers(self) -> Iterator[Header]:
-        return first_parents(self._site.records, self._snapshot.record)
+        return first_parents(self._runtime.records, self._snapshot.record)
 
 
 def _also_named(one: TypeDef, now: TypeDef) -> TypeDef:

@@ -121,7 +121,7 @@ class CodeAccess:
         return LeafRows(table, f"adjacency of {len(start)} known nodes")
 
     def _start_end(self, leaf: HopLeaf, known_keys: KnownKeys) -> str | None:
-        """Returns the end with known keys to start from, or None if so many are known that the whole table is as good."""
+        """Returns the end with known keys to start from, or None if the whole table is as good."""
         end = cheapest_end(leaf, known_keys, self.facts)
         if end is None:
             return None

@@ -1,4 +1,4 @@
-"""DuckDB as a calculator: it sees Arrow tables under positional names and bound values, nothing else."""
+"""Runs statements in DuckDB, which sees nothing but Arrow tables under positional names and bound values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pyarrow as pa
 from omnigraph.errors import InvalidInput, OmnigraphError
 from omnigraph.query.limits import Budget, Deadline, limit_error
 
-_POOLED = 4
+_POOL_SIZE = 4
 _MEMORY_STEP = 1 << 24
 _SMALL_BYTES = 1 << 20
 
 
 class DuckDatabase:
-    """One in-memory database, and the tables it knows: a table that comes again is not introduced again."""
+    """One in-memory database and its registered tables; a table that is registered already is not registered again."""
 
     def __init__(self) -> None:
         config: dict[str, Any] = {"enable_external_access": False, "python_enable_replacements": False}
@@ -36,7 +36,7 @@ class DuckDatabase:
             self._memory_bytes = memory_bytes
 
     def register_tables(self, tables: Mapping[str, pa.Table]) -> None:
-        """Exactly these tables: of former statements only what comes again is held in memory."""
+        """Registers exactly these tables, so that tables of former statements are freed unless they are used again."""
         self.unregister_tables([name for name in self._tables if name not in tables])
         for name, table in tables.items():
             if self._tables.get(name) is not table:
@@ -44,14 +44,14 @@ class DuckDatabase:
                 self._tables[name] = table
 
     def unregister_tables(self, names: Collection[str]) -> None:
-        """Let go of tables that are nobody else's."""
+        """Unregisters tables, which frees those that nothing else refers to."""
         for name in names:
             self._tables.pop(name, None)
             self.connection.unregister(name)
 
 
 class DuckPool:
-    """Databases for reuse. Each runs one statement at a time, so that its memory limit is one query's."""
+    """A pool of databases. Each runs one statement at a time, so that its memory limit applies to one query."""
 
     def __init__(self) -> None:
         self._free: list[DuckDatabase] = []
@@ -59,21 +59,21 @@ class DuckPool:
 
     @contextmanager
     def borrow(self) -> Iterator[DuckDatabase]:
-        """One that nobody else uses; it is closed instead of given back if anything goes wrong."""
+        """Lends a database to one user at a time; closes it instead of reusing it if the block raises."""
         with self._lock:
-            found = self._free.pop() if self._free else None
-        found = found or DuckDatabase()
-        sound = False
+            database = self._free.pop() if self._free else None
+        database = database or DuckDatabase()
+        is_sound = False
         try:
-            yield found
-            sound = True
+            yield database
+            is_sound = True
         finally:
             with self._lock:
-                keep = sound and len(self._free) < _POOLED
-                if keep:
-                    self._free.append(found)
-            if not keep:
-                found.connection.close()
+                is_reused = is_sound and len(self._free) < _POOL_SIZE
+                if is_reused:
+                    self._free.append(database)
+            if not is_reused:
+                database.connection.close()
 
 
 _POOL = DuckPool()
@@ -85,23 +85,24 @@ def run_statement(
     values: Mapping[str, Any],
     deadline: Deadline,
     budget: Budget,
-    lasting: Collection[str] = (),
+    cached_tables: Collection[str] = (),
 ) -> pa.Table:
-    """The rows of one statement. Tables named in `lasting` are expected to come again, and small ones cost nothing:
-    both stay until the next statement, which is cheaper than to forget them now.
+    """Returns the rows of one statement.
+
+    Tables of the column cache are likely to be used again, and small tables hold little memory: both stay registered
+    until the next statement on the same database, which is cheaper than unregistering them now.
     """
-    with _POOL.borrow() as duck:
-        duck.limit_memory(budget.remaining_bytes)
-        duck.register_tables(tables)
+    with _POOL.borrow() as database:
+        database.limit_memory(budget.remaining_bytes)
+        database.register_tables(tables)
         try:
-            with deadline.interrupting(duck.connection.interrupt):
-                return duck.connection.sql(sql, params=dict(values)).to_arrow_table()
+            with deadline.interrupting(database.connection.interrupt):
+                return database.connection.sql(sql, params=dict(values)).to_arrow_table()
         except duckdb.Error as error:
             raise _translate_error(error, deadline, budget) from error
         finally:
-            duck.unregister_tables(
-                [name for name, one in tables.items() if name not in lasting and one.nbytes > _SMALL_BYTES]
-            )
+            large = [name for name, table in tables.items() if table.nbytes > _SMALL_BYTES]
+            database.unregister_tables([name for name in large if name not in cached_tables])
 
 
 def _translate_error(error: duckdb.Error, deadline: Deadline, budget: Budget) -> OmnigraphError:

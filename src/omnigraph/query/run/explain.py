@@ -1,4 +1,4 @@
-"""What a query did: its plan, its SQL, how each table was read, what that cost."""
+"""The report of `explain`: plan, SQL, how each table was read, and what that cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omnigraph.query.plan.show import show_hop, show_plan
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One table of the statement: what it stands for, how it was filled, and with how many rows."""
+    """One table of the statement: what it contains, how its rows were read, and how many they are."""
 
     table: str
     reads: str
@@ -21,7 +21,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Explanation:
-    """`requests` are those of the table store during this run. Seconds are filled by `profile` only."""
+    """How one query ran. `requests` counts those of the table store during this run; only `profile` adds seconds."""
 
     plan: str
     sql: str
@@ -35,16 +35,18 @@ class Explanation:
     seconds: dict[str, float] | None = None
 
     def render(self) -> str:
-        """For people."""
+        """Returns the report as text for people."""
         lines = [self.plan.rstrip("\n"), "", f"keys: {self.keys}"]
-        lines += [f"{one.table}: {one.reads}: {one.access}, {one.rows} rows" for one in self.steps]
+        lines += [f"{step.table}: {step.reads}: {step.access}, {step.rows} rows" for step in self.steps]
         lines += [f"result: {self.rows} rows", f"requests: {self.requests}, {self.read_bytes} bytes read"]
         if self.seconds is not None:
             lines += [f"{name}: {value * 1000:.1f} ms" for name, value in self.seconds.items()]
         return "\n".join([*lines, "", self.sql]) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        steps = [{"table": one.table, "reads": one.reads, "access": one.access, "rows": one.rows} for one in self.steps]
+        steps = [
+            {"table": step.table, "reads": step.reads, "access": step.access, "rows": step.rows} for step in self.steps
+        ]
         return {
             "commit_id": self.commit_id,
             "plan": self.plan,
@@ -59,7 +61,7 @@ class Explanation:
 
 
 def describe_leaf(leaf: Leaf) -> str:
-    """What a table of the statement stands for."""
+    """Returns what a table of the statement contains."""
     match leaf:
         case Scan():
             return f"${leaf.var}: {leaf.type.name}"
@@ -69,4 +71,4 @@ def describe_leaf(leaf: Leaf) -> str:
 
 
 def annotate_plan(plan: Plan, steps: dict[Leaf, StepReport]) -> str:
-    return show_plan(plan, {leaf: f"{one.table}: {one.access}, {one.rows} rows" for leaf, one in steps.items()})
+    return show_plan(plan, {leaf: f"{step.table}: {step.access}, {step.rows} rows" for leaf, step in steps.items()})

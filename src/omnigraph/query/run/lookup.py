@@ -1,5 +1,4 @@
-"""Answers that need no statement: one row by its key, the neighbours of one row over one hop, any few rows of a type,
-the number of its rows."""
+"""Answers small queries without SQL: one row by key, neighbours of one row over one hop, any few rows, a row count."""
 
 from __future__ import annotations
 
@@ -24,31 +23,31 @@ Outputs = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class LookupResult:
-    """A flat result, and how its rows were found."""
+    """A result in flat columns, and the steps that read it."""
 
     flat: pa.Table
     steps: tuple[ReadStep, ...]
 
 
 def try_lookup(
-    plan: Plan, outputs: Outputs, snapshot: Snapshot, given: ValueResolver, budget: Budget
+    plan: Plan, outputs: Outputs, snapshot: Snapshot, resolve_value: ValueResolver, budget: Budget
 ) -> LookupResult | None:
-    """The flat result of a plan of one of these shapes; None for all others.
+    """Returns the flat result of a plan of one of these forms; None for every other plan.
 
-    The one condition of a lookup names a row by its id or key, so that finding the row is the whole of it. Rows of
-    which any will do are taken only where storage decides their conditions exactly.
+    The only condition of a lookup fixes the id or key of a row, so that finding the row decides the condition too. A
+    limit without an order takes any rows, but only if storage evaluates the conditions exactly.
     """
     if isinstance(plan, Aggregation):
         return _try_count(plan, outputs, snapshot)
-    return _Lookup(snapshot, given, budget).run(plan, outputs)
+    return _Lookup(snapshot, resolve_value, budget).run(plan, outputs)
 
 
 def _try_count(plan: Aggregation, outputs: Outputs, snapshot: Snapshot) -> LookupResult | None:
-    """All rows of a type, counted: the commit record tells their number."""
+    """Counts all rows of a type: the commit record contains the number."""
     leaf = plan.input
     values = [column.value for column in plan.columns]
-    counts = [one for one in values if isinstance(one, AggregateCall) and isinstance(one.argument, Entity)]
-    if plan.keys or plan.weights or len(counts) < len(values) or any(one.distinct for one in counts):
+    counts = [value for value in values if isinstance(value, AggregateCall) and isinstance(value.argument, Entity)]
+    if plan.keys or plan.weights or len(counts) < len(values) or any(count.distinct for count in counts):
         return None
     if not isinstance(leaf, (Scan, Edges)) or leaf.where or leaf.searches:
         return None
@@ -61,38 +60,40 @@ def _try_count(plan: Aggregation, outputs: Outputs, snapshot: Snapshot) -> Looku
 
 @dataclass(frozen=True)
 class _Lookup:
+    """One attempt to answer a plan by lookups; `columns` arguments are the result's columns of each variable."""
+
     snapshot: Snapshot
     resolve_value: ValueResolver
     budget: Budget
     steps: list[ReadStep] = field(default_factory=list)
 
     def run(self, plan: Plan, outputs: Outputs) -> LookupResult | None:
-        skip, take, ordered = 0, None, False
+        offset, limit, is_ordered = 0, None, False
         while isinstance(plan, (Limit, Sort, TopK)):
-            ordered = ordered or not isinstance(plan, Limit)
+            is_ordered = is_ordered or not isinstance(plan, Limit)
             if not isinstance(plan, Sort):
-                skip = self.resolve_value(plan.offset) if plan.offset is not None else skip
-                take = self.resolve_value(plan.limit) if plan.limit is not None else take
+                offset = self.resolve_value(plan.offset) if plan.offset is not None else offset
+                limit = self.resolve_value(plan.limit) if plan.limit is not None else limit
             plan = plan.input
         if not isinstance(plan, Project):
             return None
         if not all(isinstance(column.value, (Prop, Entity)) for column in plan.columns):
             return None
-        most = None if take is None else skip + take
-        rows = self._rows(plan.input, self._output_columns(plan), ordered=ordered, most=most)
+        max_rows = None if limit is None else offset + limit
+        rows = self._rows(plan.input, self._output_columns(plan), is_ordered=is_ordered, max_rows=max_rows)
         if rows is None:
             return None
         flat = self._flat(plan, outputs, rows)
-        flat = flat.slice(skip, take) if take is not None else flat.slice(skip)
+        flat = flat.slice(offset, limit) if limit is not None else flat.slice(offset)
         return LookupResult(flat, tuple(self.steps))
 
     def _output_columns(self, plan: Project) -> Mapping[str, list[str]]:
-        """The columns of each variable that the result shows."""
-        found: dict[str, list[str]] = {}
+        """Returns the columns of each variable that the result contains."""
+        columns: dict[str, list[str]] = {}
         for column in plan.columns:
             assert isinstance(column.value, (Prop, Entity))
-            found.setdefault(column.value.var, []).extend(self._source_columns(column.value))
-        return {var: list(dict.fromkeys(names)) for var, names in found.items()}
+            columns.setdefault(column.value.var, []).extend(self._source_columns(column.value))
+        return {var: list(dict.fromkeys(names)) for var, names in columns.items()}
 
     def _source_columns(self, value: Prop | Entity) -> tuple[str, ...]:
         if isinstance(value, Prop):
@@ -100,77 +101,78 @@ class _Lookup:
         return entity_columns(self.snapshot.catalog.by_id[value.type.type_id])
 
     def _rows(
-        self, plan: Plan, shown: Mapping[str, list[str]], *, ordered: bool, most: int | None
+        self, plan: Plan, columns: Mapping[str, list[str]], *, is_ordered: bool, max_rows: int | None
     ) -> Mapping[str, pa.Table] | None:
-        """The rows of each variable, side by side. At most one row of a single lookup: its order is no question."""
+        """Returns the rows of each variable, side by side. A lookup by id has at most one row and needs no order."""
         if isinstance(plan, Scan):
             ids = self._point_ids(plan)
             if ids is not None:
-                return {plan.var: self._find_by_id(plan, ids, shown, "lookup by id")}
-            found = None if ordered or most is None else self._any_rows(plan, shown, most)
-            return None if found is None else {plan.var: found}
-        if ordered or not isinstance(plan, NaturalJoin):
+                return {plan.var: self._find_by_id(plan, ids, columns, "lookup by id")}
+            rows = None if is_ordered or max_rows is None else self._any_rows(plan, columns, max_rows)
+            return None if rows is None else {plan.var: rows}
+        if is_ordered or not isinstance(plan, NaturalJoin):
             return None
-        scans = [one for one in plan.inputs if isinstance(one, Scan)]
-        hops = [one for one in plan.inputs if isinstance(one, Pairs)]
+        scans = [child for child in plan.inputs if isinstance(child, Scan)]
+        hops = [child for child in plan.inputs if isinstance(child, Pairs)]
         if len(hops) != 1 or len(scans) + 1 != len(plan.inputs) or hops[0].left == hops[0].right:
             return None
-        start = next((one for one in scans if one.where), None)
-        far = next((one for one in scans if one is not start), None)
+        start = next((scan for scan in scans if scan.where), None)
+        far = next((scan for scan in scans if scan is not start), None)
         if start is None or (far is not None and (far.where or far.searches)):
             return None
-        return self._neighbours(start, hops[0], far, shown)
+        return self._neighbours(start, hops[0], far, columns)
 
-    def _any_rows(self, scan: Scan, shown: Mapping[str, list[str]], most: int) -> pa.Table | None:
-        """Any so many rows of the scan, unless storage might let others through."""
-        if scan.searches or not all(is_exact(one, self.resolve_value) for one in scan.where):
+    def _any_rows(self, scan: Scan, columns: Mapping[str, list[str]], max_rows: int) -> pa.Table | None:
+        """Returns any `max_rows` rows of the scan; None if storage might pass rows that do not satisfy it."""
+        if scan.searches or not all(is_exact(condition, self.resolve_value) for condition in scan.where):
             return None
         view = self.snapshot.view(self.snapshot.catalog.by_id[scan.type.type_id])
-        found = view.scan(shown.get(scan.var) or ["id"], to_filter(scan.where, self.resolve_value), most)
-        return self._note_step(scan, f"scan up to {most} rows", found)
+        where = to_filter(scan.where, self.resolve_value)
+        rows = view.scan(columns.get(scan.var) or ["id"], where, max_rows)
+        return self._note_step(scan, f"scan up to {max_rows} rows", rows)
 
-    def _note_step(self, scan: Scan, access: str, found: pa.Table) -> pa.Table:
-        if found.num_rows > 1:
-            self.budget.take(found.nbytes)
-        self.steps.append(ReadStep(scan, access, found.num_rows))
-        return found
+    def _note_step(self, scan: Scan, access: str, rows: pa.Table) -> pa.Table:
+        if rows.num_rows > 1:
+            self.budget.take(rows.nbytes)
+        self.steps.append(ReadStep(scan, access, rows.num_rows))
+        return rows
 
     def _point_ids(self, scan: Scan) -> list[str] | None:
-        """The only id that the scan can have, in a list that is empty if there can be none."""
-        one = self.snapshot.catalog.by_id[scan.type.type_id]
-        if scan.searches or len(scan.where) != 1 or point_column(one, scan.where[0]) is None:
+        """Returns the only id that the scan can match, or no id if nothing can; None if its condition fixes no id."""
+        type_def = self.snapshot.catalog.by_id[scan.type.type_id]
+        if scan.searches or len(scan.where) != 1 or point_column(type_def, scan.where[0]) is None:
             return None
-        return exact_ids(one, scan.where, self.resolve_value)
+        return exact_ids(type_def, scan.where, self.resolve_value)
 
-    def _find_by_id(self, scan: Scan, ids: list[str], shown: Mapping[str, list[str]], access: str) -> pa.Table:
-        one = self.snapshot.catalog.by_id[scan.type.type_id]
-        found = self.snapshot.view(one).find(ids, shown.get(scan.var) or ["id"])
-        return self._note_step(scan, access, found)
+    def _find_by_id(self, scan: Scan, ids: list[str], columns: Mapping[str, list[str]], access: str) -> pa.Table:
+        type_def = self.snapshot.catalog.by_id[scan.type.type_id]
+        return self._note_step(scan, access, self.snapshot.view(type_def).find(ids, columns.get(scan.var) or ["id"]))
 
     def _neighbours(
-        self, start: Scan, hop: Pairs, far: Scan | None, shown: Mapping[str, list[str]]
+        self, start: Scan, hop: Pairs, far: Scan | None, columns: Mapping[str, list[str]]
     ) -> Mapping[str, pa.Table] | None:
         ids = self._point_ids(start)
         if ids is None:
             return None
-        near = pa.table({"id": pa.array(ids, pa.utf8())})
-        if set(shown.get(start.var, ())) - {"id"}:
-            near = self._find_by_id(start, ids, shown, "lookup by id")
-            ids = ids if near.num_rows else []
+        near_rows = pa.table({"id": pa.array(ids, pa.utf8())})
+        if set(columns.get(start.var, ())) - {"id"}:
+            near_rows = self._find_by_id(start, ids, columns, "lookup by id")
+            ids = ids if near_rows.num_rows else []
         view = self.snapshot.view(self.snapshot.catalog.by_id[hop.edge])
+        near_columns = edge_columns_at(hop, start.var)
         parts = []
-        for column in edge_columns_at(hop, start.var):
-            other = "dst" if column == "src" else "src"
-            parts.append(view.find_by(column, ids, [other])[other])
-        ends = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.utf8()).unique()
-        self.steps.append(ReadStep(hop, f"lookup by {' and '.join(edge_columns_at(hop, start.var))}", len(ends)))
-        name = hop.right if hop.left == start.var else hop.left
-        found = pa.table({"id": ends})
+        for near_column in near_columns:
+            far_column = "dst" if near_column == "src" else "src"
+            parts.append(view.find_by(near_column, ids, [far_column])[far_column])
+        far_ids = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.utf8()).unique()
+        self.steps.append(ReadStep(hop, f"lookup by {' and '.join(near_columns)}", len(far_ids)))
+        far_var = hop.right if hop.left == start.var else hop.left
+        far_rows = pa.table({"id": far_ids})
         if far is not None:
-            found = self._find_by_id(far, ends.to_pylist(), shown, f"lookup of {len(ends)} known ids")
-        # One start for all neighbours; a start that does not exist has none, since edges never dangle.
-        places = np.zeros(found.num_rows, np.int64)
-        return {start.var: near.take(pa.array(places)), name: found}
+            far_rows = self._find_by_id(far, far_ids.to_pylist(), columns, f"lookup of {len(far_ids)} known ids")
+        # All neighbours belong to the one start row. A start that does not exist has none, since edges never dangle.
+        positions = np.zeros(far_rows.num_rows, np.int64)
+        return {start.var: near_rows.take(pa.array(positions)), far_var: far_rows}
 
     def _flat(self, plan: Project, outputs: Outputs, rows: Mapping[str, pa.Table]) -> pa.Table:
         flat: dict[str, pa.ChunkedArray] = {}

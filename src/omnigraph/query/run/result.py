@@ -1,9 +1,9 @@
-"""What a query gives back: one Arrow table, and the ways to look at it."""
+"""The result of a query: one Arrow table, and its conversions."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ class Result:
         cls, table: pa.Table, columns: tuple[ResultColumn, ...], commit_id: str, warnings: tuple[str, ...] = ()
     ) -> Result:
         """A result from the table of another one, such as one that came over the wire."""
-        return cls(table, columns, commit_id, warnings, tuple(_output_of_field(one) for one in table.schema))
+        return cls(table, columns, commit_id, warnings, tuple(_output_of_field(field) for field in table.schema))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -61,7 +61,7 @@ class Result:
     @cached_property
     def json_rows(self) -> list[dict[str, Any]]:
         """The same rows in JSON values, as exports write them: ISO text for dates."""
-        return [{one.name: one.to_json_value(row[one.name]) for one in self._outputs} for row in self.rows]
+        return [{output.name: output.to_json_value(row[output.name]) for output in self._outputs} for row in self.rows]
 
     def to_arrow(self) -> pa.Table:
         """The table underneath, without a copy."""
@@ -73,14 +73,13 @@ class Result:
 
     def to_polars(self) -> Any:
         """A `polars.DataFrame`; the package must be installed."""
-        found = _require("polars")
-        return found.from_arrow(self.table)
+        return _require("polars").from_arrow(self.table)
 
     def to_json(self) -> dict[str, Any]:
         """The shape shared by `--json` and HTTP."""
         return {
             "commit_id": self.commit_id,
-            "columns": [{"name": one.name, "type": one.type} for one in self.columns],
+            "columns": [{"name": column.name, "type": column.type} for column in self.columns],
             "rows": self.json_rows,
             **({"warnings": list(self.warnings)} if self.warnings else {}),
         }
@@ -97,7 +96,7 @@ def _require(package: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _OutputColumn:
-    """How one result column is built from flat columns, and shown."""
+    """How one result column is built from flat columns and converted to JSON."""
 
     name: str
     properties: tuple[Property, ...]
@@ -107,21 +106,23 @@ class _OutputColumn:
     def type(self) -> pa.DataType:
         if not self.is_entity:
             return arrow_type(self.properties[0].type)
-        return pa.struct([pa.field(one.name, arrow_type(one.type)) for one in self.properties])
+        return pa.struct([pa.field(prop.name, arrow_type(prop.type)) for prop in self.properties])
 
     def build(self, flat: list[pa.ChunkedArray]) -> pa.ChunkedArray:
-        fitted = [fit_column(one, arrow_type(prop.type)) for one, prop in zip(flat, self.properties, strict=True)]
+        columns = [
+            fit_column(column, arrow_type(prop.type)) for column, prop in zip(flat, self.properties, strict=True)
+        ]
         if not self.is_entity:
-            return fitted[0]
+            return columns[0]
         # `id` comes first: an entity without one is missing.
-        arrays = [one.combine_chunks() for one in fitted]
-        fields = [pa.field(one.name, arrow_type(one.type)) for one in self.properties]
+        arrays = [column.combine_chunks() for column in columns]
+        fields = [pa.field(prop.name, arrow_type(prop.type)) for prop in self.properties]
         return pa.chunked_array([pa.StructArray.from_arrays(arrays, fields=fields, mask=arrays[0].is_null())])
 
     def to_json_value(self, value: Any) -> Any:
         if not self.is_entity or value is None:
             return to_output(self.properties[0], value)
-        return {one.name: to_output(one, value[one.name]) for one in self.properties}
+        return {prop.name: to_output(prop, value[prop.name]) for prop in self.properties}
 
 
 @dataclass(frozen=True)
@@ -135,14 +136,15 @@ class ResultShape:
 
     @classmethod
     def of(cls, columns: tuple[ReturnColumn, ...], names: tuple[tuple[str, ...], ...], catalog: Catalog) -> ResultShape:
-        """`names` gives for each column the flat columns that it is made of."""
-        outputs = tuple(_output_of_column(one, catalog) for one in columns)
-        schema = pa.schema([pa.field(one.name, one.type) for one in outputs])
-        return cls(tuple(ResultColumn(one.name, one.type_text) for one in columns), schema, outputs, names)
+        """`names` are the flat columns of every result column."""
+        outputs = tuple(_output_of_column(column, catalog) for column in columns)
+        schema = pa.schema([pa.field(output.name, output.type) for output in outputs])
+        result_columns = tuple(ResultColumn(column.name, column.type_text) for column in columns)
+        return cls(result_columns, schema, outputs, names)
 
     def assemble(self, flat: pa.Table, commit_id: str, warnings: tuple[str, ...] = ()) -> Result:
         parts = zip(self.outputs, self.names, strict=True)
-        built = [one.build([flat.column(name) for name in names]) for one, names in parts]
+        built = [output.build([flat.column(name) for name in names]) for output, names in parts]
         return Result(pa.Table.from_arrays(built, schema=self.schema), self.columns, commit_id, warnings, self.outputs)
 
 
@@ -150,15 +152,13 @@ def _output_of_column(column: ReturnColumn, catalog: Catalog) -> _OutputColumn:
     value = column.value
     if not isinstance(value, Entity):
         return _OutputColumn(column.name, (Property("", column.name, value.type),), False)
-    one = catalog.by_id[value.type.type_id]
-    known: Mapping[str, Property] = one.by_id
-    system = Property("", "", STRING)
-    parts = [known[name] if name in known else Property(name, name, system.type) for name in entity_columns(one)]
+    type_def = catalog.by_id[value.type.type_id]
+    parts = [type_def.by_id.get(name) or Property(name, name, STRING) for name in entity_columns(type_def)]
     return _OutputColumn(column.name, tuple(parts), True)
 
 
 def _output_of_field(column: pa.Field) -> _OutputColumn:
     if not pa.types.is_struct(column.type):
         return _OutputColumn(column.name, (Property("", column.name, prop_type(column.type)),), False)
-    parts = tuple(Property("", one.name, prop_type(one.type)) for one in column.type)
+    parts = tuple(Property("", field.name, prop_type(field.type)) for field in column.type)
     return _OutputColumn(column.name, parts, True)

@@ -1,7 +1,7 @@
-"""Conditions as filters that storage can use. A filter may let more rows through than the condition, never fewer:
-the statement checks every condition again.
+"""Translates conditions to filters that storage evaluates. A filter may pass more rows than its condition, never fewer.
 
-Floats are left out, because Lance, Arrow and DuckDB disagree on NaN and -0.
+The statement checks every condition again. Floats are never pushed, because Lance, Arrow and DuckDB disagree on NaN
+and -0.
 """
 
 from __future__ import annotations
@@ -24,52 +24,57 @@ from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, canonical_text, deri
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def to_filter(conditions: Iterable[Condition], given: ValueResolver) -> pc.Expression | None:
-    """All conditions that can be pushed, together; None if there are none."""
-    found = [one for one in (_filter(condition, given) for condition in conditions) if one is not None]
-    return reduce(and_, found) if found else None
+def to_filter(conditions: Iterable[Condition], resolve_value: ValueResolver) -> pc.Expression | None:
+    """Returns the conjunction of all conditions that can be pushed; None if there are none."""
+    filters = [_filter_of(condition, resolve_value) for condition in conditions]
+    pushed = [filter_ for filter_ in filters if filter_ is not None]
+    return reduce(and_, pushed) if pushed else None
 
 
-def is_exact(condition: Condition, given: ValueResolver) -> bool:
-    """Whether the filter lets through exactly the rows for which the condition is true."""
+def is_exact(condition: Condition, resolve_value: ValueResolver) -> bool:
+    """Whether the filter passes exactly the rows for which the condition is true."""
     if isinstance(condition, CheckedNullTest):
         return isinstance(condition.operand, Prop)
-    named = column_and_value(condition) if isinstance(condition, CheckedCompare) else None
-    return named is not None and named[1] in _MIRRORED and _filter(condition, given) is not None
+    comparison = column_and_value(condition) if isinstance(condition, CheckedCompare) else None
+    if comparison is None or comparison[1] not in _MIRRORED:
+        return False
+    return _filter_of(condition, resolve_value) is not None
 
 
-def _filter(condition: Condition, given: ValueResolver) -> pc.Expression | None:
+def _filter_of(condition: Condition, resolve_value: ValueResolver) -> pc.Expression | None:
     match condition:
         case CheckedNullTest(Prop() as prop, negated):
             field = pc.field(prop.column)
             return field.is_valid() if negated else field.is_null()
         case AnyOf(parts):
-            found = [_filter(one, given) for one in parts]
-            whole = [one for one in found if one is not None]
-            return reduce(or_, whole) if len(whole) == len(parts) else None
+            filters = [_filter_of(part, resolve_value) for part in parts]
+            pushed = [filter_ for filter_ in filters if filter_ is not None]
+            return reduce(or_, pushed) if len(pushed) == len(parts) else None
         case CheckedCompare():
-            return _comparison(condition, given)
+            return _comparison_filter(condition, resolve_value)
     return None
 
 
-def _comparison(one: CheckedCompare, given: ValueResolver) -> pc.Expression | None:
-    named = column_and_value(one)
-    if named is None:
+def _comparison_filter(compare: CheckedCompare, resolve_value: ValueResolver) -> pc.Expression | None:
+    comparison = column_and_value(compare)
+    if comparison is None:
         return None
-    prop, op, value = named
-    kind = prop.type
-    if kind.is_list or kind.vector_size is not None or kind.scalar in FLOATS or kind.scalar is Scalar.BLOB:
+    prop, op, operand = comparison
+    prop_type = prop.type
+    if prop_type.is_list or prop_type.vector_size is not None:
         return None
-    field, meant = pc.field(prop.column), given(value)
-    if meant is None:
+    if prop_type.scalar in FLOATS or prop_type.scalar is Scalar.BLOB:
+        return None
+    field, value = pc.field(prop.column), resolve_value(operand)
+    if value is None:
         return None
     if op == "in":
-        fitting = [item for item in meant if fits_type(kind, item)]
-        return field.isin(pa.array(fitting, arrow_type(kind)))
-    if op not in _MIRRORED or not fits_type(kind, meant):
+        items = [item for item in value if fits_type(prop_type, item)]
+        return field.isin(pa.array(items, arrow_type(prop_type)))
+    if op not in _MIRRORED or not fits_type(prop_type, value):
         return None
-    literal = pc.scalar(pa.scalar(meant, arrow_type(kind)))
-    compared: dict[str, Callable[[], pc.Expression]] = {
+    literal = pc.scalar(pa.scalar(value, arrow_type(prop_type)))
+    expressions: dict[str, Callable[[], pc.Expression]] = {
         "=": lambda: field == literal,
         "!=": lambda: field != literal,
         "<": lambda: field < literal,
@@ -77,23 +82,23 @@ def _comparison(one: CheckedCompare, given: ValueResolver) -> pc.Expression | No
         ">": lambda: field > literal,
         ">=": lambda: field >= literal,
     }
-    return compared[op]()
+    return expressions[op]()
 
 
-def column_and_value(one: CheckedCompare) -> tuple[Prop, str, Value] | None:
-    """A column on the left and a value on the right."""
+def column_and_value(compare: CheckedCompare) -> tuple[Prop, str, Value] | None:
+    """Returns column, operator and value with the column on the left; None if the comparison has another form."""
     values = (Const, Param, Now)
-    if isinstance(one.left, Prop) and isinstance(one.right, values):
-        return one.left, one.op, one.right
-    if isinstance(one.right, Prop) and isinstance(one.left, values) and one.op in _MIRRORED:
-        return one.right, _MIRRORED[one.op], one.left
+    if isinstance(compare.left, Prop) and isinstance(compare.right, values):
+        return compare.left, compare.op, compare.right
+    if isinstance(compare.right, Prop) and isinstance(compare.left, values) and compare.op in _MIRRORED:
+        return compare.right, _MIRRORED[compare.op], compare.left
     return None
 
 
-def fits_type(kind: PropType, value: Any) -> bool:
-    """Whether the column could hold the value; a number out of its range is compared by the engine."""
-    if kind.scalar in INTEGER_BOUNDS:
-        low, high = INTEGER_BOUNDS[kind.scalar]
+def fits_type(prop_type: PropType, value: Any) -> bool:
+    """Whether a column of this type could hold the value; DuckDB compares integers that are out of range."""
+    if prop_type.scalar in INTEGER_BOUNDS:
+        low, high = INTEGER_BOUNDS[prop_type.scalar]
         return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
     return True
 
@@ -101,32 +106,32 @@ def fits_type(kind: PropType, value: Any) -> bool:
 # ---- the only ids that can match -------------------------------------------------------------------------------------
 
 
-def exact_ids(one: TypeDef, conditions: Iterable[Condition], given: ValueResolver) -> list[str] | None:
-    """The only ids that can match, if the conditions name them by `id` or by the whole key; None if they do not."""
-    named: dict[str, Any] = {}
+def exact_ids(type_def: TypeDef, conditions: Iterable[Condition], resolve_value: ValueResolver) -> list[str] | None:
+    """Returns the only ids that can match, if the conditions fix `id` or the whole key; otherwise None."""
+    key_values: dict[str, Any] = {}
     for condition in conditions:
-        found = column_and_value(condition) if isinstance(condition, CheckedCompare) else None
-        if found is None or found[1] not in ("=", "in"):
+        comparison = column_and_value(condition) if isinstance(condition, CheckedCompare) else None
+        if comparison is None or comparison[1] not in ("=", "in"):
             continue
-        prop, op, value = found
-        meant = given(value)
-        if prop.column == "id" or one.key == (prop.column,):
-            items = [] if meant is None else meant if op == "in" else [meant]
-            ids = [_id_text(one, prop.column, item) for item in items]
+        prop, op, operand = comparison
+        value = resolve_value(operand)
+        if prop.column == "id" or type_def.key == (prop.column,):
+            items = [] if value is None else value if op == "in" else [value]
+            ids = [_id_text(type_def, prop.column, item) for item in items]
             if None not in ids:
                 return [text for text in ids if text is not None]
-        if op == "=" and prop.column in one.key and _id_text(one, prop.column, meant) is not None:
-            named[prop.column] = meant
-    if len(one.key) > 1 and set(one.key) <= set(named):
-        return [derive_id(one, named)]
+        if op == "=" and prop.column in type_def.key and _id_text(type_def, prop.column, value) is not None:
+            key_values[prop.column] = value
+    if len(type_def.key) > 1 and set(type_def.key) <= set(key_values):
+        return [derive_id(type_def, key_values)]
     return None
 
 
-def _id_text(one: TypeDef, column: str, value: Any) -> str | None:
-    """The part of an id that this value makes, or None where equal values may be written differently."""
+def _id_text(type_def: TypeDef, column: str, value: Any) -> str | None:
+    """Returns the part of an id that comes from this value; None where equal values may have different texts."""
     if column == "id":
         return value if isinstance(value, str) else None
-    prop = one.by_id[column]
+    prop = type_def.by_id[column]
     if value is None or prop.type.scalar in FLOATS or not fits_type(prop.type, value):
         return None
     return canonical_text(prop, value)
