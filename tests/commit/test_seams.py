@@ -29,7 +29,7 @@ BELOW_THE_CAPTURE = (
     "constraints/evaluate.py",
     *(
         f"mutate/{name}.py"
-        for name in ("change_set", "check_changes", "claims", "mutation", "schema_change", "table_state")
+        for name in ("change_set", "check_changes", "claims", "mutation", "pending_table", "schema_change")
     ),
     "load/local/reject.py",
     "load/local/operation.py",

@@ -1,4 +1,4 @@
-"""A set of row changes on one snapshot: gathered by a verb, then checked as a whole and made a plan."""
+"""A set of row changes on one snapshot: collected by an operation, checked as a whole, turned into a publish plan."""
 
 from __future__ import annotations
 
@@ -13,75 +13,76 @@ from omnigraph.log.commit_record import CommitKind, Header
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.mutate.check_changes import check_changes
 from omnigraph.mutate.claims import claim_changes
-from omnigraph.mutate.table_state import PendingTable, Row, RowChange
+from omnigraph.mutate.pending_table import PendingTable, Row, RowChange
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.backend import Backend
 
 
 class ChangeSet:
-    """What a mutation or a merge does, under `catalog`, which is the snapshot's own unless the verb changes it."""
+    """The row changes of a mutation or a merge. `catalog` is the snapshot's own unless the operation changes it."""
 
     def __init__(self, backend: Backend, txn: WriteTxn, catalog: Catalog | None = None) -> None:
         self.claims = FootprintBuilder()
         self.catalog = catalog or txn.catalog
         self._backend = backend
         self._txn = txn
-        self._states: dict[str, PendingTable] = {}
+        self._tables: dict[str, PendingTable] = {}
 
-    def state(self, type_def: TypeDef) -> PendingTable:
-        if type_def.id not in self._states:
-            self._states[type_def.id] = PendingTable(type_def, self._txn.view(type_def))
-        return self._states[type_def.id]
+    def pending_table(self, type_def: TypeDef) -> PendingTable:
+        if type_def.id not in self._tables:
+            self._tables[type_def.id] = PendingTable(type_def, self._txn.view(type_def))
+        return self._tables[type_def.id]
 
     @property
     def row_count(self) -> int:
-        return sum(state.pending_count for state in self._states.values())
+        return sum(pending.pending_count for pending in self._tables.values())
 
     def pending_snapshot(self) -> Snapshot:
-        """The snapshot with what was changed so far on top, as the next statement sees it."""
+        """The snapshot with the changes so far as an overlay: what the next statement reads."""
         snapshot = self._txn.snapshot
         overlay = dict(snapshot.record.overlay)
-        for table, state in self._states.items():
-            if state.pending_count:
-                pending = state.pending_entries()
-                overlay[table] = overlay[table].with_entries(pending) if table in overlay else pending
+        for table, pending in self._tables.items():
+            if pending.pending_count:
+                entries = pending.pending_entries()
+                overlay[table] = overlay[table].with_entries(entries) if table in overlay else entries
         return replace(snapshot, record=replace(snapshot.record, overlay=overlay), pending=True)
 
     def put_all(self, table: str, images: Mapping[str, Row | None]) -> None:
-        """Replace rows by these images, None removes. Edges of removed nodes must be among the changes."""
-        state = self.state(self.catalog.by_id[table])
-        state.must_leave_no_edges = True
+        """Replace rows by these images; None removes a row. Edges of removed nodes must be among the changes."""
+        pending = self.pending_table(self.catalog.by_id[table])
+        pending.must_leave_no_edges = True
         for row_id, row in images.items():
             if row is None:
-                state.remove(row_id)
+                pending.remove(row_id)
             else:
-                state.put({**dict.fromkeys(state.schema.names), **{k: row[k] for k in row if k in state.schema.names}})
+                columns = pending.schema.names
+                pending.put({**dict.fromkeys(columns), **{name: row[name] for name in row if name in columns}})
 
     def remember_committed(self, table: str, images: Mapping[str, Row | None]) -> None:
-        """Rows of the snapshot as they were read before; of no use if this change gives the table another shape."""
+        """Take over rows of the snapshot that the caller has read, unless this change gives the table another shape."""
         type_def = self.catalog.by_id[table]
         if self._txn.catalog.by_id.get(table) == type_def:
-            self.state(type_def).remember_committed(images)
+            self.pending_table(type_def).remember_committed(images)
 
     def depend_on(self, ids_by_table: Mapping[str, Iterable[str]]) -> None:
-        """Rows that were read to decide, whether or not they change."""
+        """Claim rows that a decision was based on, whether or not they change."""
         for table, ids in ids_by_table.items():
             for row_id in ids:
                 self.claims.read(table, "row", row_id)
 
     @cached_property
     def changes(self) -> dict[str, list[RowChange]]:
-        """The changes by table; nothing may be added after this was asked for."""
-        changes_by_table = {table: list(state.changes()) for table, state in list(self._states.items())}
+        """The changes by table. Reading this property ends the collection: later changes are ignored."""
+        changes_by_table = {table: list(pending.changes()) for table, pending in list(self._tables.items())}
         return {table: rows for table, rows in changes_by_table.items() if rows}
 
     @cached_property
     def actions(self) -> tuple[TableAction, ...]:
-        return tuple(self._states[table].action(rows) for table, rows in self.changes.items())
+        return tuple(self._tables[table].action(rows) for table, rows in self.changes.items())
 
     def check(self) -> None:
-        """Raise ConstraintViolation with everything that the changes would break."""
-        check_changes(self._backend, self.catalog, self.state, self.changes, self.actions)
+        """Raise ConstraintViolation if the changes violate constraints of the schema."""
+        check_changes(self._backend, self.catalog, self.pending_table, self.changes, self.actions)
 
     def plan(
         self,
@@ -92,8 +93,8 @@ class ChangeSet:
         merged: Header | None = None,
         result: Mapping[str, Any] | None = None,
     ) -> PublishPlan:
-        for table, state in self._states.items():
-            for row_id in state.dependency_ids:
+        for table, pending in self._tables.items():
+            for row_id in pending.dependency_ids:
                 self.claims.read(table, "row", row_id)
         claim_changes(self.claims, self.catalog, self.changes)
         return PublishPlan(

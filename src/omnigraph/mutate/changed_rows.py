@@ -1,4 +1,4 @@
-"""The rows in which two states of a table differ, at a cost that follows the difference."""
+"""Finds the rows in which two states of a table differ, at a cost that is proportional to the difference."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.mutate.pending_table import Row, RowChange
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.lance import PinnedTable, candidate_ids
 
 ComparedColumns = frozenset[str] | None
+"""The columns by which rows are compared; None compares all columns."""
 
 
-def find_changed_rows(old: Snapshot, new: Snapshot, table: str, columns: ComparedColumns = None) -> dict[str, RowChange]:
-    """Every row of `table` (by identity) that is not the same in both, as far as `columns` tell, with its images."""
+def find_changed_rows(
+    old: Snapshot, new: Snapshot, table: str, columns: ComparedColumns = None
+) -> dict[str, RowChange]:
+    """The rows of `table` (an identity) that differ in `columns`, with their images, by id."""
     ids = find_candidate_ids(old, new, table)
     before, after = read_rows(old, table, ids), read_rows(new, table, ids)
     return {
@@ -28,13 +31,15 @@ def find_changed_rows(old: Snapshot, new: Snapshot, table: str, columns: Compare
 
 
 def find_candidate_ids(old: Snapshot, new: Snapshot, table: str) -> set[str]:
-    """Ids whose rows can differ: overlay entries that are not in both, and what the table versions tell."""
+    """Ids whose rows can differ: overlay entries of only one side, and candidates from comparing the table versions."""
     entries = _stamps(old.record.overlay.get(table)) ^ _stamps(new.record.overlay.get(table))
-    return {row_id for row_id, _ in entries} | candidate_ids(open_pinned_table(old, table), open_pinned_table(new, table))
+    return {row_id for row_id, _ in entries} | candidate_ids(
+        open_pinned_table(old, table), open_pinned_table(new, table)
+    )
 
 
 def read_rows(snapshot: Snapshot, table: str, ids: Iterable[str]) -> dict[str, Row]:
-    """Row images by id; a type that the snapshot's schema does not have has no rows."""
+    """Row images by id; empty if the snapshot's schema does not have the type."""
     type_def = snapshot.catalog.by_id.get(table)
     row_ids = list(ids)
     if type_def is None or not row_ids:
@@ -43,12 +48,12 @@ def read_rows(snapshot: Snapshot, table: str, ids: Iterable[str]) -> dict[str, R
 
 
 def columns_to_compare(type_def: TypeDef | None) -> ComparedColumns:
-    """What rows are compared by under this type: a property that it does not have any more is no difference."""
+    """The columns of the type: a property that the type no longer has makes no difference."""
     return frozenset(arrow_schema(type_def).names) if type_def is not None else None
 
 
 def is_same_row(before: Row | None, after: Row | None, columns: ComparedColumns = None) -> bool:
-    """Typed and deep equality. A property that one side does not have is null there; None compares all columns."""
+    """Compare by type and value, lists item by item. A missing column counts as null."""
     if before is None or after is None:
         return before is after
     return not find_changed_columns(before, after, columns)
@@ -68,13 +73,13 @@ def find_changed_columns(before: Row, after: Row, columns: ComparedColumns = Non
 
 
 def find_changed_tables(old: Snapshot, new: Snapshot) -> list[str]:
-    """Tables whose pin or overlay is not the same in both; the others need no look."""
+    """Tables whose pin or overlay differs; rows of other tables cannot differ."""
     names = old.record.pins.keys() | new.record.pins.keys()
     return sorted(table for table in names if not table.startswith("_") and not is_same_table(old, new, table))
 
 
 def is_same_table(old: Snapshot, new: Snapshot, table: str) -> bool:
-    """Whether pin and overlay are the very same: no row is looked at, so folded rows make a difference."""
+    """Whether pin and overlay are identical. No row is read, so a fold alone counts as a difference."""
     if _version(old, table) != _version(new, table):
         return False
     return _stamps(old.record.overlay.get(table)) == _stamps(new.record.overlay.get(table))
@@ -86,7 +91,7 @@ def _version(snapshot: Snapshot, table: str) -> str | None:
 
 
 def open_pinned_table(snapshot: Snapshot, table: str) -> PinnedTable | None:
-    """The version that the snapshot names, if it names one."""
+    """Open the version that the snapshot pins; None without a pin."""
     version = _version(snapshot, table)
     return snapshot.backend.tables.open(table, version) if version else None
 

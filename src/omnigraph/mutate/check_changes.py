@@ -1,4 +1,7 @@
-"""A change against the rules of the schema, in-process: only what it can break is looked up, all of it at once."""
+"""Checks row changes against the constraints of the schema, in-process.
+
+Only committed rows that a change can bring into conflict are looked up, all of them at once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from omnigraph.constraints.evaluate import (
 )
 from omnigraph.constraints.relations import ImageRows, columns_of
 from omnigraph.errors import ConstraintViolation
-from omnigraph.mutate.table_state import PendingTable, Row, RowChange
+from omnigraph.mutate.pending_table import PendingTable, Row, RowChange
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.row_constraints import Violation, find_row_violations
 from omnigraph.storage.backend import Backend
@@ -30,142 +33,150 @@ _ADDRESS = "_row"
 
 Changes = Mapping[str, Sequence[RowChange]]
 ResultT = TypeVar("ResultT")
-StateOf = Callable[[TypeDef], PendingTable]
+TableOf = Callable[[TypeDef], PendingTable]
 
 
 @dataclass
 class ViolationReport:
-    """How much is broken, and the first of it by id, as much as an error lists."""
+    """How many violations there are, and the first ones by id: as many as an error lists."""
 
     listed: list[Violation] = field(default_factory=list)
     count: int = 0
 
-    def add(self, listed: Iterable[Violation], count: int) -> None:
-        self.listed += listed
+    def add(self, violations: Iterable[Violation], count: int) -> None:
+        self.listed += violations
         self.count += count
 
-    def add_violating_rows(self, catalog: Catalog, rule: Constraint, rows: Iterable[RowTuple]) -> None:
-        """What a rule returns, streamed."""
-        columns = columns_of(rule.query)
+    def add_violating_rows(self, catalog: Catalog, constraint: Constraint, rows: Iterable[RowTuple]) -> None:
+        """Add the rows that the query of a constraint returns; the rows are streamed."""
+        columns = columns_of(constraint.query)
         counting = _CountingIterable(rows)
-        first = heapq.nsmallest(VIOLATIONS_MAX, counting, key=itemgetter(columns.index("id")))
-        listed = [describe_violation(catalog, rule, dict(zip(columns, row, strict=True))) for row in first]
-        self.add(listed, counting.count)
+        first_rows = heapq.nsmallest(VIOLATIONS_MAX, counting, key=itemgetter(columns.index("id")))
+        violations = [
+            describe_violation(catalog, constraint, dict(zip(columns, row, strict=True))) for row in first_rows
+        ]
+        self.add(violations, counting.count)
 
 
 def check_changes(
-    backend: Backend, catalog: Catalog, state_of: StateOf, changes: Changes, actions: Sequence[TableAction]
+    backend: Backend, catalog: Catalog, table_of: TableOf, changes: Changes, actions: Sequence[TableAction]
 ) -> None:
-    """Raise ConstraintViolation with everything the changes would break; a hundred are listed, all are counted."""
-    change = ChangeChecker(backend, catalog, state_of, changes)
-    values = [
+    """Raise ConstraintViolation if the changes violate constraints: lists a hundred violations, counts all of them."""
+    checker = ChangeChecker(backend, catalog, table_of, changes)
+    value_checks = [
         partial(find_row_violations, catalog.by_id[action.table], action.rows, limit=VIOLATIONS_MAX)
         for action in actions
         if action.rows is not None
     ]
-    found = ViolationReport()
-    for listed, count in change.read_committed_rows(values):
-        found.add(listed, count)
-    for rule, rows in change.evaluate_constraints():
-        found.add_violating_rows(catalog, rule, rows)
-    if found.count:
-        raise build_violation_error(found)
+    report = ViolationReport()
+    for violations, count in checker.read_committed_rows(value_checks):
+        report.add(violations, count)
+    for constraint, rows in checker.evaluate_constraints():
+        report.add_violating_rows(catalog, constraint, rows)
+    if report.count:
+        raise build_violation_error(report)
 
 
-def build_violation_error(found: ViolationReport, code: str | None = None) -> ConstraintViolation:
-    ordered = sorted(found.listed, key=lambda one: (one.type, one.id, one.rule, one.property or ""))
-    first = ordered[0]
-    more = f" (and {found.count - 1} more)" if found.count > 1 else ""
+def build_violation_error(report: ViolationReport, code: str | None = None) -> ConstraintViolation:
+    ordered = sorted(
+        report.listed,
+        key=lambda violation: (violation.type, violation.id, violation.rule, violation.property or ""),
+    )
+    more = f" (and {report.count - 1} more)" if report.count > 1 else ""
     return ConstraintViolation(
-        f"{first.message}{more}",
+        f"{ordered[0].message}{more}",
         code=code,
         advice="Nothing was written; fix the change and send it again",
-        violations=[one.to_json() for one in ordered[:VIOLATIONS_MAX]],
-        violation_count=found.count,
+        violations=[violation.to_json() for violation in ordered[:VIOLATIONS_MAX]],
+        violation_count=report.count,
     )
 
 
 class ChangeChecker:
-    """The rules that a set of row changes can break, and what they need to know of the committed rows."""
+    """Evaluates the relational constraints that a set of row changes can violate, after looking up committed rows."""
 
     def __init__(
-        self, backend: Backend, catalog: Catalog, state_of: StateOf, changes: Changes, *, strict: bool = False
+        self, backend: Backend, catalog: Catalog, table_of: TableOf, changes: Changes, *, strict: bool = False
     ) -> None:
         self._backend = backend
-        self._state_of = state_of
+        self._table_of = table_of
         self._catalog = catalog
         self._changes = changes
-        self._states = {table: state_of(catalog.by_id[table]) for table in changes}
-        self._kept: dict[tuple[str, str], list[Row]] = {}
-        images = {table: _images(rows, self._states[table]) for table, rows in changes.items()}
-        self._rules = [
-            (rule, EvaluationContext(partial(self._read, rule.lookup_columns)))
-            for rule in prepare_constraints(catalog, images, strict)
+        self._tables = {table: table_of(catalog.by_id[table]) for table in changes}
+        self._kept_rows: dict[tuple[str, str], list[Row]] = {}
+        images = {table: _changed_images(rows, self._tables[table]) for table, rows in changes.items()}
+        self._constraints = [
+            (prepared, EvaluationContext(partial(self._read, prepared.lookup_columns)))
+            for prepared in prepare_constraints(catalog, images, strict)
         ]
 
     def read_committed_rows(self, beside: Sequence[Callable[[], ResultT]] = ()) -> list[ResultT]:
-        """Read what the rules need, in one lookup for each column of a table, all at once with `beside`."""
+        """Read the rows that the constraints need, in one lookup per column of a table, in parallel with `beside`.
+
+        Returns the results of `beside`.
+        """
         probes = self._probes()
         for table, _ in probes:
-            self._states.setdefault(table, self._state_of(self._catalog.by_id[table]))
-        work: list[Callable[[], Any]] = [partial(self._probe, where, probe) for where, probe in probes.items()]
-        done = self._backend.in_parallel(lambda one: one(), [*work, *beside])
-        return done[len(work) :]
+            self._tables.setdefault(table, self._table_of(self._catalog.by_id[table]))
+        lookups: list[Callable[[], Any]] = [partial(self._look_up, target, probe) for target, probe in probes.items()]
+        results = self._backend.in_parallel(lambda task: task(), [*lookups, *beside])
+        return results[len(lookups) :]
 
     def evaluate_constraints(self) -> Iterator[tuple[Constraint, Iterable[RowTuple]]]:
-        """Every rule with the rows that it returns. `look_up` must have run."""
-        for one, change in self._rules:
-            yield one.constraint, one.evaluate(change)
+        """Yield every constraint with its violating rows. `read_committed_rows` must have run."""
+        for prepared, context in self._constraints:
+            yield prepared.constraint, prepared.evaluate(context)
 
     def violations_with_rows(self) -> Iterator[tuple[Violation, list[tuple[str, str]]]]:
-        """Every violation with the rows of the change that it names, as (table, id); none if no row is to blame."""
-        for one, change in self._rules:
-            broken = list(one.evaluate(change))
-            if not broken:
+        """Yield every violation with the changed rows that cause it, as (table, id); some violations have none."""
+        for prepared, context in self._constraints:
+            violating_rows = list(prepared.evaluate(context))
+            if not violating_rows:
                 continue
-            columns, rows = columns_of(one.constraint.query), self._accused(one)
-            for row in broken:
-                violation = describe_violation(self._catalog, one.constraint, dict(zip(columns, row, strict=True)))
-                yield violation, rows.get(row, [])
+            columns, causes = columns_of(prepared.constraint.query), self._causes(prepared)
+            for row in violating_rows:
+                violation = describe_violation(self._catalog, prepared.constraint, dict(zip(columns, row, strict=True)))
+                yield violation, causes.get(row, [])
 
-    def _accused(self, prepared: PreparedConstraint) -> dict[RowTuple, list[tuple[str, str]]]:
-        """By what the rule returns."""
-        found: dict[RowTuple, list[tuple[str, str]]] = {}
-        evaluators = RelationCompiler(self._catalog.by_id[prepared.constraint.type_id])
-        change = EvaluationContext(partial(self._read_addressed, prepared.lookup_columns))
+    def _causes(self, prepared: PreparedConstraint) -> dict[RowTuple, list[tuple[str, str]]]:
+        """The changed rows that cause violations, as (table, id), by the row that the constraint's query returns."""
+        causes: dict[RowTuple, list[tuple[str, str]]] = {}
+        compiler = RelationCompiler(self._catalog.by_id[prepared.constraint.type_id])
+        context = EvaluationContext(partial(self._read_with_address, prepared.lookup_columns))
         for table, relation in input_rows_to_reject(prepared.constraint, self._catalog, _ADDRESS).items():
-            for *row, row_id in evaluators.compile(relation)(change):
-                found.setdefault(tuple(row), []).append((table, row_id))
-        return found
+            for *row, row_id in compiler.compile(relation)(context):
+                causes.setdefault(tuple(row), []).append((table, row_id))
+        return causes
 
-    def _read_addressed(self, looked_up_by: Mapping[ImageRows, str], image: ImageRows) -> Iterable[RowTuple]:
-        """In-process, the address of a row is its id."""
+    def _read_with_address(self, lookup_columns: Mapping[ImageRows, str], image: ImageRows) -> Iterable[RowTuple]:
+        """Read an image that has the address column; in-process, the address of a row is its id."""
         columns = tuple("id" if column == _ADDRESS else column for column in image.columns)
-        return self._read(looked_up_by, ImageRows(image.kind, image.table, columns))
+        return self._read(lookup_columns, ImageRows(image.kind, image.table, columns))
 
     def _probes(self) -> dict[tuple[str, str], _Probe]:
-        """One per table and column.
+        """One probe per table and column.
 
-        A lookup without keys of its own still sees the rows that another one brings, so its columns are among them.
+        A lookup without keys still sees the rows that another lookup of the same column reads, so each probe reads the
+        columns of all its lookups.
         """
-        found: dict[tuple[str, str], _Probe] = {}
-        for one, change in self._rules:
-            for lookup in one.lookups:
-                probe = found.setdefault((lookup.table, lookup.column), _Probe())
-                probe.values.update(dict.fromkeys(row[lookup.key_index] for row in lookup.keys(change)))
+        probes: dict[tuple[str, str], _Probe] = {}
+        for prepared, context in self._constraints:
+            for lookup in prepared.lookups:
+                probe = probes.setdefault((lookup.table, lookup.column), _Probe())
+                probe.values.update(dict.fromkeys(row[lookup.key_index] for row in lookup.keys(context)))
                 probe.columns.update(dict.fromkeys(lookup.columns))
-        return {where: probe for where, probe in found.items() if probe.values}
+        return {target: probe for target, probe in probes.items() if probe.values}
 
-    def _probe(self, where: tuple[str, str], probe: _Probe) -> None:
-        (table, column), values = where, list(probe.values)
-        state = self._states[table]
+    def _look_up(self, target: tuple[str, str], probe: _Probe) -> None:
+        (table, column), values = target, list(probe.values)
+        pending = self._tables[table]
         if column == "id":
             assert set(probe.columns) == {"id"}, probe.columns
-            self._kept[where] = [{"id": row_id} for row_id in state.find_unchanged_ids(values)]
+            self._kept_rows[target] = [{"id": row_id} for row_id in pending.find_unchanged_ids(values)]
         else:
-            self._kept[where] = state.find_unchanged_rows(column, values, list(probe.columns))
+            self._kept_rows[target] = pending.find_unchanged_rows(column, values, list(probe.columns))
 
-    def _read(self, looked_up_by: Mapping[ImageRows, str], image: ImageRows) -> Iterable[RowTuple]:
+    def _read(self, lookup_columns: Mapping[ImageRows, str], image: ImageRows) -> Iterable[RowTuple]:
         rows: Iterable[Row | None]
         changes = self._changes.get(image.table, ())
         match image.kind:
@@ -176,30 +187,30 @@ class ChangeChecker:
             case "gone":
                 return [(change.id,) for change in changes if change.after is None]
             case _:
-                rows = self._kept.get((image.table, looked_up_by[image]), ())
+                rows = self._kept_rows.get((image.table, lookup_columns[image]), ())
         return [tuple([row[column] for column in image.columns]) for row in rows if row is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """Values to look for, and columns to bring; in the order in which they were asked for."""
+    """The values to look for and the columns to read, in the order in which the lookups name them."""
 
     values: dict[Any, None] = field(default_factory=dict)
     columns: dict[str, None] = field(default_factory=dict)
 
 
-def _images(changes: Sequence[RowChange], state: PendingTable) -> ChangedImages:
-    removed = any(change.after is None for change in changes)
+def _changed_images(changes: Sequence[RowChange], table: PendingTable) -> ChangedImages:
+    removes_rows = any(change.after is None for change in changes)
     return ChangedImages(
         has_new=any(change.after is not None for change in changes),
         has_old=any(change.before is not None for change in changes),
-        has_gone=removed and state.must_leave_no_edges,
-        has_kept=not state.is_overwritten,
+        has_gone=removes_rows and table.must_leave_no_edges,
+        has_kept=not table.is_overwritten,
     )
 
 
 class _CountingIterable:
-    """An iterable that knows afterwards how many there were."""
+    """Counts the rows that pass through it."""
 
     def __init__(self, rows: Iterable[RowTuple]) -> None:
         self._rows = rows

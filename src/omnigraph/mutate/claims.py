@@ -1,4 +1,4 @@
-"""The footprint of a set of row changes: exactly the table in `footprint.py`, written as code."""
+"""The footprint of a set of row changes: implements the table of claims in `footprint.py`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omnigraph.commit.footprint import FootprintBuilder, tuple_key
-from omnigraph.mutate.table_state import Row, RowChange
+from omnigraph.mutate.pending_table import Row, RowChange
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.values import canonical_text
 
 
 def unique_key(type_def: TypeDef, columns: Sequence[str], row: Row | None) -> str | None:
-    """The tuple of a row under a uniqueness rule as one text; None if the row is exempt."""
+    """The values of a row under a unique constraint as one text; None if a null exempts the row."""
     if row is None or any(row[column] is None for column in columns):
         return None
     return tuple_key(_text(type_def, column, row[column]) for column in columns)
@@ -23,15 +23,16 @@ def unique_kind(columns: Sequence[str]) -> str:
 
 
 def claim_changes(claims: FootprintBuilder, catalog: Catalog, changes: Mapping[str, Sequence[RowChange]]) -> None:
+    """Add the claims of all changes, by table, to the footprint."""
     for table, rows in changes.items():
-        one = catalog.by_id[table]
+        type_def = catalog.by_id[table]
         for change in rows:
             claims.read_write(table, "row", change.id)
-            _claim_uniques(claims, one, change)
-            if one.kind == "node":
-                _claim_node(claims, catalog, one, change)
+            _claim_uniques(claims, type_def, change)
+            if type_def.kind == "node":
+                _claim_node(claims, catalog, type_def, change)
             else:
-                _claim_edge(claims, one, change)
+                _claim_edge(claims, type_def, change)
 
 
 def _claim_uniques(claims: FootprintBuilder, type_def: TypeDef, change: RowChange) -> None:

@@ -20,8 +20,8 @@ from omnigraph.query.language.statements import (
     Statement,
     Update,
 )
-from tests.mutate.schema_change.model import KINDS, PROPERTY_NAMES, Prop, State, Type
-from tests.mutate.schema_change.steps import Change, Numbers
+from tests.mutate.schema_change.model import KINDS, PROPERTY_NAMES, Prop, State, TypeModel
+from tests.mutate.schema_change.steps import Numbers, SchemaEdit
 from tests.schedules.world import Actor, World
 
 BRANCHES = ("main", "dev", "x/y")
@@ -34,9 +34,9 @@ class Chain:
 
     def __init__(self, path: Path, fold: str) -> None:
         first = State()
-        start = Type("Ant", [Prop("k", "String", nullable=False), Prop("p", "I32")])
+        start = TypeModel("Ant", [Prop("k", "String", nullable=False), Prop("p", "I32")])
         first.add(start)
-        first.add(Type("Eats", [Prop("q", "String")], start.number, start.number))
+        first.add(TypeModel("Eats", [Prop("q", "String")], start.number, start.number))
         self.world = World(path, first.text())
         self._fold = fold
         self._actors: dict[tuple[str, bool], Actor] = {}
@@ -129,7 +129,7 @@ class Chain:
 
     def schema(self, steps: list[tuple[str, Numbers]]) -> None:
         """One apply of all the steps."""
-        change = Change(self.head)
+        change = SchemaEdit(self.head)
         for name, numbers in steps:
             change.step(name, numbers)
         after, graph = change.state, self._actor(len(steps) + steps[0][1][0]).graph
@@ -213,14 +213,14 @@ class Chain:
             clear = [p for p in now.props if p.number in old and (p.name == old[p.number] or p.name not in names)]
             asked = ["id", *(prop.name for prop in clear)]
             found = {row["id"]: row for row in view.table(now.name).to_arrow(asked).to_pylist()}
-            type = Type(now.name, clear, number=now.number)
-            bare = Type(then.name, then.props, number=then.number)
+            type = TypeModel(now.name, clear, number=now.number)
+            bare = TypeModel(then.name, then.props, number=then.number)
             assert found == state.rows_under_names(bare, type), f"{view.commit_id} {now.name} by the names of now"
 
     # --- chance --------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _values(entity_type: Type, chance: int) -> list[tuple[Prop, Any]]:
+    def _values(entity_type: TypeModel, chance: int) -> list[tuple[Prop, Any]]:
         """Values for some of the properties; what is required is mostly given."""
         given = []
         for place, prop in enumerate(entity_type.props if entity_type.is_edge else entity_type.props[1:]):
@@ -229,14 +229,14 @@ class Chain:
                 given.append((prop, prop.values[choice % len(prop.values)]))
         return given
 
-    def _property(self, i: int, j: int) -> tuple[Type, Prop | None]:
+    def _property(self, i: int, j: int) -> tuple[TypeModel, Prop | None]:
         types = list(self.head.types.values())
         one = types[i % len(types)]
         props = one.props if one.is_edge else one.props[1:]
         return one, props[j % len(props)] if props else None
 
     @staticmethod
-    def _condition(entity_type: Type, prop: Prop | None, k: int) -> tuple[Condition, Callable[[str, Any], bool]]:
+    def _condition(entity_type: TypeModel, prop: Prop | None, k: int) -> tuple[Condition, Callable[[str, Any], bool]]:
         if prop is None or k % 3 == 0:
             wanted = f"e{k % 5}" if entity_type.is_edge else KEYS[k % len(KEYS)]
             return Compare("id", "=", wanted), lambda row_id, _: row_id == wanted
@@ -248,7 +248,11 @@ class Chain:
 
 
 def _upsert(
-    state: State, entity_type: Type, row_id: str, values: list[tuple[Prop, Any]], ends: dict[str, str] | None = None
+    state: State,
+    entity_type: TypeModel,
+    row_id: str,
+    values: list[tuple[Prop, Any]],
+    ends: dict[str, str] | None = None,
 ) -> None:
     rows = state.rows[entity_type.number]
     fresh = {prop.number: prop.default for prop in entity_type.props}

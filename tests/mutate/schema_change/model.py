@@ -76,7 +76,7 @@ class Prop:
 
 
 @dataclass
-class Type:
+class TypeModel:
     """A node type has the key `props[0]`; an edge type has ends, by number."""
 
     name: str
@@ -99,25 +99,25 @@ Row = dict[Any, Any]
 class State:
     """A whole graph: types by number, and rows by type and id. Edges keep `from` and `to` beside their properties."""
 
-    types: dict[int, Type] = field(default_factory=dict)
+    types: dict[int, TypeModel] = field(default_factory=dict)
     rows: dict[int, dict[str, Row]] = field(default_factory=dict)
 
     def copy(self) -> State:
         return deepcopy(self)
 
     @property
-    def nodes(self) -> list[Type]:
+    def nodes(self) -> list[TypeModel]:
         return [type_def for type_def in self.types.values() if not type_def.is_edge]
 
     @property
-    def edges(self) -> list[Type]:
+    def edges(self) -> list[TypeModel]:
         return [type_def for type_def in self.types.values() if type_def.is_edge]
 
-    def add(self, entity_type: Type) -> None:
+    def add(self, entity_type: TypeModel) -> None:
         self.types[entity_type.number] = entity_type
         self.rows[entity_type.number] = {}
 
-    def drop(self, entity_type: Type) -> None:
+    def drop(self, entity_type: TypeModel) -> None:
         """With every edge type at it."""
         joined = [edge for edge in self.edges if entity_type.number in (edge.source, edge.target)]
         for gone in [entity_type, *joined]:
@@ -148,7 +148,7 @@ class State:
             if type_def.is_edge:
                 yield from self._broken_edges(type_def)
 
-    def _broken_edges(self, edge: Type) -> Iterator[str]:
+    def _broken_edges(self, edge: TypeModel) -> Iterator[str]:
         assert edge.source is not None
         assert edge.target is not None
         rows = self.rows[edge.number].values()
@@ -164,7 +164,7 @@ class State:
         """Rows under the names of now, as a reader sees them."""
         return {type_def.name: self.rows_under_names(type_def, type_def) for type_def in self.types.values()}
 
-    def rows_under_names(self, entity_type: Type, names: Type) -> dict[str, Row]:
+    def rows_under_names(self, entity_type: TypeModel, names: TypeModel) -> dict[str, Row]:
         """Rows of a type under the names that `names`, the same type at another time, has for its properties."""
         known = {prop.number: prop.name for prop in names.props}
         ends = ("from", "to") if entity_type.is_edge else ()
@@ -190,7 +190,7 @@ class State:
             parts.append(self._type_text(type_def))
         return "\n".join(parts) + "\n"
 
-    def _type_text(self, entity_type: Type) -> str:
+    def _type_text(self, entity_type: TypeModel) -> str:
         hint = f' @rename_from("{entity_type.hint}")' if entity_type.hint else ""
         props = [
             prop.text(prop.hint) + ("" if entity_type.is_edge or place else " @key")

@@ -15,14 +15,14 @@ from tests.mutate.schema_change.model import (
     RANGES,
     Prop,
     State,
-    Type,
+    TypeModel,
 )
 
 Numbers = tuple[int, int, int]
 """What chance decided; each step takes from them what it needs."""
 
 
-class Change:
+class SchemaEdit:
     """A schema change in the making: steps on `state`, which began as `before`."""
 
     def __init__(self, before: State) -> None:
@@ -37,14 +37,14 @@ class Change:
     def add_node(self, i: int, _j: int, _k: int) -> None:
         free = self._free_names(NODE_NAMES, [node.name for node in self.before.nodes], self.state.nodes)
         if free:
-            self.state.add(Type(free[i % len(free)], [Prop("k", "String", nullable=False)]))
+            self.state.add(TypeModel(free[i % len(free)], [Prop("k", "String", nullable=False)]))
 
     def add_edge(self, i: int, j: int, k: int) -> None:
         free = self._free_names(EDGE_NAMES, [edge.name for edge in self.before.edges], self.state.edges)
         nodes = self.state.nodes
         if free and nodes:
             ends = nodes[j % len(nodes)].number, nodes[k % len(nodes)].number
-            self.state.add(Type(free[i % len(free)], [], *ends, CARDS[(i + j + k) % len(CARDS)]))
+            self.state.add(TypeModel(free[i % len(free)], [], *ends, CARDS[(i + j + k) % len(CARDS)]))
 
     def rename_type(self, i: int, j: int, _k: int) -> None:
         type = self._type(i)
@@ -160,11 +160,11 @@ class Change:
 
     # --- who -----------------------------------------------------------------------------------------------------
 
-    def _type(self, i: int) -> Type | None:
+    def _type(self, i: int) -> TypeModel | None:
         types = list(self.state.types.values())
         return types[i % len(types)] if types else None
 
-    def _property(self, i: int, j: int, *, with_key: bool = False) -> tuple[Type | None, Prop | None]:
+    def _property(self, i: int, j: int, *, with_key: bool = False) -> tuple[TypeModel | None, Prop | None]:
         type = self._type(i)
         if type is None:
             return None, None
@@ -174,15 +174,15 @@ class Change:
     def _is_old(self, prop: Prop) -> bool:
         return any(prop.number == was.number for type_def in self.before.types.values() for was in type_def.props)
 
-    def _was_renamed_type(self, entity_type: Type) -> bool:
+    def _was_renamed_type(self, entity_type: TypeModel) -> bool:
         return self.before.types[entity_type.number].name != entity_type.name
 
     def _free_names(
-        self, pool: Sequence[str], before: Sequence[str], now: Sequence[Type] | Sequence[Prop]
+        self, pool: Sequence[str], before: Sequence[str], now: Sequence[TypeModel] | Sequence[Prop]
     ) -> list[str]:
         """Names for something new. A name of before means the old thing, unless a rename took that one away."""
         used = [one.name for one in now]
-        things: list[Type | Prop] = [*self.before.types.values(), *self._old_props()]
+        things: list[TypeModel | Prop] = [*self.before.types.values(), *self._old_props()]
         old = {thing.number: thing.name for thing in things}
         moved = [old[one.number] for one in now if one.number in old and old[one.number] != one.name]
         return [name for name in pool if name not in used and (name not in before or name in moved)]
@@ -192,18 +192,18 @@ class Change:
 
 
 STEPS: dict[str, Callable[..., None]] = {
-    "add_node": Change.add_node,
-    "add_edge": Change.add_edge,
-    "rename_type": Change.rename_type,
-    "drop_type": Change.drop_type,
-    "add_property": Change.add_property,
-    "add_required": Change.add_required,
-    "rename_property": Change.rename_property,
-    "drop_property": Change.drop_property,
-    "widen": Change.widen,
-    "drop_rules": Change.drop_rules,
-    "require": Change.require,
-    "make_unique": Change.make_unique,
-    "limit": Change.limit,
-    "limit_edges": Change.limit_edges,
+    "add_node": SchemaEdit.add_node,
+    "add_edge": SchemaEdit.add_edge,
+    "rename_type": SchemaEdit.rename_type,
+    "drop_type": SchemaEdit.drop_type,
+    "add_property": SchemaEdit.add_property,
+    "add_required": SchemaEdit.add_required,
+    "rename_property": SchemaEdit.rename_property,
+    "drop_property": SchemaEdit.drop_property,
+    "widen": SchemaEdit.widen,
+    "drop_rules": SchemaEdit.drop_rules,
+    "require": SchemaEdit.require,
+    "make_unique": SchemaEdit.make_unique,
+    "limit": SchemaEdit.limit,
+    "limit_edges": SchemaEdit.limit_edges,
 }

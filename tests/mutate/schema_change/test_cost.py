@@ -39,7 +39,7 @@ METADATA_ONLY: dict[str, str] = {
 }
 
 
-class Meter:
+class SchemaChangeMeter:
     """An actor of which every request is counted, Lance's included."""
 
     def __init__(self, world: World) -> None:
@@ -63,7 +63,7 @@ class Meter:
 
 
 def _cost(world: World, schema: str) -> Measurement:
-    meter = Meter(world)
+    meter = SchemaChangeMeter(world)
     meter.actor.graph.refresh()
     with meter.measure() as found:
         receipt = meter.actor.graph.schema.apply(schema)
@@ -87,7 +87,7 @@ def test_s102_s113_steps_that_move_no_data_touch_no_table(make_world: MakeWorld,
 
 
 def test_s113_the_same_schema_costs_one_look(make_world: MakeWorld) -> None:
-    meter = Meter(make_world(SCHEMA))
+    meter = SchemaChangeMeter(make_world(SCHEMA))
     meter.actor.graph.refresh()
     with meter.measure() as found:
         assert meter.actor.graph.schema.apply(SCHEMA).commit_id is None

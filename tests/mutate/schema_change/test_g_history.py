@@ -28,7 +28,7 @@ node Tag { name: String @key }
 Expected = dict[str, dict[str, dict[str, Any]]]
 
 
-class Life:
+class SchemaLife:
     """The same schemas in a row, each with writes of its own, names used again twice; remembers each commit."""
 
     def __init__(self, graph: Graph, *, fold: bool) -> None:
@@ -93,7 +93,7 @@ def fold(request: pytest.FixtureRequest) -> bool:
 def test_s104_old_rows_never_come_back(make_world: MakeWorld, fold: bool) -> None:
     """Not under a name used again, not in the overlay, not in tables, not after a fold."""
     world = make_world(BEFORE)
-    life = Life(world.actor().graph, fold=fold)
+    life = SchemaLife(world.actor().graph, fold=fold)
     life.live()
     life.check_all(life.graph)
     life.check_all(world.reader().graph)
@@ -106,12 +106,12 @@ def test_s104_s109_main_and_a_branch_go_different_ways(make_world: MakeWorld, fo
     main = world.actor().graph
     main.apply([InsertNode("Person", {"name": "Ada"})])
     main.branch.create("dev")
-    dev = Life(world.actor(branch="dev").graph, fold=fold)
+    dev = SchemaLife(world.actor(branch="dev").graph, fold=fold)
     dev.live()
     main.apply([InsertNode("Person", {"name": "Zoe", "nick": "z"})])
     assert main.schema.source == BEFORE
     assert rows(main, "Person") == {"Ada": {"name": "Ada", "nick": None}, "Zoe": {"name": "Zoe", "nick": "z"}}
-    life = Life(main, fold=fold)
+    life = SchemaLife(main, fold=fold)
     main.apply([Update("Person", {"nick": "m"}, NullTest("nick"))])
     assert rows(dev.graph, "Human")["Ada"]["alias"] is None
     life.graph.schema.apply(RENAMED)
@@ -123,7 +123,7 @@ def test_s104_s109_main_and_a_branch_go_different_ways(make_world: MakeWorld, fo
 
 def test_s103_history_answers_to_the_names_of_now(make_world: MakeWorld, fold: bool) -> None:
     world = make_world(BEFORE)
-    life = Life(world.actor().graph, fold=fold)
+    life = SchemaLife(world.actor().graph, fold=fold)
     life.live()
     view = life.graph.at(life.commits[0][0])
     assert rows(view, "Human") == rows(view, "Person") == {"Ada": {"name": "Ada", "nick": "a"}}
