@@ -35,9 +35,9 @@ def test_a_query_sees_pending_rows_and_others_do_not(graph: og.Graph) -> None:
 def test_a_commit_that_changes_the_answer_is_a_conflict(graph: og.Graph) -> None:
     def count_and_write() -> None:
         with graph.transaction() as t:
-            found = t.query(COUNT).rows[0]["n"]
+            row_count = t.query(COUNT).rows[0]["n"]
             graph.mutate(ADD, {"n": "Eve"})
-            t.mutate("query w($x: String) { insert Note { text: $x } }", {"x": f"{found} persons"})
+            t.mutate("query w($x: String) { insert Note { text: $x } }", {"x": f"{row_count} persons"})
 
     with pytest.raises(ReadSetChanged):
         count_and_write()

@@ -43,7 +43,7 @@ Content = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass
-class Bed:
+class QueryBed:
     """One graph at one commit."""
 
     backend: Backend
@@ -135,7 +135,7 @@ def same(one: Any, two: Any) -> bool:
 # ---- building --------------------------------------------------------------------------------------------------------
 
 
-def make_bed(root: Path, schema: str, content: Content) -> Bed:
+def make_bed(root: Path, schema: str, content: Content) -> QueryBed:
     """A graph with this content, each row where its `_at` says (default: the overlay)."""
     catalog = compile_schema(schema, mint=lambda: "t")
     backend = make_backend(str(root), None, Config(fsync=False))
@@ -161,7 +161,7 @@ def make_bed(root: Path, schema: str, content: Content) -> Bed:
             overlay[type_def.id] = entries
     header = Header("0" * 26, 1, "r", "mutate", (), 1, catalog.hash, NOW, None, None, (), "main")
     record = CommitRecord(header, Epoch(), 1, pins, {}, WriteSet(), overlay)
-    return Bed(backend, catalog, Snapshot(backend, record, catalog), graph)
+    return QueryBed(backend, catalog, Snapshot(backend, record, catalog), graph)
 
 
 def _of_kind(type_def: TypeDef, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -169,7 +169,7 @@ def _of_kind(type_def: TypeDef, rows: Sequence[Mapping[str, Any]]) -> Sequence[M
     return [row for row in rows if ("from" in row) == (type_def.kind == "edge")]
 
 
-def with_overlay_folded(bed: Bed) -> Bed:
+def with_overlay_folded(bed: QueryBed) -> QueryBed:
     """The same content with every overlay entry in its table version."""
     pins = dict(bed.snapshot.record.pins)
     for type_def in bed.catalog.types:
@@ -181,7 +181,7 @@ def with_overlay_folded(bed: Bed) -> Bed:
         made = bed.backend.tables.commit(base, bed.backend.tables.stage(base, delta))
         pins[type_def.id] = replace(pins[type_def.id], version=made.version)
     record = replace(bed.snapshot.record, pins=pins, overlay={})
-    return Bed(bed.backend, bed.catalog, Snapshot(bed.backend, record, bed.catalog), bed.graph)
+    return QueryBed(bed.backend, bed.catalog, Snapshot(bed.backend, record, bed.catalog), bed.graph)
 
 
 @dataclass

@@ -38,7 +38,7 @@ ORDERED = (*NUMBERS, "String", "Date", "DateTime")
 
 
 @dataclass(frozen=True)
-class Kind:
+class GeneratedKind:
     """A property of the schema."""
 
     name: str
@@ -47,20 +47,20 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Type:
+class GeneratedType:
     """A node type, or an edge type with its ends."""
 
     name: str
-    properties: tuple[Kind, ...]
+    properties: tuple[GeneratedKind, ...]
     key: str | None = None
     source: str | None = None
     target: str | None = None
 
     @property
-    def readable(self) -> tuple[Kind, ...]:
+    def readable(self) -> tuple[GeneratedKind, ...]:
         """Properties and the built-in columns."""
         system = ("id",) if self.source is None else ("id", "src", "dst")
-        return (*self.properties, *(Kind(name, "String", False) for name in system))
+        return (*self.properties, *(GeneratedKind(name, "String", False) for name in system))
 
     @property
     def word(self) -> str:
@@ -76,10 +76,10 @@ class Type:
 
 
 @dataclass(frozen=True)
-class World:
+class GeneratedWorld:
     """A schema and its content, each row with a place in storage."""
 
-    types: tuple[Type, ...]
+    types: tuple[GeneratedType, ...]
     content: dict[str, list[dict[str, Any]]]
 
     @property
@@ -87,20 +87,20 @@ class World:
         return "\n".join(type_def.text() for type_def in self.types)
 
     @property
-    def nodes(self) -> list[Type]:
+    def nodes(self) -> list[GeneratedType]:
         return [type_def for type_def in self.types if type_def.source is None]
 
     @property
-    def edges(self) -> list[Type]:
+    def edges(self) -> list[GeneratedType]:
         return [type_def for type_def in self.types if type_def.source is not None]
 
 
 @st.composite
-def worlds(draw: Draw) -> World:
+def worlds(draw: Draw) -> GeneratedWorld:
     nodes = [_node(draw, name) for name in ("Ant", "Bee")[: draw(st.integers(1, 2))]]
     names = [node.name for node in nodes]
     edges = [
-        Type(name, _properties(draw, 2), None, draw(st.sampled_from(names)), draw(st.sampled_from(names)))
+        GeneratedType(name, _properties(draw, 2), None, draw(st.sampled_from(names)), draw(st.sampled_from(names)))
         for name in ("Likes", "Has", "Near")[: draw(st.integers(1, 3))]
     ]
     content: dict[str, list[dict[str, Any]]] = {}
@@ -115,20 +115,22 @@ def worlds(draw: Draw) -> World:
             row = _row(draw, node, number, prefix=node.word)
             row["from"], row["to"] = draw(st.sampled_from(alive[0]))["id"], draw(st.sampled_from(alive[1]))["id"]
             content[node.name].append(row)
-    return World((*nodes, *edges), content)
+    return GeneratedWorld((*nodes, *edges), content)
 
 
-def _node(draw: Draw, name: str) -> Type:
+def _node(draw: Draw, name: str) -> GeneratedType:
     properties = _properties(draw, 4)
-    return Type(name, (Kind("name", "String", False), *properties), "name" if draw(st.booleans()) else None)
+    return GeneratedType(
+        name, (GeneratedKind("name", "String", False), *properties), "name" if draw(st.booleans()) else None
+    )
 
 
-def _properties(draw: Draw, most: int) -> tuple[Kind, ...]:
+def _properties(draw: Draw, most: int) -> tuple[GeneratedKind, ...]:
     kinds = draw(st.lists(st.sampled_from(KINDS), max_size=most))
-    return tuple(Kind(f"p{at}", kind, draw(st.booleans())) for at, kind in enumerate(kinds))
+    return tuple(GeneratedKind(f"p{at}", kind, draw(st.booleans())) for at, kind in enumerate(kinds))
 
 
-def _row(draw: Draw, entity_type: Type, number: int, prefix: str = "n") -> dict[str, Any]:
+def _row(draw: Draw, entity_type: GeneratedType, number: int, prefix: str = "n") -> dict[str, Any]:
     row: dict[str, Any] = {"id": f"{prefix}{number}"}
     for prop in entity_type.properties:
         missing = prop.nullable and draw(st.integers(0, 2)) == 0
@@ -150,7 +152,7 @@ class QueryMaker:
     """One query, drawn piece by piece."""
 
     draw: Draw
-    world: World
+    world: GeneratedWorld
     budget: int = 4  # node variables, inner blocks included
     seen: int = 0
     params: dict[str, tuple[str, Any]] = field(default_factory=dict)
@@ -166,7 +168,7 @@ class QueryMaker:
         return bool(self.draw(st.integers(1, one_in)) == 1)
 
     def query(self) -> tuple[str, dict[str, Any]]:
-        scope: dict[str, Type] = {}
+        scope: dict[str, GeneratedType] = {}
         clauses, lent = self.block(scope, {}, 0)
         visible = {**scope, **lent}
         columns, named = self.columns(visible)
@@ -177,14 +179,16 @@ class QueryMaker:
 
     # ---- clauses -----------------------------------------------------------------------------------------------------
 
-    def block(self, own: dict[str, Type], outer: dict[str, Type], depth: int) -> tuple[list[str], dict[str, Type]]:
+    def block(
+        self, own: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
+    ) -> tuple[list[str], dict[str, GeneratedType]]:
         """Clauses of one scope; fills `own` with what it binds. Returns what optional blocks lend."""
         clauses: list[str] = []
         if not outer or self.chance(3):
             clauses.append(self.binding(own))
         for _ in range(self.draw(st.integers(0 if clauses else 1, 2))):
             clauses += self.hop(own, outer)
-        lent: dict[str, Type] = {}
+        lent: dict[str, GeneratedType] = {}
         if depth < 2 and self.budget > 0:
             for word in ("optional", "not"):
                 if self.chance(3 if depth == 0 else 4):
@@ -196,13 +200,18 @@ class QueryMaker:
         return clauses, lent
 
     def inner(
-        self, word: str, own: dict[str, Type], outer: dict[str, Type], lent: dict[str, Type], depth: int
+        self,
+        word: str,
+        own: dict[str, GeneratedType],
+        outer: dict[str, GeneratedType],
+        lent: dict[str, GeneratedType],
+        depth: int,
     ) -> list[str]:
         around = {**outer, **own, **(lent if word == "not" else {})}
         nodes = {name: one for name, one in around.items() if one.source is None}
         if not nodes:
             return []
-        inside: dict[str, Type] = {}
+        inside: dict[str, GeneratedType] = {}
         clauses, deeper = self.block(inside, around, depth + 1)
         # A block must look outside at least once.
         var, one = self.one_of(sorted(nodes.items(), key=lambda pair: pair[0]))
@@ -215,7 +224,7 @@ class QueryMaker:
         self.seen += 1
         return f"{letter}{self.seen}"
 
-    def binding(self, own: dict[str, Type]) -> str:
+    def binding(self, own: dict[str, GeneratedType]) -> str:
         one = self.one_of(self.world.nodes)
         var = self.fresh("v")
         own[var] = one
@@ -228,7 +237,7 @@ class QueryMaker:
                 inline = f" {{ {prop.name}: {self.value(inner)} }}"
         return f"${var}: {one.name}{inline}"
 
-    def hop(self, own: dict[str, Type], outer: dict[str, Type]) -> list[str]:
+    def hop(self, own: dict[str, GeneratedType], outer: dict[str, GeneratedType]) -> list[str]:
         edge = self.one_of(self.world.edges)
         ends = []
         for name in (edge.source, edge.target):
@@ -260,7 +269,7 @@ class QueryMaker:
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
-    def filter(self, visible: dict[str, Type]) -> str:
+    def filter(self, visible: dict[str, GeneratedType]) -> str:
         var, one = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
         if self.chance(5):
             twins = [other for other, kind in visible.items() if kind == one and other != var]
@@ -279,10 +288,10 @@ class QueryMaker:
                 return crossed
         return self.simple(var, one)
 
-    def condition(self, var: str, entity_type: Type) -> str:
+    def condition(self, var: str, entity_type: GeneratedType) -> str:
         return self.simple(var, entity_type)
 
-    def simple(self, var: str, entity_type: Type) -> str:
+    def simple(self, var: str, entity_type: GeneratedType) -> str:
         prop = self.one_of(entity_type.readable)
         place = f"${var}.{prop.name}"
         if prop.type == "Vector(2)" or self.chance(4):
@@ -301,7 +310,7 @@ class QueryMaker:
         kind = self.one_of(NUMBERS) if prop.type in NUMBERS and self.chance(2) else prop.type
         return f"{place} {self.one_of(ops)} {self.value(kind)}"
 
-    def cross_comparison(self, var: str, entity_type: Type, visible: dict[str, Type]) -> str | None:
+    def cross_comparison(self, var: str, entity_type: GeneratedType, visible: dict[str, GeneratedType]) -> str | None:
         """A comparison between columns, of different types if they are numbers."""
         family = dict.fromkeys(NUMBERS, "number") | {kind: kind for kind in ("String", "Date", "DateTime")}
         pairs = [
@@ -316,7 +325,7 @@ class QueryMaker:
         prop, other, two = self.one_of(pairs)
         return f"${var}.{prop.name} {self.one_of(['=', '!=', '<', '<=', '>', '>='])} ${other}.{two.name}"
 
-    def text_call(self, var: str, entity_type: Type) -> str | None:
+    def text_call(self, var: str, entity_type: GeneratedType) -> str | None:
         texts = [prop for prop in entity_type.properties if prop.type == "String"]
         if not texts:
             return None
@@ -354,7 +363,7 @@ class QueryMaker:
 
     # ---- results -----------------------------------------------------------------------------------------------------
 
-    def columns(self, visible: dict[str, Type]) -> tuple[list[str], list[str]]:
+    def columns(self, visible: dict[str, GeneratedType]) -> tuple[list[str], list[str]]:
         """Columns, and the names of those that have an order."""
         columns, named = [], []
         grouped = self.always_grouped or self.chance(3)
@@ -381,7 +390,7 @@ class QueryMaker:
                 named.append("rank")
         return columns, named
 
-    def aggregate(self, visible: dict[str, Type]) -> str:
+    def aggregate(self, visible: dict[str, GeneratedType]) -> str:
         var, one = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
         ordered = [prop for prop in one.properties if prop.type in ORDERED]
         summable = [prop for prop in one.properties if prop.type in SUMMABLE]
@@ -392,7 +401,7 @@ class QueryMaker:
         choices += [f"{self.one_of(['sum', 'avg'])}(${var}.{prop.name})" for prop in summable]
         return self.one_of(choices)
 
-    def rank(self, visible: dict[str, Type]) -> str | None:
+    def rank(self, visible: dict[str, GeneratedType]) -> str | None:
         texts = [(var, prop) for var, one in visible.items() for prop in one.properties if prop.type == "String"]
         vectors = [(var, prop) for var, one in visible.items() for prop in one.properties if prop.type == "Vector(2)"]
         ranks = [f'bm25(${var}.{prop.name}, "a b")' for var, prop in texts]
@@ -405,7 +414,7 @@ class QueryMaker:
             return self.one_of(near)
         return self.one_of(ranks) if ranks else None
 
-    def order(self, visible: dict[str, Type], named: list[str]) -> str:
+    def order(self, visible: dict[str, GeneratedType], named: list[str]) -> str:
         if not self.chance(2):
             return ""
         keys = [one if one == "rank" else f"{one}{self.one_of(['', ' asc', ' desc'])}" for one in named[:2]]
@@ -434,6 +443,6 @@ def _literal_text(value: Any) -> str:
 
 
 @st.composite
-def queries(draw: Draw, world: World) -> tuple[str, dict[str, Any]]:
+def queries(draw: Draw, world: GeneratedWorld) -> tuple[str, dict[str, Any]]:
     """A query text and the values of its parameters. It may be refused by the checker."""
     return QueryMaker(draw, world).query()

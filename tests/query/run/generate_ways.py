@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.query.run.generate import Draw, QueryMaker, Type, World
+from tests.query.run.generate import Draw, QueryMaker, GeneratedType, GeneratedWorld
 
 
 @dataclass
@@ -16,14 +16,16 @@ class TreeMaker(QueryMaker):
 
     always_grouped: bool = True
 
-    def block(self, own: dict[str, Type], outer: dict[str, Type], depth: int) -> tuple[list[str], dict[str, Type]]:
+    def block(
+        self, own: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
+    ) -> tuple[list[str], dict[str, GeneratedType]]:
         clauses = [self.binding(own)]
         clauses += [one for _ in range(self.draw(st.integers(0, 3))) for one in self.branch(own)]
         for _ in range(self.draw(st.integers(0, 2))):
             var, one = self.one_of(sorted(own.items(), key=lambda pair: pair[0]))
             clauses.append(self.simple(var, one))
         if self.chance(3):
-            inside: dict[str, Type] = {}
+            inside: dict[str, GeneratedType] = {}
             inner = self.branch(inside, own)
             if inner:
                 ((var, one),) = inside.items()
@@ -31,7 +33,7 @@ class TreeMaker(QueryMaker):
                 clauses.append(f"not {{ {' '.join(inner)} }}")
         return clauses, {}
 
-    def branch(self, own: dict[str, Type], known: dict[str, Type] | None = None) -> list[str]:
+    def branch(self, own: dict[str, GeneratedType], known: dict[str, GeneratedType] | None = None) -> list[str]:
         """A hop from what is known, which is what is bound here unless given, to a new variable."""
         known = own if known is None else known
         starts = [
@@ -56,7 +58,9 @@ class LookupMaker(TreeMaker):
 
     always_grouped: bool = False
 
-    def block(self, own: dict[str, Type], outer: dict[str, Type], depth: int) -> tuple[list[str], dict[str, Type]]:
+    def block(
+        self, own: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
+    ) -> tuple[list[str], dict[str, GeneratedType]]:
         clauses = [self.binding(own)]
         ((var, one),) = own.items()
         if self.chance(2):
@@ -68,10 +72,10 @@ class LookupMaker(TreeMaker):
 
 
 @st.composite
-def tree_queries(draw: Draw, world: World) -> tuple[str, dict[str, Any]]:
+def tree_queries(draw: Draw, world: GeneratedWorld) -> tuple[str, dict[str, Any]]:
     return TreeMaker(draw, world).query()
 
 
 @st.composite
-def lookup_queries(draw: Draw, world: World) -> tuple[str, dict[str, Any]]:
+def lookup_queries(draw: Draw, world: GeneratedWorld) -> tuple[str, dict[str, Any]]:
     return LookupMaker(draw, world).query()

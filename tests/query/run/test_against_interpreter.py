@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import TypeCheckError
 from omnigraph.query.run.run_query import Coding
-from tests.query.run.bed import Bed, make_bed, with_overlay_folded
-from tests.query.run.generate import World, queries, worlds
+from tests.query.run.bed import QueryBed, make_bed, with_overlay_folded
+from tests.query.run.generate import GeneratedWorld, queries, worlds
 from tests.query.run.generate_ways import lookup_queries, tree_queries
 
 QUERIES_PER_GRAPH = 6
@@ -26,10 +26,12 @@ CODINGS: tuple[Coding, ...] = ("ids", "codes", "arrays")
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-Queries = Callable[[World], st.SearchStrategy[tuple[str, dict[str, Any]]]]
+Queries = Callable[[GeneratedWorld], st.SearchStrategy[tuple[str, dict[str, Any]]]]
 
 
-def _check(world: World, data: st.DataObject, change: Callable[[Bed], Bed], ask: Queries = queries) -> None:
+def _check(
+    world: GeneratedWorld, data: st.DataObject, change: Callable[[QueryBed], QueryBed], ask: Queries = queries
+) -> None:
     with TemporaryDirectory() as folder:
         bed = change(make_bed(Path(folder), world.schema, world.content))
         try:
@@ -52,20 +54,20 @@ def _examples(count: int) -> int:
 
 @settings(max_examples=_examples(20), deadline=None, suppress_health_check=_RELAXED)
 @given(world=worlds(), data=st.data())
-def test_any_layout(world: World, data: st.DataObject) -> None:
+def test_any_layout(world: GeneratedWorld, data: st.DataObject) -> None:
     _check(world, data, lambda bed: bed)
 
 
 @settings(max_examples=_examples(8), deadline=None, suppress_health_check=_RELAXED)
 @given(world=worlds(), data=st.data())
-def test_all_folded(world: World, data: st.DataObject) -> None:
+def test_all_folded(world: GeneratedWorld, data: st.DataObject) -> None:
     _check(world, data, with_overlay_folded)
 
 
 @pytest.mark.parametrize("ask", [tree_queries, lookup_queries])
 @settings(max_examples=_examples(10), deadline=None, suppress_health_check=_RELAXED)
 @given(world=worlds(), data=st.data(), fold=st.booleans())
-def test_ways_of_their_own(ask: Queries, world: World, data: st.DataObject, fold: bool) -> None:
+def test_ways_of_their_own(ask: Queries, world: GeneratedWorld, data: st.DataObject, fold: bool) -> None:
     """Counted trees and lookups, which random queries seldom are."""
     _check(world, data, with_overlay_folded if fold else lambda bed: bed, ask)
 
@@ -74,5 +76,5 @@ def test_ways_of_their_own(ask: Queries, world: World, data: st.DataObject, fold
 @pytest.mark.timeout(900)
 @settings(max_examples=_examples(300), deadline=None, suppress_health_check=_RELAXED)
 @given(world=worlds(), data=st.data(), fold=st.booleans())
-def test_many(world: World, data: st.DataObject, fold: bool) -> None:
+def test_many(world: GeneratedWorld, data: st.DataObject, fold: bool) -> None:
     _check(world, data, with_overlay_folded if fold else lambda bed: bed)

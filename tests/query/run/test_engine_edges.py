@@ -12,42 +12,42 @@ from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode
 from omnigraph.query.limits import QueryLimits
 from omnigraph.query.run.run_query import Coding
-from tests.query.run.bed import Bed, make_bed
+from tests.query.run.bed import QueryBed, make_bed
 from tests.query.run.graphs import GOLDEN, GRAPHS
 
 
 @pytest.fixture
-def loops(tmp_path: Path) -> Bed:
+def loops(tmp_path: Path) -> QueryBed:
     schema, content = GRAPHS["loops"]
     return make_bed(tmp_path, (GOLDEN / schema).read_text(encoding="utf-8"), content)
 
 
-def _refusal(bed: Bed, source: str, limits: QueryLimits) -> InvalidInput:
+def _refusal(bed: QueryBed, source: str, limits: QueryLimits) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
         bed.run(source, limits=limits)
     assert caught.value.code == "limit_exceeded"
     return caught.value
 
 
-def test_a_hop_beyond_the_ceiling_is_refused(loops: Bed) -> None:
+def test_a_hop_beyond_the_ceiling_is_refused(loops: QueryBed) -> None:
     refused = _refusal(loops, "query q() { match { $a link{1,17} $b } return { $a.id } }", QueryLimits())
     assert (refused.details["limit"], refused.details["bound"], refused.details["value"]) == ("hop_ceiling", 16, 17)
 
 
-def test_no_time_is_refused_and_the_next_query_runs(loops: Bed) -> None:
+def test_no_time_is_refused_and_the_next_query_runs(loops: QueryBed) -> None:
     source = "query q() { match { $a link $b } return { count($a) as n } }"
     refused = _refusal(loops, source, QueryLimits(timeout_s=0.0))
     assert refused.details["limit"] == "query_timeout_s"
     assert loops.rows(source) == [{"n": 24}]
 
 
-def test_no_memory_is_refused(loops: Bed) -> None:
+def test_no_memory_is_refused(loops: QueryBed) -> None:
     refused = _refusal(loops, "query q() { match { $a: Node } return { $a } }", QueryLimits(memory_bytes=64))
     assert refused.details["limit"] == "query_memory_bytes"
     assert refused.details["bound"] == 64
 
 
-def test_a_long_statement_is_interrupted(loops: Bed) -> None:
+def test_a_long_statement_is_interrupted(loops: QueryBed) -> None:
     hops = " ".join(f"$a{at}: Node" for at in range(9))
     source = f"query q() {{ match {{ {hops} $a0.weight != $a8.weight }} return {{ sum($a1.weight) as n }} }}"
     refused = _refusal(loops, source, QueryLimits(timeout_s=0.5))
@@ -73,7 +73,7 @@ def test_a_sum_beyond_its_type_is_refused(tmp_path: Path) -> None:
     assert caught.value.code == "number_overflow"
 
 
-def test_arrow_is_not_copied(loops: Bed) -> None:
+def test_arrow_is_not_copied(loops: QueryBed) -> None:
     result = loops.run("query q() { match { $t: Tag } return { $t.name } order { $t.name } }")
     assert result.to_arrow() is result.table
     assert result.to_pandas()["t.name"].tolist() == ["blue", "red", "unused"]

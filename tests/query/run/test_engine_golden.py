@@ -25,7 +25,7 @@ from omnigraph.query.plan.rules import rewrite_plan
 from omnigraph.query.plan.show import show_plan
 from omnigraph.query.plan.sql import to_sql
 from omnigraph.query.run.run_query import Coding
-from tests.query.run.bed import Bed, make_bed, place_all, spread
+from tests.query.run.bed import QueryBed, make_bed, place_all, spread
 from tests.query.run.graphs import GOLDEN, GRAPHS
 
 UPDATING = os.environ.get("OMNIGRAPH_GOLDEN") == "update"
@@ -41,7 +41,7 @@ class Embedder(HashEmbedder):
 
 
 @dataclass(frozen=True)
-class Case:
+class EngineCase:
     path: Path
 
     @property
@@ -73,11 +73,11 @@ class Case:
         return dict(json.loads(self._header("values") or "{}"))
 
 
-CASES = [Case(path) for path in sorted((GOLDEN / "cases").glob("*.gq"))]
+CASES = [EngineCase(path) for path in sorted((GOLDEN / "cases").glob("*.gq"))]
 
 
 @pytest.fixture(scope="module")
-def beds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Bed]]:
+def beds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], QueryBed]]:
     made = {}
     for name, (schema, content) in GRAPHS.items():
         text = (GOLDEN / schema).read_text(encoding="utf-8")
@@ -92,7 +92,7 @@ def beds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, s
         bed.backend.close()
 
 
-def _actual(bed: Bed, case: Case) -> str:
+def _actual(bed: QueryBed, case: EngineCase) -> str:
     checked = bed.check(case.source)
     facts = Facts(bed.catalog, {table: pin.rows for table, pin in bed.snapshot.record.pins.items()})
     plan = rewrite_plan(build_plan(checked.body), facts)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def _actual(bed: Bed, case: Case) -> str:
     return _PART.join([show_plan(plan).rstrip("\n"), statement.text(pretty=True), _rows(bed, case)])
 
 
-def _rows(bed: Bed, case: Case) -> str:
+def _rows(bed: QueryBed, case: EngineCase) -> str:
     result = bed.run(case.source, case.values, embedder=Embedder())
     lines = [json.dumps(_round_floats(row), ensure_ascii=False) for row in result.json_rows]
     ordered = "order {" in case.source
@@ -116,7 +116,7 @@ def _round_floats(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_golden(case: Case, beds: dict[tuple[str, str], Bed]) -> None:
+def test_golden(case: EngineCase, beds: dict[tuple[str, str], QueryBed]) -> None:
     first = beds[case.graph, "overlay"]
     first.coding = "ids"
     actual = _actual(first, case)
@@ -127,18 +127,18 @@ def test_golden(case: Case, beds: dict[tuple[str, str], Bed]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_same_rows_spread(case: Case, beds: dict[tuple[str, str], Bed]) -> None:
+def test_same_rows_spread(case: EngineCase, beds: dict[tuple[str, str], QueryBed]) -> None:
     _agree_on(case, beds[case.graph, "spread"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_same_rows_everywhere(case: Case, beds: dict[tuple[str, str], Bed]) -> None:
+def test_same_rows_everywhere(case: EngineCase, beds: dict[tuple[str, str], QueryBed]) -> None:
     for layout in ("overlay", "indexed"):
         _agree_on(case, beds[case.graph, layout])
 
 
-def _agree_on(case: Case, bed: Bed) -> None:
+def _agree_on(case: EngineCase, bed: QueryBed) -> None:
     wanted = case.expected.split(_PART)[2]
     unordered_window = "order {" not in case.source and ("limit" in case.source or "offset" in case.source)
     for coding in CODINGS:
@@ -161,7 +161,7 @@ def test_corpus_reaches_every_production_of_reading() -> None:
     assert named - reached == {"mutation", "insert", "update", "delete", "type_name", *conditions}
 
 
-def test_spark_reads_the_same_statement(beds: dict[tuple[str, str], Bed]) -> None:
+def test_spark_reads_the_same_statement(beds: dict[tuple[str, str], QueryBed]) -> None:
     """The plan prints for the other engine too, with the same placeholders."""
     for case in CASES:
         bed = beds[case.graph, "overlay"]

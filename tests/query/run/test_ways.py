@@ -18,21 +18,21 @@ from omnigraph.query.run.count_trees import Factor, sum_by_position
 from omnigraph.query.run.explain import Explanation
 from omnigraph.query.run.ranked_columns import NeedsSqlFallback
 from omnigraph.query.run.run_query import Coding, prepare_run
-from tests.query.run.bed import NOW, Bed, make_bed, spread
+from tests.query.run.bed import NOW, QueryBed, make_bed, spread
 from tests.query.run.graphs import GOLDEN, GRAPHS
 
 GROUPED = "query q() { match { $a link $b } return { $b.name, count($a) as n } order { n desc, $b.name } limit 2 }"
 
 
 @pytest.fixture
-def loops(tmp_path: Path) -> Iterator[Bed]:
+def loops(tmp_path: Path) -> Iterator[QueryBed]:
     schema, content = GRAPHS["loops"]
     bed = make_bed(tmp_path, (GOLDEN / schema).read_text(encoding="utf-8"), spread(content))
     yield bed
     bed.backend.close()
 
 
-def _explain(bed: Bed, source: str, coding: Coding = "auto") -> Explanation:
+def _explain(bed: QueryBed, source: str, coding: Coding = "auto") -> Explanation:
     checked = bed.check(source)
     run = prepare_run(bed.snapshot, checked, bind_params(checked, {}), now=NOW, backend=bed.backend)
     return run.explain(coding)
@@ -42,7 +42,7 @@ def _accesses(explanation: Explanation) -> list[str]:
     return [step.access for step in explanation.steps]
 
 
-def test_direct_answers_are_told(loops: Bed) -> None:
+def test_direct_answers_are_told(loops: QueryBed) -> None:
     name = loops.rows("query q() { match { $a: Node } return { $a.id } limit 1 }")[0]["a.id"]
     point = _explain(loops, f'query q() {{ match {{ $a: Node $a.id = "{name}" }} return {{ $a.id }} }}')
     assert (point.keys, _accesses(point), point.rows) == ("lookup", ["lookup by id"], 1)
@@ -52,7 +52,7 @@ def test_direct_answers_are_told(loops: Bed) -> None:
     assert _accesses(hop) == ["lookup by src", f"lookup of {hop.rows} known ids"]
 
 
-def test_a_limit_without_order_ends_the_scan(loops: Bed) -> None:
+def test_a_limit_without_order_ends_the_scan(loops: QueryBed) -> None:
     explain = _explain(loops, "query q() { match { $a: Node } return { $a.id } limit 2 offset 1 }")
     assert (_accesses(explain), explain.steps[0].rows, explain.rows) == (["scan up to 3 rows"], 3, 2)
     ordered = _explain(loops, "query q() { match { $a: Node } return { $a.id } order { $a.id } limit 2 }")
@@ -62,7 +62,7 @@ def test_a_limit_without_order_ends_the_scan(loops: Bed) -> None:
     assert vague.keys == "ids"
 
 
-def test_a_number_of_rows_comes_from_the_commit(loops: Bed) -> None:
+def test_a_number_of_rows_comes_from_the_commit(loops: QueryBed) -> None:
     explain = _explain(loops, "query q() { match { $a: Node } return { count($a) as n } }")
     assert (_accesses(explain), explain.requests) == (["number of rows in the commit"], 0)
     stored = loops.agree("query q() { match { $a $e: link $b } return { count($e) as n } }")
@@ -71,19 +71,19 @@ def test_a_number_of_rows_comes_from_the_commit(loops: Bed) -> None:
     assert both.keys == "ids"
 
 
-def test_a_counted_tree_is_told(loops: Bed) -> None:
+def test_a_counted_tree_is_told(loops: QueryBed) -> None:
     explain = _explain(loops, GROUPED, "arrays")
     assert explain.keys == "arrays"
     assert any(access.startswith("degrees") for access in _accesses(explain))
     assert _explain(loops, GROUPED, "codes").keys == "codes"
 
 
-def test_circles_stay_with_the_statement(loops: Bed) -> None:
+def test_circles_stay_with_the_statement(loops: QueryBed) -> None:
     source = "query q() { match { $a link $b $b link $c $c link $a } return { count($a) as n } }"
     assert _explain(loops, source, "arrays").keys == "codes"
 
 
-def test_numbers_that_grow_too_large_go_to_the_statement(loops: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_grow_too_large_go_to_the_statement(loops: QueryBed, monkeypatch: pytest.MonkeyPatch) -> None:
     loops.coding = "arrays"
     for module in (counting, grouping):
         monkeypatch.setattr(module, "EXACT_FLOAT_BOUND", 2.0)
@@ -125,7 +125,7 @@ def test_a_text_is_embedded_for_explain_too(tmp_path: Path) -> None:
     assert graph.view().explain(source, profile=True).rows == 0
 
 
-def test_no_time_and_no_memory_are_refused_when_counting(loops: Bed) -> None:
+def test_no_time_and_no_memory_are_refused_when_counting(loops: QueryBed) -> None:
     from omnigraph.errors import InvalidInput
     from omnigraph.query.limits import QueryLimits
 

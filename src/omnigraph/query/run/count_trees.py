@@ -1,8 +1,9 @@
-"""Trees of hops, counted: how often each node of the kept variables stands in a row, without making the rows.
+"""Counts a join tree: how often each node of the output variables occurs in a row, without producing the rows.
 
-Every variable has a *factor*: the nodes it can be, each with the number of rows it stands for so far. A variable that
-is only counted is folded into its neighbour, cheapest first: along the edges of its own nodes, or, where the neighbour
-can be less, along those of the neighbour's. What is left connects the kept variables, and only its rows are made.
+Every variable has a *factor*: the nodes that it can be, each with the number of rows that it stands for so far. A
+variable that is only counted is folded into its neighbour, the cheapest first: its weights are pushed along the edges
+of its own nodes, or pulled along the edges of the neighbour's nodes where those are fewer. The remaining links connect
+the output variables, and only their rows are produced.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from omnigraph.query.limits import Budget, Deadline
 from omnigraph.query.plan.join_tree import TreeBody
 from omnigraph.query.plan.nodes import Leaf, Pairs
 from omnigraph.query.run.leaf_rows import ReadStep
-from omnigraph.query.run.ranked_columns import EXACT_FLOAT_BOUND, Ints, NeedsSqlFallback, RankedColumns
+from omnigraph.query.run.ranked_columns import EXACT_FLOAT_BOUND, Int64Array, NeedsSqlFallback, RankedColumns
 
-#: A message to at least one in so many nodes is added up in an array over all of them.
+#: Weights for more than 1 / `_DENSE_RATIO` of all nodes are summed in an array over all nodes.
 _DENSE_RATIO = 16
-_BYTES = 8
+_BYTES_PER_VALUE = 8
 
 
 @dataclass(frozen=True)
 class Factor:
-    """Nodes, ascending, and how many rows each stands for. None: all nodes; once each."""
+    """Ascending nodes (None: all) and how many rows each stands for (None: one)."""
 
-    nodes: Ints | None = None
-    weights: Ints | None = None
+    nodes: Int64Array | None = None
+    weights: Int64Array | None = None
 
     @property
     def is_free(self) -> bool:
@@ -40,8 +41,8 @@ class Factor:
     def size(self, all_nodes: int) -> int:
         return all_nodes if self.nodes is None else len(self.nodes)
 
-    def list_nodes(self, all_nodes: int) -> tuple[Ints, Ints | None]:
-        """Its nodes one by one, without those that stand for no row."""
+    def list_nodes(self, all_nodes: int) -> tuple[Int64Array, Int64Array | None]:
+        """Returns the nodes and their weights, without nodes of weight 0."""
         if self.nodes is not None:
             return self.nodes, self.weights
         if self.weights is None:
@@ -49,67 +50,78 @@ class Factor:
         nodes = np.flatnonzero(self.weights)
         return nodes, self.weights[nodes]
 
-    def spread(self, all_nodes: int) -> Ints:
-        """The weight of every node, 0 for those it has not."""
+    def spread(self, all_nodes: int) -> Int64Array:
+        """Returns the weight of every node; 0 for a node that the factor excludes."""
         if self.nodes is None:
             return np.ones(all_nodes, np.int64) if self.weights is None else self.weights
-        made = np.zeros(all_nodes, np.int64)
-        made[self.nodes] = 1 if self.weights is None else self.weights
-        return made
+        weights = np.zeros(all_nodes, np.int64)
+        weights[self.nodes] = 1 if self.weights is None else self.weights
+        return weights
 
-    def times(self, other: Factor) -> Factor:
-        """Nodes that both have, with the product of their weights."""
-        if self.nodes is None and other.nodes is None:
-            return Factor(None, _product(self.weights, other.weights))
-        if self.nodes is None or (other.nodes is not None and len(other.nodes) < len(self.nodes)):
-            return other.times(self)
-        if other.nodes is None:
-            weights = None if other.weights is None else other.weights[self.nodes]
-            return _positive(self.nodes, _product(self.weights, weights))
-        places = np.minimum(np.searchsorted(other.nodes, self.nodes), max(0, len(other.nodes) - 1))
-        both = other.nodes[places] == self.nodes if len(other.nodes) else np.zeros(len(self.nodes), np.bool_)
-        own = None if self.weights is None else self.weights[both]
-        others = None if other.weights is None else other.weights[places[both]]
-        return Factor(self.nodes[both], _product(own, others))
+    def times(self, factor: Factor) -> Factor:
+        """Returns the nodes of both factors, with the products of their weights."""
+        if self.nodes is None and factor.nodes is None:
+            return Factor(None, _product(self.weights, factor.weights))
+        if self.nodes is None or (factor.nodes is not None and len(factor.nodes) < len(self.nodes)):
+            return factor.times(self)
+        if factor.nodes is None:
+            weights = None if factor.weights is None else factor.weights[self.nodes]
+            return _drop_zero_weights(self.nodes, _product(self.weights, weights))
+        positions = np.minimum(np.searchsorted(factor.nodes, self.nodes), max(0, len(factor.nodes) - 1))
+        in_both = factor.nodes[positions] == self.nodes if len(factor.nodes) else np.zeros(len(self.nodes), np.bool_)
+        self_weights = None if self.weights is None else self.weights[in_both]
+        factor_weights = None if factor.weights is None else factor.weights[positions[in_both]]
+        return Factor(self.nodes[in_both], _product(self_weights, factor_weights))
 
 
-def _product(one: Ints | None, two: Ints | None) -> Ints | None:
-    if one is None or two is None:
-        return two if one is None else one
-    if len(one) and float(one.max()) * float(two.max()) >= EXACT_FLOAT_BOUND:
+def _product(first: Int64Array | None, second: Int64Array | None) -> Int64Array | None:
+    if first is None or second is None:
+        return second if first is None else first
+    if len(first) and float(first.max()) * float(second.max()) >= EXACT_FLOAT_BOUND:
         raise NeedsSqlFallback
-    return one * two
+    return first * second
 
 
-def _positive(nodes: Ints, weights: Ints | None) -> Factor:
+def _drop_zero_weights(nodes: Int64Array, weights: Int64Array | None) -> Factor:
     if weights is None:
         return Factor(nodes)
-    kept = weights > 0
-    return Factor(nodes, weights) if kept.all() else Factor(nodes[kept], weights[kept])
+    is_positive = weights > 0
+    return Factor(nodes, weights) if is_positive.all() else Factor(nodes[is_positive], weights[is_positive])
 
 
-def sum_by_position(places: npt.NDArray[np.integer], weights: Ints | None, size: int) -> Ints:
-    """The sum of weights per place; exact, or Beyond."""
+def sum_by_position(positions: npt.NDArray[np.integer], weights: Int64Array | None, size: int) -> Int64Array:
+    """Returns the sum of weights per position. Raises NeedsSqlFallback if a sum might be inexact."""
     if weights is None:
-        return np.bincount(places, minlength=size)
-    found = np.bincount(places, weights, minlength=size)
-    if len(found) and found.max() >= EXACT_FLOAT_BOUND:
+        return np.bincount(positions, minlength=size)
+    sums = np.bincount(positions, weights, minlength=size)
+    if len(sums) and sums.max() >= EXACT_FLOAT_BOUND:
         raise NeedsSqlFallback
-    return found.astype(np.int64)
+    return sums.astype(np.int64)
 
 
 @dataclass(frozen=True)
 class WeightedRows:
-    """Assignments of the kept variables side by side, each standing for so many rows (None: one)."""
+    """Columns of nodes per output variable; each row stands for `weights` rows of the query (None: one)."""
 
-    nodes: dict[str, Ints]
-    weights: Ints | None
+    nodes: dict[str, Int64Array]
+    weights: Int64Array | None
     count: int
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """A way to fold the variable `removed` into `neighbour`, the other end of `link`, which is its only link."""
+
+    cost: float
+    link: Pairs
+    removed: str
+    neighbour: str
+    is_pull: bool = False
 
 
 @dataclass
 class TreeCounter:
-    """Counts one tree in one run."""
+    """Counts one join tree in one run."""
 
     coded_tables: CodedTables
     ranked_columns: RankedColumns
@@ -118,154 +130,173 @@ class TreeCounter:
     steps: list[ReadStep] = field(default_factory=list)
 
     def total(self, body: TreeBody) -> int:
-        """The number of rows."""
+        """Returns the number of rows."""
         factors, _ = self._fold_variables(body, ())
         ((var, factor),) = factors.items()
-        _, weights = factor.list_nodes(self._size(body, var))
+        _, weights = factor.list_nodes(self._node_count(body, var))
         if weights is None:
-            return factor.size(self._size(body, var))
+            return factor.size(self._node_count(body, var))
         if float(weights.max(initial=0)) * max(1, len(weights)) >= 2.0**62:
             raise NeedsSqlFallback
         return int(weights.sum())
 
-    def rows(self, body: TreeBody, kept: tuple[str, ...]) -> WeightedRows:
-        """The rows of the kept variables, of which there is at least one."""
-        factors, links = self._fold_variables(body, kept)
-        start = min(factors, key=lambda var: factors[var].size(self._size(body, var)))
-        nodes, weights = factors[start].list_nodes(self._size(body, start))
-        self._take(len(nodes))
+    def rows(self, body: TreeBody, output_variables: tuple[str, ...]) -> WeightedRows:
+        """Returns the rows of the output variables, of which there is at least one."""
+        factors, links = self._fold_variables(body, output_variables)
+        start = min(factors, key=lambda var: factors[var].size(self._node_count(body, var)))
+        nodes, weights = factors[start].list_nodes(self._node_count(body, start))
+        self._take_memory(len(nodes))
         columns = {start: nodes}
-        known = {start}
+        reached = {start}
         while links:
-            link = min((one for one in links if {one.left, one.right} & known), key=self._fan_out(known))
+            connected = [link for link in links if {link.left, link.right} & reached]
+            link = min(connected, key=self._fan_out_from(reached))
             links.remove(link)
             columns, weights = self._expand(columns, weights, link, factors)
-            known |= {link.left, link.right}
-            needed = {*kept, *(end for one in links for end in (one.left, one.right))}
+            reached |= {link.left, link.right}
+            needed = {*output_variables, *(end for remaining in links for end in (remaining.left, remaining.right))}
             columns = {var: column for var, column in columns.items() if var in needed}
         count = len(next(iter(columns.values())))
         return WeightedRows(columns, weights, count)
 
     def _expand(
-        self, columns: dict[str, Ints], weights: Ints | None, link: Pairs, factors: dict[str, Factor]
-    ) -> tuple[dict[str, Ints], Ints | None]:
+        self, columns: dict[str, Int64Array], weights: Int64Array | None, link: Pairs, factors: dict[str, Factor]
+    ) -> tuple[dict[str, Int64Array], Int64Array | None]:
+        """Joins the rows with the link: adds the column of its far end."""
         self.deadline.check()
         near, far = (link.left, link.right) if link.left in columns else (link.right, link.left)
         graph = self._adjacency(link, near)
-        self._take(graph.count(columns[near]) * (len(columns) + 2))
-        at, ends = _neighbours(graph, columns[near])
+        self._take_memory(graph.count(columns[near]) * (len(columns) + 2))
+        positions, ends = _neighbours(graph, columns[near])
         self._note(link, f"adjacency of ${near}", len(ends))
-        made = {var: column if at is None else column[at] for var, column in columns.items()} | {far: ends}
-        own = weights if weights is None or at is None else weights[at]
+        columns = {var: column if positions is None else column[positions] for var, column in columns.items()}
+        columns |= {far: ends}
+        weights = weights if weights is None or positions is None else weights[positions]
         if not factors[far].is_free:
-            times = factors[far].spread(self._adjacency(link, far).nodes)[ends]
-            kept = times > 0
-            made = {var: column[kept] for var, column in made.items()}
-            own = None if own is None else own[kept]
-            own = _product(own, None if factors[far].weights is None else times[kept])
-        return made, own
+            end_weights = factors[far].spread(self._adjacency(link, far).nodes)[ends]
+            is_present = end_weights > 0
+            columns = {var: column[is_present] for var, column in columns.items()}
+            weights = None if weights is None else weights[is_present]
+            weights = _product(weights, None if factors[far].weights is None else end_weights[is_present])
+        return columns, weights
 
-    def _fan_out(self, known: set[str]) -> Callable[[Pairs], float]:
-        def cost(link: Pairs) -> float:
-            graph = self._adjacency(link, link.left if link.left in known else link.right)
+    def _fan_out_from(self, reached: set[str]) -> Callable[[Pairs], float]:
+        def fan_out(link: Pairs) -> float:
+            graph = self._adjacency(link, link.left if link.left in reached else link.right)
             return len(graph.targets) / max(1, graph.nodes)
 
-        return cost
+        return fan_out
 
     # ---- folding -----------------------------------------------------------------------------------------------------
 
-    def _fold_variables(self, body: TreeBody, kept: tuple[str, ...]) -> tuple[dict[str, Factor], list[Pairs]]:
-        """The factors of the variables between the kept ones (any one, if none is kept), and the hops among them."""
-        factors = self._factors(body)
+    def _fold_variables(
+        self, body: TreeBody, output_variables: tuple[str, ...]
+    ) -> tuple[dict[str, Factor], list[Pairs]]:
+        """Folds all variables that no path between output variables needs; returns the other factors and their links.
+
+        Without output variables one variable remains.
+        """
+        factors = self._initial_factors(body)
         links = list(body.links)
         while True:
-            choices = [one for link in links for one in self._fold_choices(body, link, links, factors, kept)]
-            if not choices:
+            folds = [fold for link in links for fold in self._folds(body, link, links, factors, output_variables)]
+            if not folds:
                 return factors, links
             self.deadline.check()
-            _, link, gone, pull = min(choices, key=lambda one: one[0])
-            stays = link.right if gone == link.left else link.left
-            way = self._count_ends if factors[gone].is_free else self._pull_weights if pull else self._push_weights
-            factors[stays] = factors[stays].times(way(link, gone, factors))
-            del factors[gone]
-            links.remove(link)
+            fold = min(folds, key=lambda candidate: candidate.cost)
+            factors[fold.neighbour] = factors[fold.neighbour].times(self._message(fold, factors))
+            del factors[fold.removed]
+            links.remove(fold.link)
 
-    def _fold_choices(
-        self, body: TreeBody, link: Pairs, links: list[Pairs], factors: dict[str, Factor], kept: tuple[str, ...]
-    ) -> Iterator[tuple[float, Pairs, str, bool]]:
-        """How an end of the hop that has no other hop can be folded into the other: the cost, and whether by pull."""
-        for gone, stays in ((link.left, link.right), (link.right, link.left)):
-            if gone in kept or sum(gone in (one.left, one.right) for one in links) > 1:
+    def _folds(
+        self,
+        body: TreeBody,
+        link: Pairs,
+        links: list[Pairs],
+        factors: dict[str, Factor],
+        output_variables: tuple[str, ...],
+    ) -> Iterator[_Fold]:
+        """Yields how an end of the link that has no other link can be folded into the other end."""
+        for removed, neighbour in ((link.left, link.right), (link.right, link.left)):
+            if removed in output_variables or sum(removed in (other.left, other.right) for other in links) > 1:
                 continue
-            if factors[gone].is_free:
-                yield 0.0, link, gone, False
+            if factors[removed].is_free:
+                yield _Fold(0.0, link, removed, neighbour)
                 continue
-            sizes = {var: self._size(body, var) for var in (gone, stays)}
-            edges = self._edges(link)
-            yield factors[gone].size(sizes[gone]) * edges / max(1, sizes[gone]), link, gone, False
-            if factors[stays].nodes is not None:
-                yield factors[stays].size(sizes[stays]) * edges / max(1, sizes[stays]), link, gone, True
+            pin = self.coded_tables.snapshot.record.pins.get(link.edge)
+            edges = max(1, pin.rows if pin is not None else 0)
+            removed_nodes, neighbour_nodes = self._node_count(body, removed), self._node_count(body, neighbour)
+            push_cost = factors[removed].size(removed_nodes) * edges / max(1, removed_nodes)
+            yield _Fold(push_cost, link, removed, neighbour)
+            if factors[neighbour].nodes is not None:
+                pull_cost = factors[neighbour].size(neighbour_nodes) * edges / max(1, neighbour_nodes)
+                yield _Fold(pull_cost, link, removed, neighbour, is_pull=True)
 
-    def _factors(self, body: TreeBody) -> dict[str, Factor]:
+    def _initial_factors(self, body: TreeBody) -> dict[str, Factor]:
         factors = {var: Factor() for var in body.types}
         for scan in body.scans:
             if scan.where:
                 rows = self.ranked_columns.rows(scan.type.type_id, scan.where)
                 factors[scan.var] = factors[scan.var].times(Factor(rows))
                 self._note(scan, "ranks", len(rows))
-        for one in body.degrees:
-            link = Pairs(*((one.var, "") if one.end == "left" else ("", one.var)), one.edge, one.direction)
-            factors[one.var] = factors[one.var].times(self._degrees(link, one.var, factors[one.var].nodes))
-            self._note(one, "degrees", factors[one.var].size(self._size(body, one.var)))
-        for var, inner in body.excluded:
-            found, _ = self._fold_variables(inner, (var,))
-            present = found[var].spread(self._size(body, var)) > 0
-            factors[var] = factors[var].times(Factor(np.flatnonzero(~present)))
+        for leaf in body.degrees:
+            ends = (leaf.var, "") if leaf.end == "left" else ("", leaf.var)
+            link = Pairs(*ends, leaf.edge, leaf.direction)
+            factors[leaf.var] = factors[leaf.var].times(self._degrees(link, leaf.var, factors[leaf.var].nodes))
+            self._note(leaf, "degrees", factors[leaf.var].size(self._node_count(body, leaf.var)))
+        for var, excluded_body in body.excluded:
+            excluded_factors, _ = self._fold_variables(excluded_body, (var,))
+            is_excluded = excluded_factors[var].spread(self._node_count(body, var)) > 0
+            factors[var] = factors[var].times(Factor(np.flatnonzero(~is_excluded)))
         return factors
 
-    def _count_ends(self, link: Pairs, gone: str, factors: dict[str, Factor]) -> Factor:
-        """An end that can be anything contributes its number."""
-        stays = link.right if gone == link.left else link.left
-        nodes = factors[stays].nodes
-        found = self._degrees(link, stays, nodes)
-        self._note(link, f"degrees of ${stays}", self._other_size(link, stays) if nodes is None else len(nodes))
-        return found
+    def _message(self, fold: _Fold, factors: dict[str, Factor]) -> Factor:
+        """Returns what the removed variable contributes to the nodes of its neighbour."""
+        if factors[fold.removed].is_free:
+            return self._count_ends(fold, factors)
+        return self._pull_weights(fold, factors) if fold.is_pull else self._push_weights(fold, factors)
 
-    def _degrees(self, link: Pairs, var: str, nodes: Ints | None) -> Factor:
+    def _count_ends(self, fold: _Fold, factors: dict[str, Factor]) -> Factor:
+        """A variable that can be any node contributes the number of its edges."""
+        nodes = factors[fold.neighbour].nodes
+        degrees = self._degrees(fold.link, fold.neighbour, nodes)
+        counted = self._end_node_count(fold.link, fold.neighbour) if nodes is None else len(nodes)
+        self._note(fold.link, f"degrees of ${fold.neighbour}", counted)
+        return degrees
+
+    def _degrees(self, link: Pairs, var: str, nodes: Int64Array | None) -> Factor:
         starts = self._adjacency(link, var).starts
         if nodes is None:
             return Factor(None, np.diff(starts))
-        return _positive(nodes, starts[nodes + 1] - starts[nodes])
+        return _drop_zero_weights(nodes, starts[nodes + 1] - starts[nodes])
 
-    def _push_weights(self, link: Pairs, gone: str, factors: dict[str, Factor]) -> Factor:
-        """What the nodes of an end contribute to those of the other."""
-        stays = link.right if gone == link.left else link.left
-        graph = self._adjacency(link, gone)
-        nodes, weights = factors[gone].list_nodes(graph.nodes)
-        self._take(graph.count(nodes) * 3)
-        at, ends = _neighbours(graph, nodes)
-        self._note(link, f"adjacency of {len(nodes)} ${gone}", len(ends))
-        carried = weights if weights is None or at is None else weights[at]
-        all_nodes = self._other_size(link, stays)
+    def _push_weights(self, fold: _Fold, factors: dict[str, Factor]) -> Factor:
+        """Sums the weights of the removed variable's nodes at their neighbours."""
+        graph = self._adjacency(fold.link, fold.removed)
+        nodes, weights = factors[fold.removed].list_nodes(graph.nodes)
+        self._take_memory(graph.count(nodes) * 3)
+        positions, ends = _neighbours(graph, nodes)
+        self._note(fold.link, f"adjacency of {len(nodes)} ${fold.removed}", len(ends))
+        edge_weights = weights if weights is None or positions is None else weights[positions]
+        all_nodes = self._end_node_count(fold.link, fold.neighbour)
         if len(ends) * _DENSE_RATIO > all_nodes:
-            weights = sum_by_position(ends, carried, all_nodes)
+            weights = sum_by_position(ends, edge_weights, all_nodes)
             nodes = np.flatnonzero(weights)
             return Factor(nodes, weights[nodes])
-        nodes, places = np.unique(ends, return_inverse=True)
-        return Factor(nodes, sum_by_position(places, carried, len(nodes)))
+        nodes, end_positions = np.unique(ends, return_inverse=True)
+        return Factor(nodes, sum_by_position(end_positions, edge_weights, len(nodes)))
 
-    def _pull_weights(self, link: Pairs, gone: str, factors: dict[str, Factor]) -> Factor:
-        """The same, looked up from the few nodes of the end that stays."""
-        stays = link.right if gone == link.left else link.left
-        nodes = factors[stays].nodes
+    def _pull_weights(self, fold: _Fold, factors: dict[str, Factor]) -> Factor:
+        """Computes the same as `_push_weights`, from the few nodes of the neighbour."""
+        nodes = factors[fold.neighbour].nodes
         assert nodes is not None
-        graph = self._adjacency(link, stays)
-        self._take(graph.count(nodes) * 3)
-        at, ends = _neighbours(graph, nodes)
-        self._note(link, f"adjacency of {len(nodes)} ${stays}", len(ends))
-        found = factors[gone].spread(self._other_size(link, gone))[ends]
-        weights = found if at is None else sum_by_position(at, found, len(nodes))
-        return _positive(nodes, weights)
+        graph = self._adjacency(fold.link, fold.neighbour)
+        self._take_memory(graph.count(nodes) * 3)
+        positions, ends = _neighbours(graph, nodes)
+        self._note(fold.link, f"adjacency of {len(nodes)} ${fold.neighbour}", len(ends))
+        end_weights = factors[fold.removed].spread(self._end_node_count(fold.link, fold.removed))[ends]
+        weights = end_weights if positions is None else sum_by_position(positions, end_weights, len(nodes))
+        return _drop_zero_weights(nodes, weights)
 
     # ---- sizes -------------------------------------------------------------------------------------------------------
 
@@ -273,25 +304,21 @@ class TreeCounter:
         backwards = start != link.left
         return self.coded_tables.adjacency(link.edge, link.direction, distinct=link.distinct, backwards=backwards)
 
-    def _size(self, body: TreeBody, var: str) -> int:
+    def _node_count(self, body: TreeBody, var: str) -> int:
         return len(self.coded_tables.ids(body.types[var]))
 
-    def _edges(self, link: Pairs) -> int:
-        pin = self.coded_tables.snapshot.record.pins.get(link.edge)
-        return max(1, pin.rows if pin is not None else 0)
-
-    def _other_size(self, link: Pairs, end: str) -> int:
+    def _end_node_count(self, link: Pairs, end: str) -> int:
         return self.coded_tables.sizes(link.edge, link.direction)[0 if end == link.left else 1]
 
-    def _take(self, values: int) -> None:
-        self.budget.take(values * _BYTES)
+    def _take_memory(self, values: int) -> None:
+        self.budget.take(values * _BYTES_PER_VALUE)
 
     def _note(self, leaf: Leaf, access: str, rows: int) -> None:
         self.steps.append(ReadStep(leaf, access, rows))
 
 
-def _neighbours(graph: Adjacency, nodes: Ints) -> tuple[Ints | None, Ints]:
-    """Places of the nodes in the input, None if they are the input's own, and the neighbours."""
+def _neighbours(graph: Adjacency, nodes: Int64Array) -> tuple[Int64Array | None, Int64Array]:
+    """Returns the neighbours, and for each the position of its node in the input (None: its own position)."""
     if graph.is_function:
         return None, graph.targets[nodes].astype(np.int64)
     return graph.neighbours(nodes)
