@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.config import Config
-from tests.cost.ground import INLINE, Actor, Ground, Shape, build
+from tests.cost.ground import INLINE, CostGround, MeteredActor, Shape, build
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def _templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Shape], Pa
     def template(shape: Shape) -> Path:
         if shape not in built:
             path = tmp_path_factory.mktemp("cost") / "graph"
-            build(Ground(str(path)), shape)
+            build(CostGround(str(path)), shape)
             built[shape] = path
         return built[shape]
 
@@ -28,32 +28,32 @@ def _templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Shape], Pa
 
 
 @pytest.fixture
-def ground_of(_templates: Callable[[Shape], Path], tmp_path: Path) -> Callable[[Shape], Ground]:
+def ground_of(_templates: Callable[[Shape], Path], tmp_path: Path) -> Callable[[Shape], CostGround]:
     """A graph of a shape, in a directory of its own."""
 
-    def ground(shape: Shape) -> Ground:
+    def ground(shape: Shape) -> CostGround:
         path = tmp_path / f"graph-{shape.depth}-{shape.tables}-{shape.branches}"
         if not path.exists():
             # Nothing stored is ever changed in place, so links are copies.
             shutil.copytree(_templates(shape), path, copy_function=os.link)
-        return Ground(str(path))
+        return CostGround(str(path))
 
     return ground
 
 
 @pytest.fixture
-def ground(ground_of: Callable[[Shape], Ground]) -> Ground:
+def ground(ground_of: Callable[[Shape], CostGround]) -> CostGround:
     """A small graph."""
     return ground_of(Shape())
 
 
 @pytest.fixture
-def act_on() -> Iterator[Callable[..., Actor]]:
+def act_on() -> Iterator[Callable[..., MeteredActor]]:
     """Actors that have opened main; closed after the test."""
-    actors: list[Actor] = []
+    actors: list[MeteredActor] = []
 
-    def act(ground: Ground, config: Config = INLINE) -> Actor:
-        actors.append(Actor(ground, config).open())
+    def act(ground: CostGround, config: Config = INLINE) -> MeteredActor:
+        actors.append(MeteredActor(ground, config).open())
         return actors[-1]
 
     yield act

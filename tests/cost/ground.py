@@ -58,7 +58,7 @@ def schema_of(tables: int) -> str:
 
 
 @dataclass
-class Ground:
+class CostGround:
     """A place for one graph: a directory, or an S3 server that is reached through a measuring proxy."""
 
     uri: str
@@ -67,7 +67,7 @@ class Ground:
     _tags: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def on_s3(cls, s3_place: S3Place, proxy: Proxy) -> Ground:
+    def on_s3(cls, s3_place: S3Place, proxy: Proxy) -> CostGround:
         return cls(s3_place.uri, s3_place.storage_options, proxy)
 
     def tag(self, what: str = "x") -> str:
@@ -112,7 +112,7 @@ class Gauge:
         assert (self.metered.table_reads, self.metered.table_writes) == (self.cost.table_reads, self.cost.table_writes)
 
 
-class Actor:
+class MeteredActor:
     """What one process would hold: its own runtime, publisher, caches, and a meter around its store.
 
     `layer` is put on top of the meter: a place for requests that should not be there.
@@ -120,7 +120,7 @@ class Actor:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: CostGround,
         config: Config = INLINE,
         *,
         layer: Callable[[Store], Store] | None = None,
@@ -133,7 +133,7 @@ class Actor:
         self.runtime: GraphRuntime
         self.graph: Graph
 
-    def open(self, branch: str = "main") -> Actor:
+    def open(self, branch: str = "main") -> MeteredActor:
         """Cold: nothing was read before."""
         self.runtime = GraphRuntime.open(self.backend, read_only=self._read_only)
         self.graph = open_branch(self.runtime, branch)
@@ -188,18 +188,18 @@ class Actor:
 
 
 @contextmanager
-def acting(ground: Ground, config: Config = INLINE, *, branch: str = "main") -> Iterator[Actor]:
+def acting(ground: CostGround, config: Config = INLINE, *, branch: str = "main") -> Iterator[MeteredActor]:
     """An actor that has opened a branch, for the time of the block."""
-    actor = Actor(ground, config).open(branch)
+    actor = MeteredActor(ground, config).open(branch)
     try:
         yield actor
     finally:
         actor.close()
 
 
-def build(ground: Ground, shape: Shape) -> None:
+def build(ground: CostGround, shape: Shape) -> None:
     """A graph of that shape. Every type has a row in a table of its own, so that every record names every pin."""
-    birth = Actor(ground)
+    birth = MeteredActor(ground)
     birth.init(shape.tables)
     birth.close()
     fillers: list[Statement] = [
@@ -216,7 +216,7 @@ def build(ground: Ground, shape: Shape) -> None:
             builder.graph.branch.create(f"branch{number}").apply([InsertNode("Note", {"text": "there"})])
 
 
-def deepen(ground: Ground, depth: int) -> None:
+def deepen(ground: CostGround, depth: int) -> None:
     """Commits on main until its newest has the number `depth`: always of the same row, so that nothing else grows."""
     with acting(ground) as builder:
         for _ in range(builder.graph._branch.publisher.head.seq, depth):

@@ -15,34 +15,34 @@ from omnigraph.config import Config
 from omnigraph.errors import ConstraintViolation, KeyConflict
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Update
 from tests.cost.budget import Budget, Cost
-from tests.cost.ground import INLINE, STAGED, Actor, Ground
+from tests.cost.ground import INLINE, STAGED, CostGround, MeteredActor
 
 #: An overlapping pair may miss each other on a busy machine, which only ever adds hops; requests are exact each time.
 HOP_TRIES = 5
 
 
 @dataclass(frozen=True)
-class Operation:
+class CostedOperation:
     """`prepare` runs before the clock, `act` is measured, `landed` proves afterwards that it had its effect."""
 
     name: str
     budget: Budget
     act: Callable[[Graph, str], Any]
-    landed: Callable[[Ground, Any, str], bool]
+    landed: Callable[[CostGround, Any, str], bool]
     prepare: Callable[[Graph, str], Any] = lambda graph, tag: graph.refresh()
     config: Config = INLINE
 
     def __str__(self) -> str:
         return self.name
 
-    def budget_on(self, ground: Ground) -> Budget:
+    def budget_on(self, ground: CostGround) -> Budget:
         """In a directory the meter sees the hops of our own requests only; on the wire also those of Lance's reads."""
         if ground.proxy is None or self.budget.hops is None or self.budget.table_writes:
             return self.budget
         return replace(self.budget, hops=self.budget.hops + self.budget.table_reads)
 
 
-def measure(actor: Actor, operation: Operation) -> Cost:
+def measure(actor: MeteredActor, operation: CostedOperation) -> Cost:
     """Run the operation once it is warm, prove that it landed, hold its budget, and return its cost."""
     budget = operation.budget_on(actor.ground)
     for _ in range(HOP_TRIES):
@@ -60,7 +60,7 @@ def measure(actor: Actor, operation: Operation) -> Cost:
     return cost
 
 
-def warm(actor: Actor) -> None:
+def warm(actor: MeteredActor) -> None:
     """Let the actor read and write every table once: what it pays only at first is not what is measured."""
     graph = actor.graph
     graph.apply([InsertNode("Note", {"text": "warm"})])
@@ -70,19 +70,19 @@ def warm(actor: Actor) -> None:
         graph.table(name).to_arrow()
 
 
-def _has_commit(ground: Ground, receipt: Receipt, _tag: str) -> bool:
+def _has_commit(ground: CostGround, receipt: Receipt, _tag: str) -> bool:
     return receipt.counts["inserted"] + receipt.counts["updated"] == 1 and ground.has_record(receipt.commit_id)
 
 
-def _inline(ground: Ground, receipt: Receipt, tag: str) -> bool:
+def _inline(ground: CostGround, receipt: Receipt, tag: str) -> bool:
     return _has_commit(ground, receipt, tag) and not _count_staged_tables(ground, receipt)
 
 
-def _has_staged_tables(ground: Ground, receipt: Receipt, tag: str) -> bool:
+def _has_staged_tables(ground: CostGround, receipt: Receipt, tag: str) -> bool:
     return _has_commit(ground, receipt, tag) and _count_staged_tables(ground, receipt) == 1
 
 
-def _count_staged_tables(ground: Ground, receipt: Receipt) -> int:
+def _count_staged_tables(ground: CostGround, receipt: Receipt) -> int:
     assert receipt.commit_id is not None
     return sum(one.staged for one in ground.record(receipt.commit_id).touched.values())
 
@@ -143,7 +143,7 @@ def _fold(graph: Graph, _tag: str) -> Receipt:
     return Receipt(graph.fold(), {"inserted": 1, "updated": 0})
 
 
-def _has_folded(ground: Ground, receipt: Receipt, _tag: str) -> bool:
+def _has_folded(ground: CostGround, receipt: Receipt, _tag: str) -> bool:
     return ground.has_record(receipt.commit_id) and not ground.record(receipt.commit_id or "").overlay
 
 
@@ -152,38 +152,40 @@ def _one_note_to_fold(graph: Graph, tag: str) -> None:
     _insert_note(graph, tag)
 
 
-INSERT = Operation(
+INSERT = CostedOperation(
     "insert, inline",
     Budget(puts=1, hops=1, exactly=True),
     _insert_note,
     _inline,
 )
-INSERT_TEXT = Operation("insert by query text, inline", INSERT.budget, _mutate_text, _inline)
-INSERT_KEYED = Operation("insert with a key, inline", Budget(puts=1, table_reads=2, hops=1), _insert_person, _inline)
-INSERT_EDGE = Operation("insert of an edge, inline", Budget(puts=1, table_reads=2, hops=1), _insert_edge, _inline)
-UPDATE = Operation("update by key, inline", Budget(puts=1, table_reads=2, hops=1), _update_person, _inline)
-INSERT_STAGED = Operation(
+INSERT_TEXT = CostedOperation("insert by query text, inline", INSERT.budget, _mutate_text, _inline)
+INSERT_KEYED = CostedOperation(
+    "insert with a key, inline", Budget(puts=1, table_reads=2, hops=1), _insert_person, _inline
+)
+INSERT_EDGE = CostedOperation("insert of an edge, inline", Budget(puts=1, table_reads=2, hops=1), _insert_edge, _inline)
+UPDATE = CostedOperation("update by key, inline", Budget(puts=1, table_reads=2, hops=1), _update_person, _inline)
+INSERT_STAGED = CostedOperation(
     "insert, staged",
     Budget(puts=1, table_reads=1, table_writes=3, total=5, hops=4),
     _insert_note,
     _has_staged_tables,
     config=STAGED,
 )
-INSERT_KEYED_STAGED = Operation(
+INSERT_KEYED_STAGED = CostedOperation(
     "insert with a key, staged",
     Budget(puts=1, table_reads=1, table_writes=3, total=5, hops=5),  # its key is looked up before all else
     _insert_person,
     _has_staged_tables,
     config=STAGED,
 )
-FIRST_ON_BRANCH = Operation(  # S165
+FIRST_ON_BRANCH = CostedOperation(  # S165
     "first insert on a fresh branch, inline",
     INSERT.budget,
     _insert_on_branch(_insert_note),
     _inline,
     _fresh_branch,
 )
-FIRST_ON_BRANCH_STAGED = Operation(  # S165
+FIRST_ON_BRANCH_STAGED = CostedOperation(  # S165
     "first insert on a fresh branch, staged",
     INSERT_STAGED.budget,
     _insert_on_branch(_insert_note),
@@ -191,51 +193,51 @@ FIRST_ON_BRANCH_STAGED = Operation(  # S165
     _fresh_branch,
     STAGED,
 )
-NO_MATCH = Operation(
+NO_MATCH = CostedOperation(
     "delete that matches nothing",
     Budget(gets=1, table_reads=2, hops=1),
     _no_match,
     lambda _ground, receipt, _tag: receipt.commit_id is None and receipt.counts["deleted"] == 0,
 )
-VIOLATION = Operation(
+VIOLATION = CostedOperation(
     "edge to a missing node, refused",
     Budget(gets=1, table_reads=2, hops=1),
     _violation,
     lambda _ground, error, _tag: isinstance(error, ConstraintViolation),
 )
-KEY_CONFLICT = Operation(
+KEY_CONFLICT = CostedOperation(
     "strict insert of a taken key, refused",
     Budget(gets=1, table_reads=2, hops=1),
     _key_conflict,
     lambda _ground, error, _tag: isinstance(error, KeyConflict),
 )
-FOLD = Operation(
+FOLD = CostedOperation(
     "fold of one row into one table",
     Budget(gets=1, puts=1, table_reads=1, table_writes=3, hops=5),
     _fold,
     _has_folded,
     _one_note_to_fold,
 )
-BRANCH_CREATE = Operation(
+BRANCH_CREATE = CostedOperation(
     "branch create",
     Budget(puts=2, gets=2, hops=2),
     lambda graph, tag: graph.branch.create(tag),
     lambda ground, made, tag: made.branch_name == tag and ground.count_registry_entries(tag) == 1,
 )
-BRANCH_DELETE = Operation(
+BRANCH_DELETE = CostedOperation(
     "branch delete",
     Budget(puts=2, gets=2, hops=2),
     lambda graph, tag: graph.branch.delete(tag),
     lambda ground, _answer, tag: ground.count_registry_entries(tag) == 2,
     _fresh_branch,
 )
-READ = Operation(
+READ = CostedOperation(
     "read of a table",
     Budget(gets=1, table_reads=2, hops=1),
     lambda graph, _tag: graph.table("Note").to_arrow(),
     lambda _ground, rows, _tag: rows.num_rows >= 1,
 )
-READ_KEY = Operation(
+READ_KEY = CostedOperation(
     "read of one row by key",
     Budget(gets=1, table_reads=2, hops=1),
     lambda graph, _tag: graph.table("Person").to_arrow(where=Compare("name", "=", "ada")),

@@ -13,11 +13,11 @@ from omnigraph.api import Graph
 from omnigraph.commit.publish_plan import Receipt
 from omnigraph.storage.store import ObjectInfo, ObjectMissing, PutResult, Store
 from tests.cost.budget import Budget, Cost, OverBudget
-from tests.cost.ground import Actor, Ground
-from tests.cost.operations import ALL, BRANCH_CREATE, INSERT, INSERT_STAGED, READ, Operation, measure, warm
+from tests.cost.ground import CostGround, MeteredActor
+from tests.cost.operations import ALL, BRANCH_CREATE, INSERT, INSERT_STAGED, READ, CostedOperation, measure, warm
 
 A = TypeVar("A")
-Act = Callable[..., Actor]
+Act = Callable[..., MeteredActor]
 KINDS = ("GET", "PUT", "LIST", "HEAD", "DELETE")
 SPARE_KEY = "__manifest/spare/0000000000000000.rec"
 
@@ -107,7 +107,7 @@ class Serial:
         return alone
 
 
-def _wasting(operation: Operation, store: Wasteful) -> Operation:
+def _wasting(operation: CostedOperation, store: Wasteful) -> CostedOperation:
     def act(graph: Graph, tag: str) -> Any:
         store.armed = True
         return operation.act(graph, tag)
@@ -115,8 +115,8 @@ def _wasting(operation: Operation, store: Wasteful) -> Operation:
     return replace(operation, act=act)
 
 
-def _open_with(ground: Ground, layer: Callable[[Store], Store], operation: Operation) -> Actor:
-    actor = Actor(ground, operation.config, layer=layer).open()
+def _open_with(ground: CostGround, layer: Callable[[Store], Store], operation: CostedOperation) -> MeteredActor:
+    actor = MeteredActor(ground, operation.config, layer=layer).open()
     warm(actor)
     return actor
 
@@ -124,7 +124,9 @@ def _open_with(ground: Ground, layer: Callable[[Store], Store], operation: Opera
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("beside", [False, True], ids=["before", "beside"])
 @pytest.mark.parametrize("operation", [INSERT, INSERT_STAGED, BRANCH_CREATE, READ], ids=str)
-def test_one_request_more_is_over_budget(operation: Operation, beside: bool, kind: str, ground: Ground) -> None:
+def test_one_request_more_is_over_budget(
+    operation: CostedOperation, beside: bool, kind: str, ground: CostGround
+) -> None:
     layers: list[Wasteful] = []
 
     def layer(store: Store) -> Store:
@@ -138,14 +140,14 @@ def test_one_request_more_is_over_budget(operation: Operation, beside: bool, kin
     actor.close()
 
 
-def test_what_should_be_parallel_and_is_not_is_over_budget(ground: Ground) -> None:
+def test_what_should_be_parallel_and_is_not_is_over_budget(ground: CostGround) -> None:
     actor = _open_with(ground, Serial, BRANCH_CREATE)
     with pytest.raises(OverBudget, match="4 hops instead of at most 2"):
         measure(actor, BRANCH_CREATE)
     actor.close()
 
 
-def test_a_read_by_lance_is_over_budget(ground: Ground, act_on: Act) -> None:
+def test_a_read_by_lance_is_over_budget(ground: CostGround, act_on: Act) -> None:
     actor, cold = act_on(ground), act_on(ground)
     warm(actor)
 
@@ -162,7 +164,7 @@ def test_a_read_by_lance_is_over_budget(ground: Ground, act_on: Act) -> None:
     assert cold.graph.table("Note").count() > 1
 
 
-def test_a_write_that_did_not_land_is_no_measurement(ground: Ground, act_on: Act) -> None:
+def test_a_write_that_did_not_land_is_no_measurement(ground: CostGround, act_on: Act) -> None:
     """A refused write is cheap, so it must never pass for the cost of a write."""
     nothing = replace(INSERT, act=lambda _graph, _tag: Receipt(None, {"inserted": 0, "updated": 0}))
     with pytest.raises(AssertionError, match="had no effect"):

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.query.language.statements import InsertNode
 from tests.cost.budget import NEVER_BUT_INTENTS, Budget, Cost, cold_open
-from tests.cost.ground import Actor, Ground, Shape
+from tests.cost.ground import CostGround, MeteredActor, Shape
 from tests.cost.operations import (
     ALL,
     FIRST_ON_BRANCH,
@@ -20,27 +20,27 @@ from tests.cost.operations import (
     INSERT_EDGE,
     INSERT_KEYED,
     INSERT_STAGED,
-    Operation,
+    CostedOperation,
     measure,
     warm,
 )
 
-GroundOf = Callable[[Shape], Ground]
-Act = Callable[..., Actor]
+GroundOf = Callable[[Shape], CostGround]
+Act = Callable[..., MeteredActor]
 
 SMALL = Shape()
 SHAPES = (SMALL, Shape(depth=100), Shape(depth=1000), Shape(tables=200), Shape(branches=50))
 DEEP_WIDE_AND_BUSHY = Shape(depth=1000, tables=200, branches=50)
 
 
-def _cost(ground: Ground, act_on: Act, operation: Operation) -> Cost:
+def _cost(ground: CostGround, act_on: Act, operation: CostedOperation) -> Cost:
     actor = act_on(ground, operation.config)
     warm(actor)
     return measure(actor, operation)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_the_cost_is_the_same_at_every_shape(operation: Operation, ground_of: GroundOf, act_on: Act) -> None:
+def test_the_cost_is_the_same_at_every_shape(operation: CostedOperation, ground_of: GroundOf, act_on: Act) -> None:
     costs = {shape: _cost(ground_of(shape), act_on, operation) for shape in SHAPES}
     counts = {cost.counts for cost in costs.values()}
     assert len(counts) == 1, "\n".join(f"{shape}: {cost}" for shape, cost in costs.items())
@@ -48,7 +48,7 @@ def test_the_cost_is_the_same_at_every_shape(operation: Operation, ground_of: Gr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_deep_wide_and_bushy_at_once(operation: Operation, ground_of: GroundOf, act_on: Act) -> None:
+def test_deep_wide_and_bushy_at_once(operation: CostedOperation, ground_of: GroundOf, act_on: Act) -> None:
     small = _cost(ground_of(SMALL), act_on, operation)
     large = _cost(ground_of(DEEP_WIDE_AND_BUSHY), act_on, operation)
     assert small.counts == large.counts
@@ -58,14 +58,16 @@ def test_deep_wide_and_bushy_at_once(operation: Operation, ground_of: GroundOf, 
     ("on_branch", "on_main"), [(FIRST_ON_BRANCH, INSERT), (FIRST_ON_BRANCH_STAGED, INSERT_STAGED)], ids=str
 )
 def test_the_first_write_on_a_branch_costs_what_it_does_on_main(
-    on_branch: Operation, on_main: Operation, ground_of: GroundOf, act_on: Act
+    on_branch: CostedOperation, on_main: CostedOperation, ground_of: GroundOf, act_on: Act
 ) -> None:  # S165
     ground = ground_of(SMALL)
     assert _cost(ground, act_on, on_branch) == _cost(ground, act_on, on_main)
 
 
 @pytest.mark.parametrize("operation", [INSERT_KEYED, INSERT_EDGE], ids=str)
-def test_flat_over_a_history_that_was_folded_often(operation: Operation, ground_of: GroundOf, act_on: Act) -> None:
+def test_flat_over_a_history_that_was_folded_often(
+    operation: CostedOperation, ground_of: GroundOf, act_on: Act
+) -> None:
     """Every fold leaves a fragment. A warm process must not pay for each of them whenever it looks for a key.
 
     The folds are another process's: a process knows what it has folded itself.
@@ -84,7 +86,7 @@ def test_flat_over_a_history_that_was_folded_often(operation: Operation, ground_
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_cold_open_costs_the_same_at_every_shape(shape: Shape, ground_of: GroundOf) -> None:  # S144
     for read_only in (True, False):
-        actor = Actor(ground_of(shape), read_only=read_only)
+        actor = MeteredActor(ground_of(shape), read_only=read_only)
         with actor.measure() as opening:
             actor.open()
         with actor.measure() as looking:
@@ -103,7 +105,7 @@ def test_a_cold_open_costs_the_same_at_every_shape(shape: Shape, ground_of: Grou
 
 def test_opening_a_branch_adds_its_registry_entry(ground_of: GroundOf) -> None:
     for shape in (Shape(branches=2), Shape(branches=50)):
-        actor = Actor(ground_of(shape))
+        actor = MeteredActor(ground_of(shape))
         with actor.measure() as gauge:
             actor.open("branch0")
         actor.close()
@@ -114,8 +116,8 @@ def test_opening_a_branch_adds_its_registry_entry(ground_of: GroundOf) -> None:
 
 @pytest.mark.parametrize("tables", [3, 200])
 def test_init_does_not_depend_on_the_schema(tables: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    ground = Ground(str(tmp_path_factory.mktemp("init") / "graph"))
-    actor = Actor(ground)
+    ground = CostGround(str(tmp_path_factory.mktemp("init") / "graph"))
+    actor = MeteredActor(ground)
     with actor.measure() as gauge:
         actor.init(tables)
     assert len(actor.open().graph.schema.catalog.types) == tables

@@ -13,7 +13,7 @@ import pytest
 from omnigraph.api import Graph
 from omnigraph.query.language.statements import InsertNode
 from tests.cost.budget import Budget, Cost, OverBudget, cold_open
-from tests.cost.ground import STAGED, Actor, Ground, Shape, acting, build, deepen
+from tests.cost.ground import STAGED, CostGround, MeteredActor, Shape, acting, build, deepen
 from tests.cost.operations import (
     ALL,
     BRANCH_CREATE,
@@ -22,7 +22,7 @@ from tests.cost.operations import (
     FIRST_ON_BRANCH_STAGED,
     INSERT,
     INSERT_STAGED,
-    Operation,
+    CostedOperation,
     measure,
     warm,
 )
@@ -36,34 +36,36 @@ EIGHT_WAY = 8
 
 
 @pytest.fixture
-def empty(proxied_place: S3Place, s3_proxy: Proxy) -> Ground:
+def empty(proxied_place: S3Place, s3_proxy: Proxy) -> CostGround:
     """A place on the server without a graph."""
-    return Ground.on_s3(proxied_place, s3_proxy)
+    return CostGround.on_s3(proxied_place, s3_proxy)
 
 
 @pytest.fixture
-def wire(empty: Ground) -> Ground:
+def wire(empty: CostGround) -> CostGround:
     """A small graph on the server."""
     build(empty, Shape())
     return empty
 
 
 @pytest.fixture
-def actor(wire: Ground, request: pytest.FixtureRequest) -> Iterator[Actor]:
+def actor(wire: CostGround, request: pytest.FixtureRequest) -> Iterator[MeteredActor]:
     """A warm actor, with the configuration of the test's operation."""
-    operation: Operation = request.node.callspec.params["operation"]
+    operation: CostedOperation = request.node.callspec.params["operation"]
     with acting(wire, operation.config) as one:
         warm(one)
         yield one
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_the_budget_holds_on_the_wire(operation: Operation, actor: Actor) -> None:
+def test_the_budget_holds_on_the_wire(operation: CostedOperation, actor: MeteredActor) -> None:
     assert measure(actor, operation).lists == 0
 
 
 @pytest.mark.parametrize("operation", [INSERT], ids=str)
-def test_a_request_past_our_meter_is_seen(operation: Operation, actor: Actor, proxied_place: S3Place) -> None:
+def test_a_request_past_our_meter_is_seen(
+    operation: CostedOperation, actor: MeteredActor, proxied_place: S3Place
+) -> None:
     """Every operation above also compares our own count with the wire; here they must differ."""
     with actor.measure() as gauge:
         operation.act(actor.graph, actor.ground.tag())
@@ -73,7 +75,7 @@ def test_a_request_past_our_meter_is_seen(operation: Operation, actor: Actor, pr
 
 
 @pytest.mark.parametrize("depths", [(1, 100), pytest.param((1, 100, 1000), marks=pytest.mark.slow)])
-def test_flat_over_depth(depths: tuple[int, ...], wire: Ground) -> None:
+def test_flat_over_depth(depths: tuple[int, ...], wire: CostGround) -> None:
     seen = []
     for depth in depths:
         deepen(wire, depth)
@@ -82,7 +84,7 @@ def test_flat_over_depth(depths: tuple[int, ...], wire: Ground) -> None:
             with acting(wire, config) as one:
                 warm(one)
                 costs |= {operation.name: measure(one, operation) for operation in FLAT if operation.config == config}
-        cold = Actor(wire)
+        cold = MeteredActor(wire)
         with cold.measure() as gauge:
             cold.open()
         cold.close()
@@ -91,7 +93,7 @@ def test_flat_over_depth(depths: tuple[int, ...], wire: Ground) -> None:
 
 
 @pytest.mark.parametrize("tables", [60, pytest.param(200, marks=pytest.mark.slow)])
-def test_flat_over_tables_and_branches(tables: int, empty: Ground) -> None:
+def test_flat_over_tables_and_branches(tables: int, empty: CostGround) -> None:
     build(empty, Shape(tables=tables, branches=tables // 4))
     for config in {one.config for one in FLAT}:
         with acting(empty, config) as one:
@@ -102,8 +104,8 @@ def test_flat_over_tables_and_branches(tables: int, empty: Ground) -> None:
 
 
 @pytest.mark.parametrize("tables", [3, 200])
-def test_init(tables: int, empty: Ground) -> None:
-    actor = Actor(empty)
+def test_init(tables: int, empty: CostGround) -> None:
+    actor = MeteredActor(empty)
     with actor.measure() as gauge:
         actor.init(tables)
     assert len(actor.open().graph.schema.catalog.types) == tables
@@ -112,8 +114,8 @@ def test_init(tables: int, empty: Ground) -> None:
 
 
 @pytest.mark.parametrize("read_only", [True, False], ids=["to read", "to write"])
-def test_cold_open(read_only: bool, wire: Ground) -> None:  # S144
-    actor = Actor(wire, read_only=read_only)
+def test_cold_open(read_only: bool, wire: CostGround) -> None:  # S144
+    actor = MeteredActor(wire, read_only=read_only)
     with actor.measure() as opening:
         actor.open()
     view = actor.graph.view()
@@ -125,8 +127,8 @@ def test_cold_open(read_only: bool, wire: Ground) -> None:  # S144
     Budget(table_reads=5, hops=4).hold(reading.cost, "first row of a folded table")
 
 
-def test_the_birth_of_a_table_adds_four_requests(empty: Ground) -> None:
-    actor = Actor(empty, STAGED)
+def test_the_birth_of_a_table_adds_four_requests(empty: CostGround) -> None:
+    actor = MeteredActor(empty, STAGED)
     actor.init(3)
     actor.open().graph.view()
     with actor.measure() as gauge:
@@ -136,7 +138,7 @@ def test_the_birth_of_a_table_adds_four_requests(empty: Ground) -> None:
     assert gauge.cost.requests == 4 + 4, str(gauge.cost)
 
 
-def test_a_lost_race(wire: Ground) -> None:
+def test_a_lost_race(wire: CostGround) -> None:
     with acting(wire) as slow, acting(wire) as fast:
         warm(slow)
         fast.graph.refresh()
@@ -149,7 +151,7 @@ def test_a_lost_race(wire: Ground) -> None:
 
 @pytest.mark.parametrize("operation", [INSERT, INSERT_STAGED], ids=str)
 @pytest.mark.parametrize("method", ["GET", "LIST", "PUT"])
-def test_one_request_more_is_over_budget(operation: Operation, method: str, actor: Actor) -> None:
+def test_one_request_more_is_over_budget(operation: CostedOperation, method: str, actor: MeteredActor) -> None:
     """S143."""
     store = actor.backend.store
     requests: dict[str, Callable[[], object]] = {
@@ -170,7 +172,7 @@ def test_one_request_more_is_over_budget(operation: Operation, method: str, acto
 @pytest.mark.parametrize("operation", [INSERT, INSERT_STAGED, BRANCH_CREATE], ids=str)
 @pytest.mark.parametrize("at_once", [None, EIGHT_WAY], ids=["unlimited", "eight at once"])
 def test_time_grows_with_hops_and_nothing_else(
-    operation: Operation, at_once: int | None, actor: Actor, s3_proxy: Proxy
+    operation: CostedOperation, at_once: int | None, actor: MeteredActor, s3_proxy: Proxy
 ) -> None:
     """`wall = compute + hops × latency`: the slope is the number of hops, so no request hides from the count."""
     measure(actor, operation)

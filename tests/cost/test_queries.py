@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.cost.budget import Budget, Cost
-from tests.cost.ground import Actor, Ground, Shape
+from tests.cost.ground import CostGround, MeteredActor, Shape
 from tests.cost.operations import warm
 
-Act = Callable[..., Actor]
-GroundOf = Callable[[Shape], Ground]
+Act = Callable[..., MeteredActor]
+GroundOf = Callable[[Shape], CostGround]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ QUERIES = (POINT, HOP, COUNT, EDGES, JOIN)
 SHAPES = (Shape(), Shape(depth=100), Shape(tables=200))
 
 
-def _cost(ground: Ground, act_on: Act, query: Query) -> Cost:
+def _cost(ground: CostGround, act_on: Act, query: Query) -> Cost:
     actor = act_on(ground)
     warm(actor)
     actor.graph.query(query.text)
@@ -77,7 +77,7 @@ def test_deep_and_wide(query: Query, ground_of: GroundOf, act_on: Act) -> None:
     assert small.counts == large.counts
 
 
-def test_a_count_in_a_transaction_sees_what_is_pending(ground: Ground, act_on: Act) -> None:
+def test_a_count_in_a_transaction_sees_what_is_pending(ground: CostGround, act_on: Act) -> None:
     """The record knows nothing of pending rows, so that its number will not do."""
     actor = act_on(ground)
     with actor.graph.transaction() as txn:

@@ -8,15 +8,15 @@ import pytest
 
 from omnigraph.query.language.statements import Compare, InsertNode
 from tests.cost.budget import Budget
-from tests.cost.ground import Actor, Ground, Shape
+from tests.cost.ground import CostGround, MeteredActor, Shape
 from tests.cost.operations import warm
 
-Act = Callable[..., Actor]
-GroundOf = Callable[[Shape], Ground]
+Act = Callable[..., MeteredActor]
+GroundOf = Callable[[Shape], CostGround]
 DEEP = Shape(depth=1000)
 
 
-def test_a_warm_read_of_what_is_known_asks_only_for_news(ground: Ground, act_on: Act) -> None:
+def test_a_warm_read_of_what_is_known_asks_only_for_news(ground: CostGround, act_on: Act) -> None:
     actor = act_on(ground)
     warm(actor)
     with actor.measure() as gauge:
@@ -26,7 +26,7 @@ def test_a_warm_read_of_what_is_known_asks_only_for_news(ground: Ground, act_on:
     assert gauge.cost.own("GET", "record") == 1
 
 
-def test_many_reads_of_one_view_ask_once(ground: Ground, act_on: Act) -> None:
+def test_many_reads_of_one_view_ask_once(ground: CostGround, act_on: Act) -> None:
     actor = act_on(ground)
     warm(actor)
     with actor.measure() as gauge:
@@ -37,7 +37,7 @@ def test_many_reads_of_one_view_ask_once(ground: Ground, act_on: Act) -> None:
     Budget(gets=1, table_reads=2, hops=1).hold(gauge.cost, "three counts of one view")
 
 
-def test_a_read_that_may_be_a_little_old_asks_nothing(ground: Ground, act_on: Act) -> None:
+def test_a_read_that_may_be_a_little_old_asks_nothing(ground: CostGround, act_on: Act) -> None:
     actor = act_on(ground)
     warm(actor)
     with actor.measure() as gauge:
@@ -47,7 +47,7 @@ def test_a_read_that_may_be_a_little_old_asks_nothing(ground: Ground, act_on: Ac
 
 
 @pytest.mark.parametrize("missed", [1, 15, 40])
-def test_a_reader_that_is_behind_catches_up_in_parallel(missed: int, ground: Ground, act_on: Act) -> None:
+def test_a_reader_that_is_behind_catches_up_in_parallel(missed: int, ground: CostGround, act_on: Act) -> None:
     reader, writer = act_on(ground), act_on(ground)
     reader.graph.view()
     for number in range(missed):

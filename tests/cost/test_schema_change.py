@@ -11,12 +11,12 @@ from omnigraph.commit.publish_plan import PublishPlan, TableAction, WriteOptions
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.schema.arrow import arrow_schema
 from tests.cost.budget import Budget, Cost
-from tests.cost.ground import STAGED, Actor, Ground, schema_of
+from tests.cost.ground import STAGED, CostGround, MeteredActor, schema_of
 
 MANY_ROWS = 100_000
 
 
-def _fill(actor: Actor, rows: int) -> None:
+def _fill(actor: MeteredActor, rows: int) -> None:
     """So many notes in a table, published as a plan: statements would take longer than everything else here."""
     branch = actor.graph._branch
     note = actor.graph.schema.catalog.node("Note")
@@ -31,8 +31,8 @@ def _fill(actor: Actor, rows: int) -> None:
 
 
 def _cost_of_adding(path: Path, rows: int) -> Cost:
-    ground = Ground(str(path))
-    actor = Actor(ground, STAGED)
+    ground = CostGround(str(path))
+    actor = MeteredActor(ground, STAGED)
     actor.init(3)
     actor.open()
     if rows:

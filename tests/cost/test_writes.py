@@ -14,15 +14,15 @@ from omnigraph.query.language.statements import InsertEdge, InsertNode, Statemen
 from omnigraph.storage.lance import PinnedTable, TableStore
 from omnigraph.storage.store import Store
 from tests.cost.budget import Budget, Cost
-from tests.cost.ground import INLINE, STAGED, Actor, Ground, Shape
-from tests.cost.operations import INSERT, INSERT_KEYED_STAGED, INSERT_STAGED, Operation, measure, warm
+from tests.cost.ground import INLINE, STAGED, CostGround, MeteredActor, Shape
+from tests.cost.operations import INSERT, INSERT_KEYED_STAGED, INSERT_STAGED, CostedOperation, measure, warm
 
-Act = Callable[..., Actor]
-GroundOf = Callable[[Shape], Ground]
+Act = Callable[..., MeteredActor]
+GroundOf = Callable[[Shape], CostGround]
 READ_AHEAD = INLINE.read_ahead
 
 
-def _insert(actor: Actor, text: str) -> str:
+def _insert(actor: MeteredActor, text: str) -> str:
     receipt = actor.graph.apply([InsertNode("Note", {"text": text})])
     assert receipt.commit_id is not None
     return receipt.commit_id
@@ -48,7 +48,7 @@ def test_a_lost_race_adds_one_read_ahead_and_one_put(
 
 
 @pytest.mark.parametrize("config", [INLINE, STAGED], ids=["inline", "staged"])
-def test_losing_a_race_redoes_no_table_work_for_other_tables(ground: Ground, act_on: Act, config: Config) -> None:
+def test_losing_a_race_redoes_no_table_work_for_other_tables(ground: CostGround, act_on: Act, config: Config) -> None:
     slow, fast = act_on(ground, config), act_on(ground)
     warm(slow)
     with slow.measure() as quiet:
@@ -62,7 +62,7 @@ def test_losing_a_race_redoes_no_table_work_for_other_tables(ground: Ground, act
     assert raced.cost.table_reads == quiet.cost.table_reads
 
 
-def test_a_staged_insert_that_lost_to_another_writes_no_data_again(ground: Ground, act_on: Act) -> None:
+def test_a_staged_insert_that_lost_to_another_writes_no_data_again(ground: CostGround, act_on: Act) -> None:
     slow, fast = act_on(ground, STAGED), act_on(ground, STAGED)
     warm(slow)
     with slow.measure() as quiet:
@@ -77,7 +77,9 @@ def test_a_staged_insert_that_lost_to_another_writes_no_data_again(ground: Groun
 
 
 @pytest.mark.parametrize("operation", [INSERT_STAGED, INSERT_KEYED_STAGED], ids=str)
-def test_staged_inserts_in_a_row_stay_in_their_budget(operation: Operation, ground: Ground, act_on: Act) -> None:
+def test_staged_inserts_in_a_row_stay_in_their_budget(
+    operation: CostedOperation, ground: CostGround, act_on: Act
+) -> None:
     """Each finds the fragment of the one before, which nobody has scanned."""
     actor = act_on(ground, STAGED)
     warm(actor)
@@ -86,8 +88,8 @@ def test_staged_inserts_in_a_row_stay_in_their_budget(operation: Operation, grou
 
 
 def test_the_birth_of_a_table_is_paid_once(tmp_path_factory: pytest.TempPathFactory) -> None:
-    ground = Ground(str(tmp_path_factory.mktemp("birth") / "graph"))
-    actor = Actor(ground, STAGED)
+    ground = CostGround(str(tmp_path_factory.mktemp("birth") / "graph"))
+    actor = MeteredActor(ground, STAGED)
     actor.init(3)
     actor.open().graph.view()
     with actor.measure() as gauge:
@@ -99,13 +101,13 @@ def test_the_birth_of_a_table_is_paid_once(tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("inserts", [1000])
-def test_amortised_over_many_inserts_with_folding(ground: Ground, inserts: int) -> None:
-    actor = Actor(ground, Config(fsync=False, fold="auto")).open()
+def test_amortised_over_many_inserts_with_folding(ground: CostGround, inserts: int) -> None:
+    actor = MeteredActor(ground, Config(fsync=False, fold="auto")).open()
     warm(actor)
     with actor.measure_at_full_speed() as gauge:
         commits = [_insert(actor, f"note{number}") for number in range(inserts)]
         actor.close()  # the folds in the background are part of the price
-    folds = sum(commit.kind == "fold" for commit in Actor(ground).open().graph.commits(limit=None))
+    folds = sum(commit.kind == "fold" for commit in MeteredActor(ground).open().graph.commits(limit=None))
     assert ground.has_record(commits[-1])
     assert len(set(commits)) == inserts
     assert folds >= 2
@@ -113,7 +115,7 @@ def test_amortised_over_many_inserts_with_folding(ground: Ground, inserts: int) 
     assert gauge.cost.requests <= 1.3 * inserts, str(gauge.cost)
 
 
-def test_a_group_shares_one_record(ground: Ground, act_on: Act) -> None:
+def test_a_group_shares_one_record(ground: CostGround, act_on: Act) -> None:
     """Twelve threads on one handle: no round is lost, and together they pay less than one PUT each."""
     actor = act_on(ground)
     warm(actor)
@@ -131,7 +133,7 @@ def test_a_group_shares_one_record(ground: Ground, act_on: Act) -> None:
     assert gauge.cost.requests == gauge.cost.own("PUT", "record")  # no lost round, nothing read
 
 
-def test_an_idempotent_insert_costs_its_lookup(ground: Ground, act_on: Act) -> None:
+def test_an_idempotent_insert_costs_its_lookup(ground: CostGround, act_on: Act) -> None:
     actor = act_on(ground)
     warm(actor)
     with actor.measure() as first:
@@ -193,7 +195,7 @@ def test_what_a_warm_write_does_not_do(
 
 
 @pytest.mark.parametrize("rows", [2, 20])
-def test_a_staged_write_of_many_rows_costs_what_one_row_does(rows: int, ground: Ground, act_on: Act) -> None:
+def test_a_staged_write_of_many_rows_costs_what_one_row_does(rows: int, ground: CostGround, act_on: Act) -> None:
     actor = act_on(ground, STAGED)
     warm(actor)
     with actor.measure() as gauge:
@@ -203,7 +205,7 @@ def test_a_staged_write_of_many_rows_costs_what_one_row_does(rows: int, ground: 
     INSERT_STAGED.budget.hold(gauge.cost, f"staged insert of {rows} rows")
 
 
-def test_staging_several_tables_adds_three_requests_each(ground: Ground, act_on: Act) -> None:
+def test_staging_several_tables_adds_three_requests_each(ground: CostGround, act_on: Act) -> None:
     actor = act_on(ground, STAGED)
     warm(actor)
     with actor.measure() as gauge:
@@ -212,7 +214,7 @@ def test_staging_several_tables_adds_three_requests_each(ground: Ground, act_on:
     Budget(puts=1, table_reads=2, table_writes=6, hops=1).hold(gauge.cost, "staged insert into two tables")
 
 
-def test_the_metered_store_is_what_the_engine_uses(ground: Ground) -> None:
+def test_the_metered_store_is_what_the_engine_uses(ground: CostGround) -> None:
     """A layer that refuses everything stops a write: nothing goes around the meter."""
 
     class Refusing:
@@ -231,7 +233,7 @@ def test_the_metered_store_is_what_the_engine_uses(ground: Ground) -> None:
         layers.append(Refusing(store))
         return layers[-1]  # type: ignore[return-value]
 
-    actor = Actor(ground, layer=layer).open()
+    actor = MeteredActor(ground, layer=layer).open()
     warm(actor)
     layers[0].refuses = True
     with pytest.raises(ConnectionError):

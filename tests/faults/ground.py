@@ -74,7 +74,7 @@ class PatientStore(FaultyStore):
             raise Runaway(f"{self.plan.seen} requests for one operation")
 
 
-class Process:
+class FaultyProcess:
     """What one operating-system process holds: runtime, caches, pauses, and the faults that strike its requests."""
 
     def __init__(
@@ -199,14 +199,14 @@ def copy_graph(template: Path, target: Path) -> str:
 
 def content_of(uri: str, options: Mapping[str, str] | None = None) -> Content:
     """What a new process sees on every branch. Fails if registry and streams contradict each other for good."""
-    process = Process(uri, options)
+    process = FaultyProcess(uri, options)
     try:
         return _content(process)
     finally:
         process.close()
 
 
-def _content(process: Process) -> Content:
+def _content(process: FaultyProcess) -> Content:
     try:
         graph = process.open()
     except NotFound as error:

@@ -12,14 +12,14 @@ from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import OmnigraphError, Unknown
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.metering import RequestKind
-from tests.faults.ground import Content, Process, content_of, copy_graph
-from tests.faults.operations import Operation
+from tests.faults.ground import Content, FaultyProcess, content_of, copy_graph
+from tests.faults.operations import FaultOperation
 from tests.oracle.structure import structure_violations
 from tests.support.faulty_store import FaultPlan
 
 
 @dataclass(frozen=True)
-class Answer:
+class FaultAnswer:
     """What the caller was told: a result, or an error. None of both if the process died."""
 
     value: object = None
@@ -36,15 +36,15 @@ class Answer:
         return self.error is not None and not isinstance(self.error, Unknown)
 
 
-DIED = Answer(died=True)
+DIED = FaultAnswer(died=True)
 
 
-def attempt(process: Process, operation: Operation, prepared: Any) -> Answer:
+def attempt(process: FaultyProcess, operation: FaultOperation, prepared: Any) -> FaultAnswer:
     """Run it; only typed errors are answers."""
     try:
-        return Answer(operation.run(process, prepared))
+        return FaultAnswer(operation.run(process, prepared))
     except OmnigraphError as error:
-        return Answer(error=error)
+        return FaultAnswer(error=error)
 
 
 class Judge:
@@ -56,22 +56,24 @@ class Judge:
         self._known: dict[str, tuple[Content, Content]] = {}
         self._seen: dict[str, list[tuple[RequestKind, str, bool]]] = {}
 
-    def start(self, operation: Operation, target: Path) -> str:
+    def start(self, operation: FaultOperation, target: Path) -> str:
         """A graph of its own for one case."""
         return copy_graph(self._scratch / "nothing" if operation.on_empty else self.template, target)
 
-    def requests(self, operation: Operation, plan_of: Callable[[int], FaultPlan]) -> int:
+    def requests(self, operation: FaultOperation, plan_of: Callable[[int], FaultPlan]) -> int:
         """How many requests of the undisturbed operation plans of this sort can hit."""
         self.before_and_after(operation)
         hits = plan_of(1)
         return sum(hits.decide(kind, key, conditional=put) is not None for kind, key, put in self._seen[operation.name])
 
-    def before_and_after(self, operation: Operation) -> tuple[Content, Content]:
+    def before_and_after(self, operation: FaultOperation) -> tuple[Content, Content]:
         if operation.name not in self._known:
             self._known[operation.name] = self._run_undisturbed(operation)
         return self._known[operation.name]
 
-    def check(self, operation: Operation, uri: str, answer: Answer, told: str, *, happened: bool = False) -> bool:
+    def check(
+        self, operation: FaultOperation, uri: str, answer: FaultAnswer, told: str, *, happened: bool = False
+    ) -> bool:
         """Whether the operation has happened, as a new process sees it; fails unless that is whole and as told."""
         before, after = self.before_and_after(operation)
         now = content_of(uri)
@@ -84,13 +86,13 @@ class Judge:
             assert now == before, f"{told}: told {answer.error!r}, but it is there"
         return now == after
 
-    def finish(self, operation: Operation, uri: str, happened: bool, told: str, *, thorough: bool = True) -> None:
+    def finish(self, operation: FaultOperation, uri: str, happened: bool, told: str, *, thorough: bool = True) -> None:
         """The caller tries again, as far as that is right, and then everybody goes on as if nothing had been.
 
         `thorough` reads every version of every table, which takes longer than all the rest.
         """
         _, after = self.before_and_after(operation)
-        process = Process(uri, **operation.config)
+        process = FaultyProcess(uri, **operation.config)
         try:
             if not happened or operation.keyed:
                 answer = attempt(process, operation, operation.prepare(process))
@@ -104,7 +106,7 @@ class Judge:
 
     def _go_on(self, uri: str, told: str, *, thorough: bool) -> None:
         """The next operations of a new process work, and no chain or pin is damaged."""
-        process = Process(uri)
+        process = FaultyProcess(uri)
         try:
             graph = process.open()
             next_write(graph)
@@ -115,9 +117,9 @@ class Judge:
         finally:
             process.close()
 
-    def _run_undisturbed(self, operation: Operation) -> tuple[Content, Content]:
+    def _run_undisturbed(self, operation: FaultOperation) -> tuple[Content, Content]:
         uri = self.start(operation, self._scratch / f"undisturbed-{operation.name}")
-        process = Process(uri, **operation.config)
+        process = FaultyProcess(uri, **operation.config)
         try:
             prepared = operation.prepare(process)
             before = content_of(uri)

@@ -11,23 +11,23 @@ from omnigraph.api import Graph, catalog_of
 from omnigraph.commit.birth import init_graph
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
-from tests.faults.ground import SCHEMA, Process
+from tests.faults.ground import SCHEMA, FaultyProcess
 
 CLIENT_KEY = "the-key"
 STAGED: Mapping[str, Any] = {"inline_share": 0}
 
 
 @dataclass(frozen=True)
-class Operation:
+class FaultOperation:
     """`run` gets a process and what `prepare` returned, which happens before anything fails.
 
     `keyed` writes may be repeated blindly. `points` are the named pauses it passes, in order.
     """
 
     name: str
-    run: Callable[[Process, Any], object]
+    run: Callable[[FaultyProcess, Any], object]
     points: tuple[str, ...]
-    prepare: Callable[[Process], Any] = lambda process: process.open()
+    prepare: Callable[[FaultyProcess], Any] = lambda process: process.open()
     config: Mapping[str, Any] = field(default_factory=dict)
     on_empty: bool = False
     keyed: bool = False
@@ -46,13 +46,13 @@ def _write(
     *statements: Statement,
     staged: bool = False,
     keyed: bool = False,
-) -> Operation:
+) -> FaultOperation:
     key = CLIENT_KEY if keyed else None
 
-    def run(process: Process, graph: Graph) -> object:
+    def run(process: FaultyProcess, graph: Graph) -> object:
         return graph.apply(statements, client_key=key)
 
-    return Operation(name, run, _STAGED if staged else _INLINE, config=STAGED if staged else {}, keyed=keyed)
+    return FaultOperation(name, run, _STAGED if staged else _INLINE, config=STAGED if staged else {}, keyed=keyed)
 
 
 def _by_name(name: str) -> Compare:
@@ -76,48 +76,48 @@ _RENAMED = SCHEMA.replace("node Note { text: String? }", 'node Memo @rename_from
 _DROPPED = SCHEMA.replace("node Note { text: String? }", "").replace("since: I32?", "")
 
 
-def _schema(name: str, text: str, *, staged: bool = False) -> Operation:
-    def run(process: Process, graph: Graph) -> object:
+def _schema(name: str, text: str, *, staged: bool = False) -> FaultOperation:
+    def run(process: FaultyProcess, graph: Graph) -> object:
         return graph.schema.apply(text)
 
-    return Operation(name, run, _STAGED if staged else _INLINE)
+    return FaultOperation(name, run, _STAGED if staged else _INLINE)
 
 
-def _fold(process: Process, graph: Graph) -> object:
+def _fold(process: FaultyProcess, graph: Graph) -> object:
     return graph.fold()
 
 
-def _create(name: str) -> Callable[[Process, Graph], object]:
+def _create(name: str) -> Callable[[FaultyProcess, Graph], object]:
     return lambda process, graph: graph.branch.create(name).branch_name
 
 
-def _delete(process: Process, graph: Graph) -> None:
+def _delete(process: FaultyProcess, graph: Graph) -> None:
     graph.branch.delete("dev")
 
 
-def _claim(process: Process, graph: Graph) -> object:
+def _claim(process: FaultyProcess, graph: Graph) -> object:
     return graph._runtime.claim(graph._branch, WriteOptions())
 
 
-def _claimed(process: Process) -> tuple[Graph, str]:
+def _claimed(process: FaultyProcess) -> tuple[Graph, str]:
     graph = process.open()
     return graph, graph._runtime.claim(graph._branch, WriteOptions())
 
 
-def _release(process: Process, claimed: tuple[Graph, str]) -> None:
+def _release(process: FaultyProcess, claimed: tuple[Graph, str]) -> None:
     graph, holder = claimed
     graph._runtime.release(graph._branch, holder, WriteOptions())
 
 
-def _init(process: Process, _: None) -> object:
+def _init(process: FaultyProcess, _: None) -> object:
     return init_graph(process.backend, catalog_of(SCHEMA, process.backend))
 
 
-def _merge(process: Process, graph: Graph) -> object:
+def _merge(process: FaultyProcess, graph: Graph) -> object:
     return graph.branch.merge("dev")
 
 
-def _optimize(process: Process, graph: Graph) -> object:
+def _optimize(process: FaultyProcess, graph: Graph) -> object:
     return graph.optimize()
 
 
@@ -129,14 +129,14 @@ _RECORDS = """
 """
 
 
-def _with_file(process: Process) -> tuple[Graph, Path]:
+def _with_file(process: FaultyProcess) -> tuple[Graph, Path]:
     """An open graph, and a file of records beside it."""
     path = Path(f"{process.uri}-records.ndjson")
     path.write_text(_RECORDS.lstrip())
     return process.open(), path
 
 
-def _load(process: Process, prepared: tuple[Graph, Path]) -> object:
+def _load(process: FaultyProcess, prepared: tuple[Graph, Path]) -> object:
     graph, path = prepared
     return graph.load(path, engine="local", progress=False)
 
@@ -153,23 +153,23 @@ OPERATIONS = (
     _write("delete-cascade-staged", Delete("Person", _by_name("Ada")), staged=True),
     _write("several-tables", *_SEVERAL),
     _write("several-tables-staged", *_SEVERAL, staged=True),
-    Operation("fold", _fold, _FOLD),
-    Operation("branch-create", _create("fresh"), ("branch.create.before-registry",)),
-    Operation("branch-recreate", _create("dead"), ("branch.create.before-registry",)),
-    Operation("branch-delete", _delete, (*_INLINE, "branch.delete.before-registry")),
-    Operation("claim", _claim, _INLINE),
-    Operation("release", _release, _INLINE, prepare=_claimed),
+    FaultOperation("fold", _fold, _FOLD),
+    FaultOperation("branch-create", _create("fresh"), ("branch.create.before-registry",)),
+    FaultOperation("branch-recreate", _create("dead"), ("branch.create.before-registry",)),
+    FaultOperation("branch-delete", _delete, (*_INLINE, "branch.delete.before-registry")),
+    FaultOperation("claim", _claim, _INLINE),
+    FaultOperation("release", _release, _INLINE, prepare=_claimed),
     _schema("schema-metadata", _METADATA),
     _schema("schema-rewrite", _REWRITING, staged=True),
     _schema("schema-rename", _RENAMED),
     _schema("schema-drop", _DROPPED),
-    Operation("init", _init, ("init.stamped",), prepare=lambda process: None, on_empty=True),
-    Operation("open", lambda process, _: process.open().branch_name, (), prepare=lambda process: None),
+    FaultOperation("init", _init, ("init.stamped",), prepare=lambda process: None, on_empty=True),
+    FaultOperation("open", lambda process, _: process.open().branch_name, (), prepare=lambda process: None),
 )
 #: The same for verbs that are made of more requests; struck by the sweeps over requests and kills only.
 LARGER = (
-    Operation("merge", _merge, _STAGED, config=STAGED),
-    Operation("load", _load, _STAGED, prepare=_with_file, config=STAGED),
-    Operation("optimize", _optimize, ("optimize.captured", "optimize.staged")),
+    FaultOperation("merge", _merge, _STAGED, config=STAGED),
+    FaultOperation("load", _load, _STAGED, prepare=_with_file, config=STAGED),
+    FaultOperation("optimize", _optimize, ("optimize.captured", "optimize.staged")),
 )
 BY_NAME = {one.name: one for one in (*OPERATIONS, *LARGER)}

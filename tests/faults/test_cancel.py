@@ -14,9 +14,9 @@ import pytest
 from omnigraph.api import Graph
 from omnigraph.errors import Unavailable, Unknown
 from omnigraph.query.language.statements import InsertNode
-from tests.faults.ground import Process
-from tests.faults.judge import DIED, Answer, Judge, attempt
-from tests.faults.operations import BY_NAME, OPERATIONS, Operation
+from tests.faults.ground import FaultyProcess
+from tests.faults.judge import DIED, FaultAnswer, Judge, attempt
+from tests.faults.operations import BY_NAME, OPERATIONS, FaultOperation
 from tests.scenarios.bed import wait_until
 
 _PLACES = [(one, point) for one in OPERATIONS for point in one.points]
@@ -34,10 +34,10 @@ def _names(graph: Graph) -> list[str]:
 
 
 @pytest.mark.parametrize(("operation", "point"), _PLACES, ids=_IDS)
-def test_interrupted_at_a_named_point(operation: Operation, point: str, judge: Judge, tmp_path: Path) -> None:
+def test_interrupted_at_a_named_point(operation: FaultOperation, point: str, judge: Judge, tmp_path: Path) -> None:
     """Ctrl-C: whole or nothing; the same handle then finishes the work, and so does everybody else. S7"""
     uri = judge.start(operation, tmp_path / "graph")
-    process = Process(uri, **operation.config)
+    process = FaultyProcess(uri, **operation.config)
     told = f"{operation} interrupted at {point}"
     try:
         prepared = operation.prepare(process)
@@ -57,17 +57,17 @@ def test_interrupted_at_a_named_point(operation: Operation, point: str, judge: J
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("operation", "point"), _PLACES, ids=_IDS)
-def test_an_error_at_a_named_point(operation: Operation, point: str, judge: Judge, tmp_path: Path) -> None:
+def test_an_error_at_a_named_point(operation: FaultOperation, point: str, judge: Judge, tmp_path: Path) -> None:
     """The same with a typed error, which before the record is the answer. S6"""
     uri = judge.start(operation, tmp_path / "graph")
-    process = Process(uri, **operation.config)
+    process = FaultyProcess(uri, **operation.config)
     told = f"{operation} failed at {point}"
     try:
         prepared = operation.prepare(process)
         process.pauses.fail_at(point, Unavailable("injected: this point failed", code="injected_fault"))
         answer = attempt(process, operation, prepared)
         # A point after the record is no place where the engine itself fails; that it is whole is all that is asked.
-        whole = Answer(died=True) if "after" in point or "registry" in point or "stamped" in point else answer
+        whole = FaultAnswer(died=True) if "after" in point or "registry" in point or "stamped" in point else answer
         happened = judge.check(operation, uri, whole, told)
     finally:
         process.close()
@@ -77,7 +77,7 @@ def test_an_error_at_a_named_point(operation: Operation, point: str, judge: Judg
 def test_a_waiting_writer_is_interrupted(judge: Judge, tmp_path: Path) -> None:
     """It waits behind a record in flight; its write is not published, and the leader does not notice. S7"""
     uri = judge.start(BY_NAME["insert-keyed"], tmp_path / "graph")
-    process = Process(uri)
+    process = FaultyProcess(uri)
     graph = process.open()
     with ThreadPoolExecutor(1) as pool, process.pauses.hold("write.before-record") as hold:
         leading = pool.submit(graph.apply, [InsertNode("Person", {"name": "leader"})])
@@ -92,7 +92,7 @@ def test_a_waiting_writer_is_interrupted(judge: Judge, tmp_path: Path) -> None:
     graph.apply([InsertNode("Person", {"name": "later"})])
     names = _names(graph)
     assert {"leader", "later"} <= set(names)
-    assert names == _names(Process(uri).open())
+    assert names == _names(FaultyProcess(uri).open())
     process.close()
 
 
@@ -100,7 +100,7 @@ def test_a_waiting_writer_is_interrupted(judge: Judge, tmp_path: Path) -> None:
 def test_the_leader_of_a_group_is_interrupted(point: str, judge: Judge, tmp_path: Path) -> None:
     """Others ride in the record of the interrupted one: they get a true answer, and the queue moves on. S7, S38"""
     uri = judge.start(BY_NAME["insert-keyed"], tmp_path / "graph")
-    process = Process(uri)
+    process = FaultyProcess(uri)
     graph = process.open()
     names = [f"g{number}" for number in range(4)]
     with ThreadPoolExecutor(5) as pool:
@@ -113,7 +113,7 @@ def test_the_leader_of_a_group_is_interrupted(point: str, judge: Judge, tmp_path
         assert first.result(_WAIT_S).commit_id
         errors = [one.exception(_WAIT_S) for one in group]
     assert sum(isinstance(one, KeyboardInterrupt) for one in errors) == 1
-    there = set(_names(Process(uri).open()))
+    there = set(_names(FaultyProcess(uri).open()))
     for name, error in zip(names, errors, strict=True):
         assert error is None or isinstance(error, (KeyboardInterrupt, Unknown)), error
         if error is None:
@@ -131,7 +131,7 @@ def test_interrupted_anywhere(name: str, judge: Judge, tmp_path: Path) -> None:
     operation = BY_NAME[name]
     for number, point in enumerate(operation.points):
         uri = judge.start(operation, tmp_path / str(number))
-        process = Process(uri, **operation.config)
+        process = FaultyProcess(uri, **operation.config)
         prepared = operation.prepare(process)
         with process.pauses.hold(point) as hold:
             running = _Interruptible(partial(operation.run, process, prepared))

@@ -19,7 +19,7 @@ from omnigraph.errors import Corruption, OmnigraphError
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import record_key
 from omnigraph.query.language.statements import InsertNode
-from tests.faults.ground import SCHEMA, Process, content_of, copy_graph
+from tests.faults.ground import SCHEMA, FaultyProcess, content_of, copy_graph
 from tests.faults.judge import Judge
 
 Damage = Callable[[bytes], bytes]
@@ -47,14 +47,14 @@ class _Scene:
     def __init__(self, judge: Judge, folder: Path) -> None:
         self.uri = copy_graph(judge.template, folder)
         self.root = Path(self.uri)
-        self.warm = Process(self.uri).open()
+        self.warm = FaultyProcess(self.uri).open()
         self.head: CommitRecord = self.warm._branch.publisher.refresh()
 
     def record(self, seq: int) -> Path:
         return self.root / record_key(self.head.stream, seq)
 
     def cold(self, branch: str = "main", *, read_only: bool = False) -> Graph:
-        return Process(self.uri).open(branch, read_only=read_only)
+        return FaultyProcess(self.uri).open(branch, read_only=read_only)
 
     def spoil(self, path: Path, damage: Damage) -> None:
         path.write_bytes(damage(path.read_bytes()))
@@ -181,7 +181,7 @@ def test_graph_stamp(damage: Damage, scene: _Scene) -> None:
     spoilt = stamp.read_bytes()
     for read_only in (False, True):
         _expect_refusal(lambda read_only=read_only: scene.cold(read_only=read_only))  # type: ignore[misc]
-    backend = Process(scene.uri).backend
+    backend = FaultyProcess(scene.uri).backend
     _expect_refusal(lambda: init_graph(backend, catalog_of(SCHEMA, backend)), GraphExists)
     assert stamp.read_bytes() == spoilt
 
@@ -248,7 +248,7 @@ def test_transaction_files_are_not_needed(scene: _Scene) -> None:
 
 def test_older_commits_when_only_main_exists(tmp_path: Path) -> None:
     """S51: a damaged head must not lock a reader out of what came before it."""
-    process = Process(str(tmp_path / "graph"))
+    process = FaultyProcess(str(tmp_path / "graph"))
     init_graph(process.backend, catalog_of(SCHEMA, process.backend))
     graph = process.open()
     _insert(graph, "Ada")
@@ -258,7 +258,7 @@ def test_older_commits_when_only_main_exists(tmp_path: Path) -> None:
     path = tmp_path / "graph" / record_key(head.stream, head.seq)
     path.write_bytes(path.read_bytes()[:-3])
     uri = str(tmp_path / "graph")
-    _expect_refusal(lambda: Process(uri).open(read_only=True))
+    _expect_refusal(lambda: FaultyProcess(uri).open(read_only=True))
     assert _people_at(graph, commit) == ["Ada"]
     assert omnigraph.open_at(uri, commit).table("Person").to_arrow(["name"])["name"].to_pylist() == ["Ada"]
     _expect_refusal(lambda: omnigraph.open_at(uri, head.commit_id))

@@ -17,9 +17,9 @@ from unittest.mock import patch
 import pytest
 
 from omnigraph.errors import Unavailable
-from tests.faults.ground import HastyClock, Process
-from tests.faults.judge import Answer, Judge, attempt
-from tests.faults.operations import OPERATIONS, Operation
+from tests.faults.ground import FaultyProcess, HastyClock
+from tests.faults.judge import FaultAnswer, Judge, attempt
+from tests.faults.operations import OPERATIONS, FaultOperation
 
 _WRITING = [one for one in OPERATIONS if one.name not in ("open", "init")]
 
@@ -47,10 +47,10 @@ def _no_room(number: int = errno.ENOSPC, *, after_bytes: int = 0) -> Iterator[No
     "after_bytes", [pytest.param(0, marks=pytest.mark.slow), 100], ids=["at-once", "in-the-middle"]
 )
 @pytest.mark.parametrize("operation", _WRITING, ids=str)
-def test_no_room_for_the_record(operation: Operation, after_bytes: int, judge: Judge, tmp_path: Path) -> None:
+def test_no_room_for_the_record(operation: FaultOperation, after_bytes: int, judge: Judge, tmp_path: Path) -> None:
     """S54"""
     uri = judge.start(operation, tmp_path / "graph")
-    process = Process(uri, **operation.config)
+    process = FaultyProcess(uri, **operation.config)
     told = f"{operation} on a full disk"
     try:
         prepared = operation.prepare(process)
@@ -81,7 +81,7 @@ def test_a_disk_that_fails_otherwise(number: int, code: str | None, judge: Judge
     """Over quota, read-only or broken: typed, and nothing changed. S54"""
     operation = next(one for one in OPERATIONS if one.name == "several-tables")
     uri = judge.start(operation, tmp_path / "graph")
-    process = Process(uri)
+    process = FaultyProcess(uri)
     prepared = operation.prepare(process)
     with _no_room(number):
         answer = attempt(process, operation, prepared)
@@ -148,5 +148,5 @@ def test_no_room_while_staging(name: str, left_bytes: int, judge: Judge, tmp_pat
         assert document["code"] == "disk_full", document
     assert left_bytes or document["error"] is not None, "there was room after all"
     error = Unavailable("full", code=document["code"]) if document["error"] else None
-    judge.check(operation, str(left), Answer(error=error), f"{name} with {left_bytes} bytes left")
+    judge.check(operation, str(left), FaultAnswer(error=error), f"{name} with {left_bytes} bytes left")
     assert document["again"], "with room again the same handle still fails"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.judge import DIED, Answer, Judge
-from tests.faults.operations import LARGER, OPERATIONS, Operation
+from tests.faults.judge import DIED, FaultAnswer, Judge
+from tests.faults.operations import LARGER, OPERATIONS, FaultOperation
 from tests.faults.workers import run_until_killed
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 from tests.support.processes import Workers
@@ -24,15 +24,15 @@ _KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
 _SAMPLES = 8
 _AT_ONCE = 4
 
-Place = tuple[Operation, dict[str, Any]]
+Place = tuple[FaultOperation, dict[str, Any]]
 
 
-def _kill_at_effects(judge: Judge, operation: Operation) -> list[Place]:
+def _kill_at_effects(judge: Judge, operation: FaultOperation) -> list[Place]:
     count = judge.requests(operation, lambda n: FaultPlan.at(n, Fault.FAIL_BEFORE, kinds=EFFECTS, times=None))
     return [(operation, {"fault": fault.value, "n": n}) for fault in _KILLS for n in range(1, count + 1)]
 
 
-def _kill_at_points(operation: Operation) -> list[Place]:
+def _kill_at_points(operation: FaultOperation) -> list[Place]:
     return [(operation, {"point": point}) for point in operation.points]
 
 
@@ -63,18 +63,18 @@ def test_killed_at_some_place(judge: Judge, tmp_path: Path, sweep_seed: int) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_killed_at_every_place(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+def test_killed_at_every_place(operation: FaultOperation, judge: Judge, tmp_path: Path) -> None:
     """S42–S46, S65"""
     _kill_all(judge, [*_kill_at_effects(judge, operation), *_kill_at_points(operation)], tmp_path)
 
 
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.keyed], ids=str)
-def test_killed_between_record_and_answer(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+def test_killed_between_record_and_answer(operation: FaultOperation, judge: Judge, tmp_path: Path) -> None:
     """The commit is there, nobody was told, and the client key says so. S46"""
     uri = judge.start(operation, tmp_path / "graph")
     args = {"uri": uri, "operation": operation.name, "fault": Fault.KILL_AFTER.value}
     with Workers(run_until_killed, 1, args) as workers:
         workers.start()
         assert workers.wait(check=False)[0].exit_code == -signal.SIGKILL
-    assert judge.check(operation, uri, Answer(), "killed after the record"), "the record is what makes it happen"
+    assert judge.check(operation, uri, FaultAnswer(), "killed after the record"), "the record is what makes it happen"
     judge.finish(operation, uri, True, "killed after the record")

@@ -16,7 +16,7 @@ from omnigraph.log.stream import record_key
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.address import open_store
 from omnigraph.storage.store import ObjectInfo, Store
-from tests.faults.ground import Process, copy_graph
+from tests.faults.ground import FaultyProcess, copy_graph
 from tests.faults.judge import Judge
 from tests.faults.stores import Listing
 from tests.support.s3 import S3Place
@@ -51,29 +51,29 @@ def uri(judge: Judge, tmp_path: Path) -> str:
 @pytest.mark.parametrize("hidden", [1, 3, 17, 60, 1000])
 def test_a_stale_listing(hidden: int, uri: str) -> None:
     """The newest keys are not listed yet: they are found by probing upward, by readers and writers. S49"""
-    head = lengthen(open_store(uri, fsync=False), _head(Process(uri).open()), 50)
+    head = lengthen(open_store(uri, fsync=False), _head(FaultyProcess(uri).open()), 50)
 
     def stale(listed: list[ObjectInfo]) -> list[ObjectInfo]:
         return [one for one in listed if not one.key.endswith(".rec")] or listed[hidden:]
 
     for read_only in (True, False):
-        graph = Process(uri, wrap=lambda store: Listing(store, stale)).open(read_only=read_only)
+        graph = FaultyProcess(uri, wrap=lambda store: Listing(store, stale)).open(read_only=read_only)
         assert _head(graph).commit_id == head.commit_id
     _insert(graph, "Eve")
-    assert _head(Process(uri).open()).seq == head.seq + 1
+    assert _head(FaultyProcess(uri).open()).seq == head.seq + 1
 
 
 def test_a_stale_registry_never_makes_two_branches_of_one_name(uri: str) -> None:
     """The newest registry entries are not listed yet: a typed answer or the right one, and one live incarnation."""
-    Process(uri).open().branch.create("dead")
+    FaultyProcess(uri).open().branch.create("dead")
 
     def stale(listed: list[ObjectInfo]) -> list[ObjectInfo]:
         return listed[:-1] if listed and "__branches/dead" in listed[-1].key else listed
 
-    process = Process(uri, wrap=lambda store: Listing(store, stale))
+    process = FaultyProcess(uri, wrap=lambda store: Listing(store, stale))
     with pytest.raises(OmnigraphError):
         process.open().branch.create("dead")
-    fresh = Process(uri).open()
+    fresh = FaultyProcess(uri).open()
     _insert(fresh.on_branch("dead"), "Eve")
     assert sorted(Path(uri, "__branches", "dead").iterdir())[-1].name == "00000002.json"
 
@@ -81,10 +81,10 @@ def test_a_stale_registry_never_makes_two_branches_of_one_name(uri: str) -> None
 @pytest.mark.parametrize("name", [".tmp-abc", ".tmp-probe-x"])
 def test_temporary_files_are_no_records(name: str, uri: str) -> None:
     """What a killed put left behind is in no listing. S50"""
-    head = _head(Process(uri).open())
+    head = _head(FaultyProcess(uri).open())
     for folder in (f"__manifest/{head.stream}", "__branches/dev", "__branches", "."):
         Path(uri, folder, name).write_bytes(b"half a rec")
-    graph = Process(uri).open()
+    graph = FaultyProcess(uri).open()
     assert _head(graph).commit_id == head.commit_id
     assert graph.branch.list() == ["dev", "main"]
     _insert(graph.on_branch("dev"), "Eve")
@@ -92,18 +92,18 @@ def test_temporary_files_are_no_records(name: str, uri: str) -> None:
 
 def test_a_stranger_among_the_records(uri: str) -> None:
     """Refused by name, for readers and writers. S50"""
-    head = _head(Process(uri).open())
+    head = _head(FaultyProcess(uri).open())
     Path(uri, "__manifest", head.stream, "notes.txt").write_bytes(b"hello")
     for read_only in (True, False):
         with pytest.raises(Corruption, match=r"notes\.txt"):
-            Process(uri).open(read_only=read_only)
+            FaultyProcess(uri).open(read_only=read_only)
 
 
 def test_many_pages(uri: str) -> None:
     """More records than a page lists: the newest is on the first one; old commits stay one GET away. S50"""
-    first = _head(Process(uri).open())
+    first = _head(FaultyProcess(uri).open())
     head = lengthen(open_store(uri, fsync=False), first, _MANY)
-    process = Process(uri)
+    process = FaultyProcess(uri)
     graph = process.open()
     assert _head(graph).commit_id == head.commit_id
     _insert(graph, "Eve")
@@ -115,18 +115,18 @@ def test_many_pages(uri: str) -> None:
 def test_an_unordered_store(uri: str, sweep_seed: int) -> None:
     """Listed whole, in whatever order it comes. S50"""
     chance = random.Random(sweep_seed)
-    head = lengthen(open_store(uri, fsync=False), _head(Process(uri).open()), 300)
+    head = lengthen(open_store(uri, fsync=False), _head(FaultyProcess(uri).open()), 300)
 
     def shuffle(listed: list[ObjectInfo]) -> list[ObjectInfo]:
         return chance.sample(listed, len(listed))
 
-    process = Process(uri, wrap=lambda store: Listing(store, shuffle))
+    process = FaultyProcess(uri, wrap=lambda store: Listing(store, shuffle))
     runtime = GraphRuntime.open(replace(process.backend, lists_in_order=False), read_only=False)
     graph = Graph(runtime, runtime.branch("main"))
     assert _head(graph).commit_id == head.commit_id
     assert graph.branch.list() == ["dev", "main"]
     _insert(graph, "Eve")
-    assert _head(Process(uri).open()).seq == head.seq + 1
+    assert _head(FaultyProcess(uri).open()).seq == head.seq + 1
 
 
 @pytest.mark.s3
@@ -136,9 +136,9 @@ def test_many_pages_on_s3(s3_place: S3Place) -> None:
     import omnigraph
 
     omnigraph.init(s3_place.uri, "node Person { name: String @key }", storage_options=s3_place.storage_options)
-    process = Process(s3_place.uri, s3_place.storage_options)
+    process = FaultyProcess(s3_place.uri, s3_place.storage_options)
     head = lengthen(process.backend.store, _head(process.open()), _MANY)
-    graph = Process(s3_place.uri, s3_place.storage_options).open()
+    graph = FaultyProcess(s3_place.uri, s3_place.storage_options).open()
     assert _head(graph).commit_id == head.commit_id
     _insert(graph, "Eve")
     assert graph.table("Person").count() == 1

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import Unknown
-from tests.faults.ground import Process
+from tests.faults.ground import FaultyProcess
 from tests.faults.judge import Judge, attempt
-from tests.faults.operations import LARGER, OPERATIONS, Operation
+from tests.faults.operations import LARGER, OPERATIONS, FaultOperation
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 
 ALL = (*OPERATIONS, *LARGER)
@@ -33,13 +33,13 @@ def _plans(fault: Fault, times: int | None) -> Callable[[int], FaultPlan]:
 
 
 def _strike(
-    judge: Judge, operation: Operation, uri: str, plan: FaultPlan, told: str, *, happened: bool = False
+    judge: Judge, operation: FaultOperation, uri: str, plan: FaultPlan, told: str, *, happened: bool = False
 ) -> bool:
     """One attempt under a plan: whether the operation has happened, which must be as the caller was told.
 
     A single answer that is lost or says "exists" never leaves it unknown: looking, or sending it again, settles it.
     """
-    process = Process(uri, **operation.config)
+    process = FaultyProcess(uri, **operation.config)
     try:
         prepared = operation.prepare(process)
         process.arm(plan)
@@ -54,7 +54,14 @@ def _strike(
 
 
 def _case(
-    judge: Judge, operation: Operation, folder: Path, fault: Fault, n: int, times: int | None, *, thorough: bool = True
+    judge: Judge,
+    operation: FaultOperation,
+    folder: Path,
+    fault: Fault,
+    n: int,
+    times: int | None,
+    *,
+    thorough: bool = True,
 ) -> bool:
     """One place struck, judged and recovered from; whether there was such a place."""
     told = f"{operation}: {fault} at request {n}, {'for good' if times is None else 'once'}"
@@ -66,7 +73,9 @@ def _case(
 
 @pytest.mark.parametrize("fault", _FAULTS)
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_some_request_fails(operation: Operation, fault: Fault, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+def test_some_request_fails(
+    operation: FaultOperation, fault: Fault, judge: Judge, tmp_path: Path, sweep_seed: int
+) -> None:
     """S42–S46, S47, S65, H24, H25"""
     chance = random.Random(f"{sweep_seed}/{operation}/{fault}")
     places = [(n, times) for times in (1, None) for n in range(1, judge.requests(operation, _plans(fault, 1)) + 1)]
@@ -81,7 +90,7 @@ def test_some_request_fails(operation: Operation, fault: Fault, judge: Judge, tm
 @pytest.mark.parametrize("fault", _FAULTS)
 @pytest.mark.parametrize("operation", ALL, ids=str)
 def test_every_request_fails(
-    operation: Operation, fault: Fault, times: int | None, judge: Judge, tmp_path: Path
+    operation: FaultOperation, fault: Fault, times: int | None, judge: Judge, tmp_path: Path
 ) -> None:
     """S42–S46, S47, S65, H24, H25"""
     for n in itertools.count(1):
@@ -91,7 +100,7 @@ def test_every_request_fails(
     assert n > 1
 
 
-def _fails_twice(judge: Judge, operation: Operation, folder: Path, chance: random.Random) -> None:
+def _fails_twice(judge: Judge, operation: FaultOperation, folder: Path, chance: random.Random) -> None:
     """The attempt fails somewhere, and so does its repetition."""
     uri = judge.start(operation, folder)
     happened, told = False, str(operation)
@@ -108,14 +117,16 @@ def _fails_twice(judge: Judge, operation: Operation, folder: Path, chance: rando
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_the_repetition_fails_too(operation: Operation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+def test_the_repetition_fails_too(operation: FaultOperation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """S55"""
     _fails_twice(judge, operation, tmp_path / "twice", random.Random(f"{sweep_seed}/twice/{operation}"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_the_repetition_fails_too_often(operation: Operation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+def test_the_repetition_fails_too_often(
+    operation: FaultOperation, judge: Judge, tmp_path: Path, sweep_seed: int
+) -> None:
     """S55"""
     for number in range(_PAIRS):
         chance = random.Random(f"{sweep_seed}/twice/{operation}/{number}")

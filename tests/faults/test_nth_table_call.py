@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.ground import Process
+from tests.faults.ground import FaultyProcess
 from tests.faults.judge import Judge, attempt
-from tests.faults.operations import OPERATIONS, Operation
+from tests.faults.operations import OPERATIONS, FaultOperation
 
 _WITH_TABLE_WORK = [one for one in OPERATIONS if "staged" in " ".join(one.points)]
 
 
-def _case(judge: Judge, operation: Operation, folder: Path, n: int, *, after: bool, times: int | None) -> bool:
+def _case(judge: Judge, operation: FaultOperation, folder: Path, n: int, *, after: bool, times: int | None) -> bool:
     """One call struck; whether there was such a call."""
     told = f"{operation}: call {n} into the tables failed {'after' if after else 'before'} its work"
     uri = judge.start(operation, folder)
-    process = Process(uri, **operation.config)
+    process = FaultyProcess(uri, **operation.config)
     try:
         prepared = operation.prepare(process)
         hits = process.arm_tables(n, after=after, times=times)
@@ -34,7 +34,7 @@ def _case(judge: Judge, operation: Operation, folder: Path, n: int, *, after: bo
 
 
 @pytest.mark.parametrize("operation", _WITH_TABLE_WORK, ids=str)
-def test_a_table_call_fails(operation: Operation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+def test_a_table_call_fails(operation: FaultOperation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """One of the first calls, by the printed seed. S43–S45"""
     chance = random.Random(f"{sweep_seed}/tables/{operation}")
     n, after = chance.randint(1, 2), chance.random() < 0.5
@@ -46,7 +46,7 @@ def test_a_table_call_fails(operation: Operation, judge: Judge, tmp_path: Path, 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("operation", _WITH_TABLE_WORK, ids=str)
 def test_every_table_call_fails(
-    operation: Operation, after: bool, times: int | None, judge: Judge, tmp_path: Path
+    operation: FaultOperation, after: bool, times: int | None, judge: Judge, tmp_path: Path
 ) -> None:
     """S43–S45"""
     for n in itertools.count(1):
@@ -56,10 +56,10 @@ def test_every_table_call_fails(
 
 
 @pytest.mark.parametrize("operation", _WITH_TABLE_WORK, ids=str)
-def test_the_same_handle_goes_on(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+def test_the_same_handle_goes_on(operation: FaultOperation, judge: Judge, tmp_path: Path) -> None:
     """After a failed staging the very handle that failed does the work. S6, S54"""
     uri = judge.start(operation, tmp_path / "graph")
-    process = Process(uri, **operation.config)
+    process = FaultyProcess(uri, **operation.config)
     try:
         prepared = operation.prepare(process)
         process.arm_tables(1, after=True, times=None)

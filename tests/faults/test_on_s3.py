@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.ground import Process, content_of
-from tests.faults.judge import DIED, Answer, Judge, attempt, next_write
-from tests.faults.operations import BY_NAME, Operation
+from tests.faults.ground import FaultyProcess, content_of
+from tests.faults.judge import DIED, FaultAnswer, Judge, attempt, next_write
+from tests.faults.operations import BY_NAME, FaultOperation
 from tests.faults.workers import run_until_killed
 from tests.support.faults import How
 from tests.support.processes import Workers
@@ -36,7 +36,7 @@ _CLASSES = {
 }
 
 
-class Bed:
+class S3FaultBed:
     """Graphs on S3, reached by the writer through a proxy and by everybody else directly."""
 
     def __init__(self, proxy: Proxy, judge: Judge) -> None:
@@ -55,12 +55,14 @@ class Bed:
                 store.put(str(path.relative_to(template)), path.read_bytes())
         return target
 
-    def writer(self, s3_place: S3Place, operation: Operation) -> Process:
+    def writer(self, s3_place: S3Place, operation: FaultOperation) -> FaultyProcess:
         through = s3_place.through(self.proxy)
         # Real time: requests that a client repeats take their time, so the deadline is what is short.
-        return Process(through.uri, through.storage_options, hasty=False, publish_deadline_s=2.0, **operation.config)
+        return FaultyProcess(
+            through.uri, through.storage_options, hasty=False, publish_deadline_s=2.0, **operation.config
+        )
 
-    def check(self, operation: Operation, s3_place: S3Place, answer: Answer, told: str) -> bool:
+    def check(self, operation: FaultOperation, s3_place: S3Place, answer: FaultAnswer, told: str) -> bool:
         before, after = self.judge.before_and_after(operation)
         now = content_of(s3_place.uri, s3_place.storage_options)
         assert now in (before, after), f"{told}: neither before nor after"
@@ -68,9 +70,9 @@ class Bed:
         assert before == after or not answer.is_negative or now == before, f"{told}: {answer.error!r}, but there"
         return now == after
 
-    def go_on(self, operation: Operation, s3_place: S3Place, happened: bool, told: str) -> None:
+    def go_on(self, operation: FaultOperation, s3_place: S3Place, happened: bool, told: str) -> None:
         """A new process finishes the work, and writes on."""
-        process = Process(s3_place.uri, s3_place.storage_options, **operation.config)
+        process = FaultyProcess(s3_place.uri, s3_place.storage_options, **operation.config)
         try:
             if not happened:
                 again = attempt(process, operation, operation.prepare(process))
@@ -82,8 +84,8 @@ class Bed:
 
 
 @pytest.fixture
-def bed(s3_proxy: Proxy, judge: Judge) -> Bed:
-    return Bed(s3_proxy, judge)
+def bed(s3_proxy: Proxy, judge: Judge) -> S3FaultBed:
+    return S3FaultBed(s3_proxy, judge)
 
 
 @pytest.fixture
@@ -92,7 +94,9 @@ def ground(moto_server: ServerProcess) -> Iterator[S3Place]:
         yield place
 
 
-def _strike(bed: Bed, ground: S3Place, operation: Operation, told: str, how: How, **where: Any) -> Answer:
+def _strike(
+    bed: S3FaultBed, ground: S3Place, operation: FaultOperation, told: str, how: How, **where: Any
+) -> FaultAnswer:
     place = bed.graph(ground)
     process = bed.writer(place, operation)
     try:
@@ -108,7 +112,7 @@ def _strike(bed: Bed, ground: S3Place, operation: Operation, told: str, how: How
 
 
 @pytest.mark.parametrize("name", _STRUCK)
-def test_one_request_fails(name: str, bed: Bed, ground: S3Place, sweep_seed: int) -> None:
+def test_one_request_fails(name: str, bed: S3FaultBed, ground: S3Place, sweep_seed: int) -> None:
     """A request of each class, in a way that the seed picks: absorbed, or a typed and true answer. S47, S145"""
     chance = random.Random(f"{sweep_seed}/s3/{name}")
     for key_class in _CLASSES[name]:
@@ -119,7 +123,7 @@ def test_one_request_fails(name: str, bed: Bed, ground: S3Place, sweep_seed: int
 
 
 @pytest.mark.parametrize("name", _STRUCK)
-def test_an_outage(name: str, bed: Bed, ground: S3Place, sweep_seed: int) -> None:
+def test_an_outage(name: str, bed: S3FaultBed, ground: S3Place, sweep_seed: int) -> None:
     """All requests of a class fail from some moment on: typed, true, and over with the outage. S47, S145"""
     chance = random.Random(f"{sweep_seed}/s3-outage/{name}")
     key_class = chance.choice(_CLASSES[name])
@@ -132,7 +136,7 @@ def test_an_outage(name: str, bed: Bed, ground: S3Place, sweep_seed: int) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["503", "403", "drop_request"])  # 500 and 429 are tried again just as 503 is
 @pytest.mark.parametrize("name", _STRUCK)
-def test_every_outage(name: str, how: How, bed: Bed, ground: S3Place) -> None:
+def test_every_outage(name: str, how: How, bed: S3FaultBed, ground: S3Place) -> None:
     """S47, S145"""
     for key_class in _CLASSES[name]:
         told = f"{name}: {how} for good at {key_class}"
@@ -143,7 +147,7 @@ def test_every_outage(name: str, how: How, bed: Bed, ground: S3Place) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", _ONCE)
 @pytest.mark.parametrize("name", _STRUCK)
-def test_every_class_fails_once(name: str, how: How, bed: Bed, ground: S3Place) -> None:
+def test_every_class_fails_once(name: str, how: How, bed: S3FaultBed, ground: S3Place) -> None:
     """S47, S145"""
     for key_class in _CLASSES[name]:
         if how == "409" and key_class not in ("record", "registry"):
@@ -153,7 +157,7 @@ def test_every_class_fails_once(name: str, how: How, bed: Bed, ground: S3Place) 
         assert answer.is_positive, f"{told}: a single failure was not absorbed: {answer.error!r}"
 
 
-def _kill(bed: Bed, ground: S3Place, operation: Operation, n: int) -> bool:
+def _kill(bed: S3FaultBed, ground: S3Place, operation: FaultOperation, n: int) -> bool:
     """SIGKILL right after the n-th PUT of any kind has had its effect; whether there was one."""
     place = bed.graph(ground)
     through = place.through(bed.proxy)
@@ -166,13 +170,13 @@ def _kill(bed: Bed, ground: S3Place, operation: Operation, n: int) -> bool:
         result = workers.wait()[0]
     bed.proxy.clear_faults()
     assert result.killed == bool(fault.hits), f"{told}: {result}"
-    answer = DIED if result.killed else Answer(result.value)
+    answer = DIED if result.killed else FaultAnswer(result.value)
     bed.go_on(operation, place, bed.check(operation, place, answer, told), told)
     return result.killed
 
 
 @pytest.mark.parametrize("name", ["insert-staged", "fold"])
-def test_killed_after_some_put(name: str, bed: Bed, ground: S3Place, sweep_seed: int) -> None:
+def test_killed_after_some_put(name: str, bed: S3FaultBed, ground: S3Place, sweep_seed: int) -> None:
     """Data file, transaction, manifest or record: what is named is there, what is there unnamed is garbage. S43–S46"""
     n = random.Random(f"{sweep_seed}/s3-kill/{name}").randint(1, 4)
     assert _kill(bed, ground, BY_NAME[name], n)
@@ -180,7 +184,7 @@ def test_killed_after_some_put(name: str, bed: Bed, ground: S3Place, sweep_seed:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _STRUCK)
-def test_killed_after_every_put(name: str, bed: Bed, ground: S3Place) -> None:
+def test_killed_after_every_put(name: str, bed: S3FaultBed, ground: S3Place) -> None:
     """S43–S46"""
     n = 1
     while _kill(bed, ground, BY_NAME[name], n):
@@ -189,7 +193,7 @@ def test_killed_after_every_put(name: str, bed: Bed, ground: S3Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["insert-keyed", "insert-staged", "fold"])
-def test_a_record_arrives_late(name: str, bed: Bed, ground: S3Place) -> None:
+def test_a_record_arrives_late(name: str, bed: S3FaultBed, ground: S3Place) -> None:
     """The client gave the PUT up and sent it again; then the first one arrives: it finds its place taken. H24, S48"""
     operation = BY_NAME[name]
     place = bed.graph(ground)

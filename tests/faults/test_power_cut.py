@@ -14,9 +14,9 @@ from typing import get_args
 import pytest
 
 from tests.faults.disk import Disk, Survivors
-from tests.faults.ground import Process
-from tests.faults.judge import DIED, Answer, Judge
-from tests.faults.operations import OPERATIONS, Operation
+from tests.faults.ground import FaultyProcess
+from tests.faults.judge import DIED, FaultAnswer, Judge
+from tests.faults.operations import OPERATIONS, FaultOperation
 
 _SHARE = 0.15
 _COMMITTING = [one for one in OPERATIONS if one.name != "open"]
@@ -44,11 +44,11 @@ class _Cutter:
 
 
 def _run(
-    judge: Judge, operation: Operation, folder: Path, survivors: Survivors, chooses: Callable[[], bool]
+    judge: Judge, operation: FaultOperation, folder: Path, survivors: Survivors, chooses: Callable[[], bool]
 ) -> _Cutter:
     """The operation from start to answer, with the trees that cuts at the chosen events leave."""
     uri = judge.start(operation, folder / "graph")
-    process = Process(uri, fsync=True, **operation.config)
+    process = FaultyProcess(uri, fsync=True, **operation.config)
     prepared = operation.prepare(process)
     disk = Disk(Path(uri))
     cutter = _Cutter(disk, folder / "cuts", survivors, chooses)
@@ -56,11 +56,11 @@ def _run(
         operation.run(process, prepared)
     process.close()
     at_the_end = disk.cut_power(folder / "end", survivors)
-    judge.check(operation, str(at_the_end), Answer(), f"{operation}: power cut after the acknowledgement")
+    judge.check(operation, str(at_the_end), FaultAnswer(), f"{operation}: power cut after the acknowledgement")
     return cutter
 
 
-def _judge_cuts(judge: Judge, operation: Operation, cutter: _Cutter) -> None:
+def _judge_cuts(judge: Judge, operation: FaultOperation, cutter: _Cutter) -> None:
     for tree, event in cutter.remains:
         told = f"{operation}: power cut {event}"
         happened = judge.check(operation, str(tree), DIED, told)
@@ -68,7 +68,7 @@ def _judge_cuts(judge: Judge, operation: Operation, cutter: _Cutter) -> None:
 
 
 @pytest.mark.parametrize("operation", _COMMITTING, ids=str)
-def test_power_cut_somewhere(operation: Operation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+def test_power_cut_somewhere(operation: FaultOperation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """H41"""
     chance = random.Random(f"{sweep_seed}/power/{operation}")
     survivors = chance.choice(get_args(Survivors))
@@ -80,7 +80,7 @@ def test_power_cut_somewhere(operation: Operation, judge: Judge, tmp_path: Path,
 @pytest.mark.slow
 @pytest.mark.parametrize("survivors", get_args(Survivors))
 @pytest.mark.parametrize("operation", _COMMITTING, ids=str)
-def test_power_cut_anywhere(operation: Operation, survivors: Survivors, judge: Judge, tmp_path: Path) -> None:
+def test_power_cut_anywhere(operation: FaultOperation, survivors: Survivors, judge: Judge, tmp_path: Path) -> None:
     """H41"""
     _judge_cuts(judge, operation, _run(judge, operation, tmp_path, survivors, lambda: True))
 
@@ -89,7 +89,7 @@ def test_the_simulated_cut_bites(judge: Judge, tmp_path: Path) -> None:
     """Without syncs an acknowledged write is lost: the disk above would tell."""
     operation = next(one for one in OPERATIONS if one.name == "insert-staged")
     uri = judge.start(operation, tmp_path / "graph")
-    process = Process(uri, fsync=False, **operation.config)
+    process = FaultyProcess(uri, fsync=False, **operation.config)
     prepared = operation.prepare(process)
     disk = Disk(Path(uri))
     with disk.watch(lambda event: None):

@@ -10,9 +10,9 @@ from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import Unknown
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.store import PutResult, Store
-from tests.faults.ground import Process
+from tests.faults.ground import FaultyProcess
 from tests.faults.judge import DIED, Judge, attempt
-from tests.faults.operations import CLIENT_KEY, OPERATIONS, Operation
+from tests.faults.operations import CLIENT_KEY, OPERATIONS, FaultOperation
 from tests.faults.stores import Late
 
 _KEYED = [one for one in OPERATIONS if one.keyed]
@@ -22,10 +22,10 @@ _LANDING = [one for one in OPERATIONS if "write.before-record" in one.points]
 class _Case:
     """An operation whose record is under way, and whose caller was told `Unknown`."""
 
-    def __init__(self, judge: Judge, operation: Operation, folder: Path) -> None:
+    def __init__(self, judge: Judge, operation: FaultOperation, folder: Path) -> None:
         self.judge, self.operation = judge, operation
         self.uri = judge.start(operation, folder)
-        self.process = Process(self.uri, wrap=self._wrap, **operation.config)
+        self.process = FaultyProcess(self.uri, wrap=self._wrap, **operation.config)
         self.prepared = operation.prepare(self.process)
         self.late.silent = True
         answer = attempt(self.process, operation, self.prepared)
@@ -48,7 +48,7 @@ class _Case:
 
 
 @pytest.mark.parametrize("operation", _KEYED, ids=str)
-def test_it_arrives_before_the_repetition(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+def test_it_arrives_before_the_repetition(operation: FaultOperation, judge: Judge, tmp_path: Path) -> None:
     """The repetition finds the first one's answer. H24, S46"""
     case = _Case(judge, operation, tmp_path / "graph")
     assert case.error.details["client_key"] == CLIENT_KEY
@@ -60,7 +60,7 @@ def test_it_arrives_before_the_repetition(operation: Operation, judge: Judge, tm
 
 
 @pytest.mark.parametrize("operation", _KEYED, ids=str)
-def test_it_arrives_after_the_repetition(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+def test_it_arrives_after_the_repetition(operation: FaultOperation, judge: Judge, tmp_path: Path) -> None:
     """The repetition took the seq, so that the first one can never land. H24, S46"""
     case = _Case(judge, operation, tmp_path / "graph")
     receipt = case.repeat()
@@ -71,7 +71,7 @@ def test_it_arrives_after_the_repetition(operation: Operation, judge: Judge, tmp
 
 
 @pytest.mark.parametrize("operation", _LANDING, ids=str)
-def test_it_arrives_while_nobody_looks(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+def test_it_arrives_while_nobody_looks(operation: FaultOperation, judge: Judge, tmp_path: Path) -> None:
     """Long after its caller gave up: whole, and everybody goes on from it. H24"""
     case = _Case(judge, operation, tmp_path / "graph")
     assert case.late.arrive() == [PutResult.CREATED]
@@ -82,10 +82,10 @@ def test_it_arrives_while_nobody_looks(operation: Operation, judge: Judge, tmp_p
 
 
 @pytest.mark.parametrize("operation", _LANDING, ids=str)
-def test_another_one_takes_its_place(operation: Operation, judge: Judge, tmp_path: Path) -> None:
+def test_another_one_takes_its_place(operation: FaultOperation, judge: Judge, tmp_path: Path) -> None:
     """Another process commits meanwhile: only then is it certain that the first did not land. H24"""
     case = _Case(judge, operation, tmp_path / "graph")
-    process = Process(case.uri)
+    process = FaultyProcess(case.uri)
     holder = case.prepared[1] if isinstance(case.prepared, tuple) else None
     branch = "dev" if operation.name == "branch-delete" else "main"
     graph = process.open(branch)
@@ -94,7 +94,7 @@ def test_another_one_takes_its_place(operation: Operation, judge: Judge, tmp_pat
     assert case.late.arrive() == [PutResult.EXISTS]
     answer = attempt(case.process, operation, case.prepared)
     assert answer.is_positive, answer.error
-    names = Process(case.uri).open().table("Company").to_arrow(["name"])["name"].to_pylist()
+    names = FaultyProcess(case.uri).open().table("Company").to_arrow(["name"])["name"].to_pylist()
     assert ("Other" in names) == (branch == "main")
     case.process.close()
     process.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faults.ground import Process
+from tests.faults.ground import FaultyProcess
 from tests.faults.judge import attempt
 from tests.faults.operations import BY_NAME
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
@@ -26,7 +26,7 @@ def run_until_killed(
     With neither, the test kills from outside.
     """
     one = BY_NAME[operation]
-    process = Process(uri, options, hasty=options is None, **one.config)
+    process = FaultyProcess(uri, options, hasty=options is None, **one.config)
     prepared: Any = one.prepare(process)
     if fault is not None:
         process.arm(FaultPlan.at(n, Fault(fault), kinds=EFFECTS))

@@ -36,13 +36,13 @@ Content = dict[str, Rows]
 
 
 @dataclass(frozen=True)
-class Bed:
+class MergeBed:
     """One graph; every handle may have its own way to lay rows out."""
 
     place: Path
 
     @classmethod
-    def make(cls, path: Path, schema: str = PEOPLE) -> Bed:
+    def make(cls, path: Path, schema: str = PEOPLE) -> MergeBed:
         og.init(path, schema, config=QUIET)
         return cls(path)
 

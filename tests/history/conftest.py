@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.api import Graph
 from omnigraph.api.branches import Branches
-from tests.history.bed import Bed, knows, people
+from tests.history.bed import MergeBed, knows, people
 
 #: Modules whose tests hold whatever files the rows are in.
 LAYOUT_FREE = (
@@ -28,8 +28,8 @@ SLOW_AWAY = ("test_lineage", "test_schemas")
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Bed:
-    bed = Bed.make(tmp_path / "graph")
+def bed(tmp_path: Path) -> MergeBed:
+    bed = MergeBed.make(tmp_path / "graph")
     bed.main.apply([*people("Alice", "Bob", "Carol", "Dan"), knows("Bob", "Carol", "b-c")])
     return bed
 

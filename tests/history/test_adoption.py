@@ -15,7 +15,7 @@ from omnigraph.history.merge import Merge
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.retention import Policy
-from tests.history.bed import Bed, change, content, kinds_of, knows, people, remove, rows
+from tests.history.bed import MergeBed, change, content, kinds_of, knows, people, remove, rows
 from tests.history.bed import conflicts_of as refused
 from tests.history.test_races import actor
 
@@ -40,7 +40,7 @@ def data_files(path: Path) -> set[str]:
 
 
 @pytest.fixture
-def work(bed: Bed) -> Graph:
+def work(bed: MergeBed) -> Graph:
     """A branch whose people are in a table of their own, with one change in the record on top."""
     bed.fork("work")
     bed.on("work", "staged").apply([change("Alice", age=1), *people("Eve"), remove("Dan")])
@@ -48,7 +48,7 @@ def work(bed: Bed) -> Graph:
     return bed.on("work")
 
 
-def test_the_pin_is_taken_over_and_no_row_is_written(bed: Bed, work: Graph) -> None:
+def test_the_pin_is_taken_over_and_no_row_is_written(bed: MergeBed, work: Graph) -> None:
     before, theirs = data_files(bed.place), content(work)
     report = bed.merge("work")
     assert report.counts == {"inserted": 1, "updated": 2, "deleted": 1}
@@ -59,7 +59,7 @@ def test_the_pin_is_taken_over_and_no_row_is_written(bed: Bed, work: Graph) -> N
     assert bed.main.verify(deep=True).ok
 
 
-def test_entries_new_to_the_target_get_its_own_stamp(bed: Bed, work: Graph) -> None:
+def test_entries_new_to_the_target_get_its_own_stamp(bed: MergeBed, work: Graph) -> None:
     # H1: seqs and rids of another stream mean nothing here; what both had already stays as it was.
     main = bed.main
     known = {table: one.stamps for table, one in head(main).overlay.items()}
@@ -71,7 +71,7 @@ def test_entries_new_to_the_target_get_its_own_stamp(bed: Bed, work: Graph) -> N
     assert {row_id for row_id, rid in record.overlay[table_of(main, "Person")].stamps if rid == record.rid} == {"Bob"}
 
 
-def test_both_branches_go_on_by_themselves(bed: Bed, work: Graph) -> None:
+def test_both_branches_go_on_by_themselves(bed: MergeBed, work: Graph) -> None:
     bed.merge("work")
     for layout in ("staged", "folded", "inline"):
         bed.on("main", layout).apply([change("Alice", nick=layout)])
@@ -86,7 +86,7 @@ def test_both_branches_go_on_by_themselves(bed: Bed, work: Graph) -> None:
     assert bed.main.verify(deep=True).ok
 
 
-def test_a_table_that_the_target_changed_is_merged_row_by_row(bed: Bed, work: Graph) -> None:
+def test_a_table_that_the_target_changed_is_merged_row_by_row(bed: MergeBed, work: Graph) -> None:
     bed.main.apply([change("Carol", age=3)])
     bed.merge("work")
     assert version(bed.main) != version(work)
@@ -94,14 +94,14 @@ def test_a_table_that_the_target_changed_is_merged_row_by_row(bed: Bed, work: Gr
     assert ages == {"Alice": 1, "Bob": 2, "Carol": 3, "Eve": None}
 
 
-def test_another_table_of_the_target_may_have_changed(bed: Bed, work: Graph) -> None:
+def test_another_table_of_the_target_may_have_changed(bed: MergeBed, work: Graph) -> None:
     bed.main.apply([knows("Alice", "Bob", "a-b")])
     assert bed.merge("work").outcome == "merged"
     assert version(bed.main) == version(work)
     assert rows(bed.main, "Knows")["a-b"]["from"] == "Alice"
 
 
-def test_what_is_taken_over_is_checked_all_the_same(bed: Bed, work: Graph) -> None:
+def test_what_is_taken_over_is_checked_all_the_same(bed: MergeBed, work: Graph) -> None:
     before = content(bed.main)
     bed.main.apply([knows("Dan", "Alice", "d-a")])
     assert kinds_of(refused(lambda: bed.merge("work"))) == [("orphan_edge", "d-a")]
@@ -109,7 +109,7 @@ def test_what_is_taken_over_is_checked_all_the_same(bed: Bed, work: Graph) -> No
     assert version(bed.main) != version(work)
 
 
-def test_a_fold_of_the_target_meanwhile(bed: Bed, work: Graph) -> None:
+def test_a_fold_of_the_target_meanwhile(bed: MergeBed, work: Graph) -> None:
     # The pin that the merge would replace is another one then: it is prepared again, and copies rows.
     theirs = content(work)
     merger, pauses = actor(bed.place)
@@ -119,7 +119,7 @@ def test_a_fold_of_the_target_meanwhile(bed: Bed, work: Graph) -> None:
     assert bed.main.verify(deep=True).ok
 
 
-def test_a_late_fold_of_the_target_does_not_undo_it(bed: Bed, work: Graph) -> None:
+def test_a_late_fold_of_the_target_does_not_undo_it(bed: MergeBed, work: Graph) -> None:
     # H1, H5: the fold has staged entries that the source folded by itself or replaced.
     theirs = content(work)
     folder, pauses = actor(bed.place)
@@ -131,7 +131,7 @@ def test_a_late_fold_of_the_target_does_not_undo_it(bed: Bed, work: Graph) -> No
     assert bed.main.verify(deep=True).ok
 
 
-def test_a_write_to_the_table_meanwhile(bed: Bed, work: Graph) -> None:
+def test_a_write_to_the_table_meanwhile(bed: MergeBed, work: Graph) -> None:
     merger, pauses = actor(bed.place)
     pauses.call_at("write.before-record", lambda: bed.main.apply([change("Carol", age=9)]))
     assert merger.branch.merge("work").outcome == "merged"
@@ -141,7 +141,7 @@ def test_a_write_to_the_table_meanwhile(bed: Bed, work: Graph) -> None:
 
 @pytest.mark.parametrize("point", ["write.captured", "write.validated", "write.before-record"])
 @pytest.mark.parametrize("runs", [1, 2, 3, 6])
-def test_cleanup_of_a_deleted_source_meanwhile(bed: Bed, work: Graph, point: str, runs: int) -> None:
+def test_cleanup_of_a_deleted_source_meanwhile(bed: MergeBed, work: Graph, point: str, runs: int) -> None:
     # H35: whatever cleanup has come to, main never names a file that goes.
     before, theirs = content(bed.main), content(work)
     merger, pauses = actor(bed.place)
@@ -164,7 +164,7 @@ def test_cleanup_of_a_deleted_source_meanwhile(bed: Bed, work: Graph, point: str
     assert bed.main.verify(deep=True).ok
 
 
-def test_a_source_captured_before_and_merged_while_its_files_go(bed: Bed, work: Graph) -> None:
+def test_a_source_captured_before_and_merged_while_its_files_go(bed: MergeBed, work: Graph) -> None:
     # H35: the target was captured after the last fence, so no fence can stop the plan. The look at the source does.
     theirs, pinned = content(work), version(work)
     runtime = bed.main._runtime
@@ -189,7 +189,7 @@ def test_a_source_captured_before_and_merged_while_its_files_go(bed: Bed, work: 
     assert bed.main.verify(deep=True).ok
 
 
-def test_after_a_criss_cross(bed: Bed, work: Graph) -> None:
+def test_after_a_criss_cross(bed: MergeBed, work: Graph) -> None:
     bed.main.apply([knows("Alice", "Bob", "a-b")])
     bed.fork("old", "main")
     bed.merge("work", "main")

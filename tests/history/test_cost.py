@@ -21,7 +21,7 @@ from omnigraph.query.language.statements import Compare, Delete, InsertNode, Sta
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.compile import compile_schema
 from tests.cost.budget import Cost
-from tests.cost.ground import INLINE, STAGED, Actor, Ground, Shape, acting, build
+from tests.cost.ground import INLINE, STAGED, CostGround, MeteredActor, Shape, acting, build
 from tests.support.proxy import Proxy
 from tests.support.s3 import ServerProcess, fresh_bucket
 
@@ -43,7 +43,7 @@ class Spent:
         return self.cost.requests
 
 
-def measure(ground: Ground, act: Callable[[Graph], object], config: Config = INLINE) -> Spent:
+def measure(ground: CostGround, act: Callable[[Graph], object], config: Config = INLINE) -> Spent:
     """By a process that has just opened main."""
     with acting(ground, config) as actor:
         before = actor.backend.tables.io_stats()
@@ -52,10 +52,10 @@ def measure(ground: Ground, act: Callable[[Graph], object], config: Config = INL
         return Spent(gauge.cost, (actor.backend.tables.io_stats() - before).read_bytes, outcome)
 
 
-def copy_ground(ground: Ground, path: Path) -> Ground:
+def copy_ground(ground: CostGround, path: Path) -> CostGround:
     """Nothing stored is ever changed in place, so links are copies."""
     shutil.copytree(ground.uri, path, copy_function=os.link)
-    return Ground(str(path))
+    return CostGround(str(path))
 
 
 def merge(graph: Graph) -> object:
@@ -73,7 +73,7 @@ def edit(graph: Graph, names: list[str], number: int) -> None:
     graph.apply([InsertNode("Person", {"name": name, "age": number}) for name in names])
 
 
-def diverge(ground: Ground, commits: int, config: Config, *, both: bool = True) -> None:
+def diverge(ground: CostGround, commits: int, config: Config, *, both: bool = True) -> None:
     """Ten people changed on `work` and ten others on main, over and over."""
     build(ground, Shape())
     theirs, ours = ([f"{side}{n}" for n in range(ROWS)] for side in ("t", "o"))
@@ -104,7 +104,7 @@ def test_a_thousand_commits_between_do_not_matter(tmp_path: Path, layout: str) -
 def assert_flat(tmp_path: Path, commits: list[int], config: Config, *, both: bool) -> None:
     found: dict[str, list[Spent]] = {"merge": [], "diff": []}
     for count in commits:
-        ground = Ground(str(tmp_path / f"{count}"))
+        ground = CostGround(str(tmp_path / f"{count}"))
         diverge(ground, count, config, both=both)
         found["diff"].append(measure(ground, diff))
         found["merge"].append(measure(ground, merge))
@@ -135,9 +135,9 @@ class Bulk:
         return PublishPlan(self.kind, self.op_id, txn.record, actions=(action,))
 
 
-def fill_table(ground: Ground, count: int, width: int = WIDTH) -> None:
+def fill_table(ground: CostGround, count: int, width: int = WIDTH) -> None:
     """A table of so many rows with a wide vector, as `optimize` leaves it."""
-    actor = Actor(ground, STAGED)
+    actor = MeteredActor(ground, STAGED)
     text = f"node Item {{ name: String @key  size: I32?  place: Vector({width})? }}\nnode Other {{ name: String @key }}"
     init_graph(actor.backend, compile_schema(text, mint=lambda: actor.backend.ids.token(8)))
     actor.open()
@@ -165,19 +165,19 @@ def changes(side: int, width: int = WIDTH) -> list[Statement]:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ground]:
-    built: dict[int, Ground] = {}
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], CostGround]:
+    built: dict[int, CostGround] = {}
 
-    def table(count: int) -> Ground:
+    def table(count: int) -> CostGround:
         if count not in built:
-            built[count] = Ground(str(tmp_path_factory.mktemp("rows") / f"{count}"))
+            built[count] = CostGround(str(tmp_path_factory.mktemp("rows") / f"{count}"))
             fill_table(built[count], count)
         return built[count]
 
     return table
 
 
-Tables = Callable[[int], Ground]
+Tables = Callable[[int], CostGround]
 
 
 def assert_rows_do_not_matter(tables: Tables, tmp_path: Path, counts: list[int], config: Config, both: bool) -> None:
@@ -230,7 +230,7 @@ def test_a_million_rows_in_an_object_store_do_not_matter(layout: str) -> None:
     try:
         for count in (100_000, 1_000_000):
             with fresh_bucket(server) as place, Proxy(server.endpoint) as proxy:
-                ground = Ground.on_s3(place.through(proxy), proxy)
+                ground = CostGround.on_s3(place.through(proxy), proxy)
                 fill_table(ground, count, width)
                 with acting(ground, config) as actor:
                     actor.graph.branch.create("work").apply(changes(0, width))
@@ -265,7 +265,7 @@ def test_untouched_tables_cost_nothing(tmp_path: Path, layout: str) -> None:
     config = {"inline": INLINE, "staged": STAGED}[layout]
     costs = []
     for tables in (3, 40):
-        ground = Ground(str(tmp_path / f"{tables}"))
+        ground = CostGround(str(tmp_path / f"{tables}"))
         build(ground, Shape(tables=tables))
         with acting(ground, config) as actor:
             work = actor.graph.branch.create("work")
@@ -287,7 +287,7 @@ def test_untouched_tables_cost_nothing(tmp_path: Path, layout: str) -> None:
 def test_a_caught_up_poll_is_flat(tmp_path: Path, depths: list[int]) -> None:
     costs = []
     for depth in depths:
-        ground = Ground(str(tmp_path / f"{depth}"))
+        ground = CostGround(str(tmp_path / f"{depth}"))
         build(ground, Shape(depth=depth))
         with acting(ground) as actor:
             cursor = actor.graph.changes(actor.graph.refresh()).cursor
@@ -299,7 +299,7 @@ def test_a_caught_up_poll_is_flat(tmp_path: Path, depths: list[int]) -> None:
 
 @pytest.mark.slow
 def test_the_commits_of_one_actor_among_a_thousand(tmp_path: Path) -> None:
-    ground = Ground(str(tmp_path / "deep"))
+    ground = CostGround(str(tmp_path / "deep"))
     build(ground, Shape(depth=500))
     with acting(ground) as actor:
         actor.graph.apply([InsertNode("Note", {"text": "mine"})], actor="ada")

@@ -12,7 +12,7 @@ from omnigraph.history.diff import diff_stat
 from omnigraph.query.language.statements import Compare, InsertEdge, InsertNode, Update
 from tests.history.bed import (
     PEOPLE,
-    Bed,
+    MergeBed,
     change,
     content,
     difference,
@@ -30,7 +30,7 @@ def one_change(graph: Graph, old: str, new: str | None = None) -> dict[str, obje
     return found.to_json()
 
 
-def test_insert_update_and_delete_with_images(bed: Bed) -> None:
+def test_insert_update_and_delete_with_images(bed: MergeBed) -> None:
     main = bed.main
     start = main.refresh()
     alice = {"id": "Alice", "name": "Alice", "nick": None, "age": None, "tags": None}
@@ -50,7 +50,7 @@ def test_insert_update_and_delete_with_images(bed: Bed) -> None:
     assert one_change(main, main.refresh(), second)["after"] == {**alice, "nick": ""}
 
 
-def test_a_delete_takes_its_edges_along(bed: Bed) -> None:
+def test_a_delete_takes_its_edges_along(bed: MergeBed) -> None:
     start = bed.main.refresh()
     bed.main.apply([remove("Bob")])
     edge, node = bed.main.diff(start)
@@ -64,14 +64,14 @@ def test_a_delete_takes_its_edges_along(bed: Bed) -> None:
     assert (node.op, node.id, node.after) == ("delete", "Bob", None)
 
 
-def test_a_moved_end_is_an_update(bed: Bed) -> None:
+def test_a_moved_end_is_an_update(bed: MergeBed) -> None:
     start = bed.main.refresh()
     bed.main.apply([Update("Knows", {"to": "Dan"}, Compare("id", "=", "b-c"))])
     (moved,) = bed.main.diff(start)
     assert (moved.op, (moved.before or {})["to"], (moved.after or {})["to"]) == ("update", "Carol", "Dan")
 
 
-def test_filters_and_counts(bed: Bed) -> None:
+def test_filters_and_counts(bed: MergeBed) -> None:
     start = bed.main.refresh()
     bed.main.apply([person("Eve"), change("Alice", age=1), remove("Bob"), knows("Dan", "Eve", "d-e")])
     bed.main.apply([InsertNode("Firm", {"name": "Acme"})])
@@ -91,7 +91,7 @@ def test_filters_and_counts(bed: Bed) -> None:
     ]
 
 
-def test_the_same_row_folded_on_both_branches_is_no_change(bed: Bed) -> None:
+def test_the_same_row_folded_on_both_branches_is_no_change(bed: MergeBed) -> None:
     # H8: one logical row, two fragments.
     bed.fork("work").fold()
     bed.main.fold()
@@ -104,7 +104,7 @@ def test_the_same_row_folded_on_both_branches_is_no_change(bed: Bed) -> None:
     assert bed.merge("work").counts == {"inserted": 0, "updated": 1, "deleted": 0}
 
 
-def test_folds_compaction_and_indexes_do_not_appear(bed: Bed) -> None:
+def test_folds_compaction_and_indexes_do_not_appear(bed: MergeBed) -> None:
     main = bed.on("main", "staged")
     for number in range(4):
         main.apply(people(f"p{number}"))
@@ -126,7 +126,7 @@ def test_folds_compaction_and_indexes_do_not_appear(bed: Bed) -> None:
     }
 
 
-def test_between_branches_and_incarnations(bed: Bed) -> None:
+def test_between_branches_and_incarnations(bed: MergeBed) -> None:
     first = bed.fork("work")
     first.apply([change("Alice", age=1)])
     old = first.refresh()
@@ -138,7 +138,7 @@ def test_between_branches_and_incarnations(bed: Bed) -> None:
     assert summarize(bed.main.diff(old, "work")) == {("Person", "Alice", "update"), ("Person", "Eve", "insert")}
 
 
-def test_across_a_rename_by_the_names_of_each_side(bed: Bed) -> None:
+def test_across_a_rename_by_the_names_of_each_side(bed: MergeBed) -> None:
     start = bed.main.refresh()
     bed.main.schema.apply(PEOPLE.replace("age: I32?", 'years: I32? @rename_from("age")'))
     assert list(bed.main.diff(start)) == []
@@ -151,7 +151,7 @@ def test_across_a_rename_by_the_names_of_each_side(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("layout", ["inline", "folded"])
-def test_a_dropped_property_is_no_change_of_its_rows(bed: Bed, layout: str) -> None:
+def test_a_dropped_property_is_no_change_of_its_rows(bed: MergeBed, layout: str) -> None:
     main = bed.on("main", layout)
     main.apply([change("Alice", age=1)])
     start = main.refresh()
@@ -161,7 +161,7 @@ def test_a_dropped_property_is_no_change_of_its_rows(bed: Bed, layout: str) -> N
     assert summarize(main.diff(start)) == {("Person", "Bob", "update")}
 
 
-def test_a_dropped_type_takes_its_rows(bed: Bed) -> None:
+def test_a_dropped_type_takes_its_rows(bed: MergeBed) -> None:
     bed.main.apply([InsertNode("Firm", {"name": "Acme"}), InsertEdge("WorksAt", "Bob", "Acme", {"id": "w"})])
     start = bed.main.refresh()
     bed.main.schema.apply(PEOPLE.replace("edge WorksAt: Person -> Firm", ""))
@@ -174,7 +174,7 @@ def test_a_dropped_type_takes_its_rows(bed: Bed) -> None:
     )
 
 
-def test_every_pair_of_commits(bed: Bed) -> None:
+def test_every_pair_of_commits(bed: MergeBed) -> None:
     main = bed.main
     steps = [[person("Eve", age=1)], [change("Eve", age=2)], [remove("Eve")], [forget("Bob", "Carol")], people("Eve")]
     states = [(main.refresh(), content(main))]

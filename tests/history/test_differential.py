@@ -16,7 +16,7 @@ from omnigraph.log.commit_record import Stub
 from omnigraph.query.language.statements import Statement
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.retention import Policy
-from tests.history.bed import LAYOUTS, Bed, change, content, knows, person, remove, summarize
+from tests.history.bed import LAYOUTS, MergeBed, change, content, knows, person, remove, summarize
 
 COLLECT = Policy(keep=1, margin_s=0, horizon_s=0, newest_records=1)
 NAMES = [f"n{number}" for number in range(12)]
@@ -35,9 +35,9 @@ def steps(chance: random.Random, side: str, *, inserts_only: bool) -> list[list[
     return found
 
 
-def histories(path: Path, seed: int, *, inserts_only: bool) -> Bed:
+def histories(path: Path, seed: int, *, inserts_only: bool) -> MergeBed:
     chance = random.Random(seed)
-    bed = Bed.make(path)
+    bed = MergeBed.make(path)
     bed.on("main", chance.choice(sorted(LAYOUTS))).apply([person(name, age=0) for name in NAMES])
     bed.fork("work")
     for branch in ("work", "main") if chance.random() < 0.6 else ("work",):
@@ -51,7 +51,7 @@ def histories(path: Path, seed: int, *, inserts_only: bool) -> Bed:
     return bed
 
 
-def outcome(bed: Bed) -> Any:
+def outcome(bed: MergeBed) -> Any:
     """Everything that a user can tell of the merge."""
     before = bed.main.refresh()
     try:
@@ -63,15 +63,15 @@ def outcome(bed: Bed) -> Any:
     return report.outcome, report.counts, content(bed.main), summarize(bed.main.diff(before, after)), feed
 
 
-def compare(bed: Bed, other: Bed) -> None:
+def compare(bed: MergeBed, other: MergeBed) -> None:
     assert outcome(bed) == outcome(other)
     assert bed.main.verify(deep=True).ok
     assert other.main.verify(deep=True).ok
 
 
-def twin(bed: Bed, path: Path) -> Bed:
+def twin(bed: MergeBed, path: Path) -> MergeBed:
     shutil.copytree(bed.place, path)
-    return Bed(path)
+    return MergeBed(path)
 
 
 @pytest.mark.parametrize("inserts_only", [True, False], ids=["inserts", "all"])
@@ -102,5 +102,5 @@ def test_commits_between_that_were_collected(tmp_path: Path, sweep_seed: int, nu
     compare(bed, other)
 
 
-def _heads(bed: Bed) -> list[Any]:
+def _heads(bed: MergeBed) -> list[Any]:
     return [bed.on(branch).view().state.record for branch in ("main", "work")]

@@ -15,7 +15,7 @@ from omnigraph.log.commit_record import CommitRecord, Stub, decode_record
 from omnigraph.log.stream import record_key
 from omnigraph.storage.metering import MeteredStore
 from omnigraph.storage.store import Store
-from tests.history.bed import QUIET, Bed, change, content, difference, people, remove, rows
+from tests.history.bed import QUIET, MergeBed, change, content, difference, people, remove, rows
 
 
 def ids(page: Page) -> list[list[str]]:
@@ -33,7 +33,7 @@ def read_all(graph: Graph, limits: FeedLimits, since: str | None = None) -> tupl
     raise AssertionError("the feed does not end")
 
 
-def test_commits_in_order_each_with_its_changes(bed: Bed) -> None:
+def test_commits_in_order_each_with_its_changes(bed: MergeBed) -> None:
     bed.main.apply([change("Alice", age=1)], actor="ada")
     bed.main.fold()
     bed.main.apply([remove("Bob")])
@@ -48,7 +48,7 @@ def test_commits_in_order_each_with_its_changes(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7])
-def test_pages_cut_between_commits_only(bed: Bed, size: int) -> None:
+def test_pages_cut_between_commits_only(bed: MergeBed, size: int) -> None:
     start = bed.main.changes().cursor
     for number in range(6):
         bed.main.apply(people(*(f"{number}{one}" for one in "abcde"[: 1 + number % 3])))
@@ -62,7 +62,7 @@ def test_pages_cut_between_commits_only(bed: Bed, size: int) -> None:
     assert (ids(wide), wide.more) == ([["0a"], ["1a", "1b"]], True)
 
 
-def test_a_large_commit_is_alone_in_its_page(bed: Bed) -> None:
+def test_a_large_commit_is_alone_in_its_page(bed: MergeBed) -> None:
     start = bed.main.changes().cursor
     bed.main.apply(people("x"))
     bed.main.apply(people(*(f"p{number}" for number in range(20))))
@@ -78,7 +78,7 @@ def test_a_large_commit_is_alone_in_its_page(bed: Bed) -> None:
     assert sizes == [[1], [20], [1]]
 
 
-def test_many_folds_between_do_not_end_the_feed(bed: Bed) -> None:
+def test_many_folds_between_do_not_end_the_feed(bed: MergeBed) -> None:
     start = bed.main.changes().cursor
     for number in range(5):
         bed.on("main", "folded").apply(people(f"f{number}"))
@@ -87,7 +87,7 @@ def test_many_folds_between_do_not_end_the_feed(bed: Bed) -> None:
     assert read_all(bed.main, limits, start)[0] == [[f"f{number}"] for number in range(5)]
 
 
-def test_more_is_said_though_a_page_met_folds_only(bed: Bed) -> None:
+def test_more_is_said_though_a_page_met_folds_only(bed: MergeBed) -> None:
     # 1 commit per page looks at 2 records: both are upkeep, and the commit behind them must not be missed.
     start = bed.main.changes().cursor
     bed.main.fold()
@@ -101,7 +101,7 @@ def test_more_is_said_though_a_page_met_folds_only(bed: Bed) -> None:
     assert read_all(bed.main, FeedLimits(commits=1), start)[0] == [["x"]]
 
 
-def test_a_merge_is_told_against_its_first_parent(bed: Bed) -> None:
+def test_a_merge_is_told_against_its_first_parent(bed: MergeBed) -> None:
     bed.fork("work").apply([change("Alice", age=1)])
     bed.on("work").apply(people("Eve"))
     bed.main.apply([change("Bob", age=1)])
@@ -113,7 +113,7 @@ def test_a_merge_is_told_against_its_first_parent(bed: Bed) -> None:
     assert ids(bed.on("work").changes()) == [["Alice"], ["Eve"]]
 
 
-def test_a_cursor_survives_restarts_and_commit_ids_are_cursors_too(bed: Bed, tmp_path: Path) -> None:
+def test_a_cursor_survives_restarts_and_commit_ids_are_cursors_too(bed: MergeBed, tmp_path: Path) -> None:
     page = bed.main.changes()
     actor = _actor(bed.place)[0]
     bed.main.apply(people("Eve"))
@@ -123,12 +123,12 @@ def test_a_cursor_survives_restarts_and_commit_ids_are_cursors_too(bed: Bed, tmp
 
 
 @pytest.mark.parametrize("text", ["", "x", "!!!", "W10", "bnVsbA", "WzIsICJhIiwgMSwgImIiXQ", "a.b.c", "a.-1", "ä"])
-def test_a_text_that_is_no_cursor(bed: Bed, text: str) -> None:
+def test_a_text_that_is_no_cursor(bed: MergeBed, text: str) -> None:
     with pytest.raises(InvalidInput):
         bed.main.changes(text)
 
 
-def test_a_branch_made_again_has_a_gap(bed: Bed) -> None:
+def test_a_branch_made_again_has_a_gap(bed: MergeBed) -> None:
     old = bed.fork("work")
     old.apply([change("Alice", age=1)])
     cursor = old.changes().cursor
@@ -146,7 +146,7 @@ def test_a_branch_made_again_has_a_gap(bed: Bed) -> None:
         bed.main.changes(cursor)
 
 
-def test_collected_commits_are_a_gap_and_the_graph_a_new_start(bed: Bed) -> None:
+def test_collected_commits_are_a_gap_and_the_graph_a_new_start(bed: MergeBed) -> None:
     first = bed.main.changes().cursor
     for number in range(3):
         bed.main.apply([change("Alice", age=number)])
@@ -166,7 +166,7 @@ def test_collected_commits_are_a_gap_and_the_graph_a_new_start(bed: Bed) -> None
     assert ids(graph.changes(view.commit_id)) == [["Bob"]]
 
 
-def test_the_feed_rebuilds_the_graph(bed: Bed) -> None:
+def test_the_feed_rebuilds_the_graph(bed: MergeBed) -> None:
     for number, layout in enumerate(("inline", "folded", "staged", "inline")):
         bed.on("main", layout).apply([change("Alice", age=number), *people(f"n{number}")])
     bed.main.apply([remove("Bob"), remove("n1")])
@@ -185,7 +185,7 @@ def test_the_feed_rebuilds_the_graph(bed: Bed) -> None:
     assert difference({}, now)
 
 
-def test_the_page_as_json(bed: Bed) -> None:
+def test_the_page_as_json(bed: MergeBed) -> None:
     document = page_json(bed.main.changes())
     assert list(document) == ["commits", "cursor", "more"]
     assert list(document["commits"][0]) == [
@@ -207,7 +207,7 @@ def _actor(path: Path) -> tuple[Graph, MeteredStore]:
 
 
 @pytest.mark.parametrize("depth", [5, 100])
-def test_a_caught_up_poll_costs_two_gets(bed: Bed, depth: int) -> None:
+def test_a_caught_up_poll_costs_two_gets(bed: MergeBed, depth: int) -> None:
     for number in range(depth):
         bed.main.apply([change("Alice", age=number)])
     graph, meter = _actor(bed.place)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import ConstraintViolation, MergeConflict
-from tests.history.bed import LAYOUTS, Bed, change, knows, people, person, remove
+from tests.history.bed import LAYOUTS, MergeBed, change, knows, people, person, remove
 
 _NAMES = tuple(f"p{number:02d}" for number in range(24))
 _SEEDS = ("0", "1", "7919")
@@ -20,7 +20,7 @@ _SEEDS = ("0", "1", "7919")
 
 def conflicts_and_violations(place: str, layout: str) -> dict[str, Any]:
     """What a merge full of conflicts and a mutation full of violations answer, as this process finds it."""
-    graph = Bed(Path(place)).on(layout=layout)
+    graph = MergeBed(Path(place)).on(layout=layout)
     with pytest.raises(MergeConflict) as merge:
         graph.branch.merge("side")
     ends = [knows(name, f"nobody {name}", edge=f"e{name}") for name in _NAMES]
@@ -29,7 +29,7 @@ def conflicts_and_violations(place: str, layout: str) -> dict[str, Any]:
     return {"conflicts": merge.value.conflicts, "violations": write.value.violations}
 
 
-def _make_conflicts(bed: Bed) -> None:
+def _make_conflicts(bed: MergeBed) -> None:
     """Two branches that quarrel over every third of the people in one way each, and over new ones."""
     bed.main.apply([*people(*_NAMES), *(knows(name, _NAMES[0], edge=f"k{name}") for name in _NAMES[1:])])
     side = bed.fork("side")
@@ -44,7 +44,7 @@ def _make_conflicts(bed: Bed) -> None:
 def test_the_hash_seed_changes_no_list(layout: str, tmp_path: Path) -> None:
     """S146"""
     place = tmp_path / "g"
-    bed = Bed.make(place)
+    bed = MergeBed.make(place)
     _make_conflicts(bed)
     answers = [_in_process(str(place), layout, seed) for seed in _SEEDS]
     kinds = [conflict["kind"] for conflict in json.loads(answers[0])["conflicts"]]

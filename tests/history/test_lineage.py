@@ -6,10 +6,21 @@ import pytest
 
 from omnigraph.log.commit_record import CommitRecord, parse_commit_id
 from omnigraph.log.lineage import RecordCache, merge_bases
-from tests.history.bed import Bed, change, conflicts_of, content, forget, kinds_of, knows, people, rows, tables_touched
+from tests.history.bed import (
+    MergeBed,
+    change,
+    conflicts_of,
+    content,
+    forget,
+    kinds_of,
+    knows,
+    people,
+    rows,
+    tables_touched,
+)
 
 
-def bases(bed: Bed, one: str, other: str) -> list[str]:
+def bases(bed: MergeBed, one: str, other: str) -> list[str]:
     runtime = bed.main._runtime
 
     def record(branch: str) -> CommitRecord:
@@ -21,7 +32,7 @@ def bases(bed: Bed, one: str, other: str) -> list[str]:
     ]
 
 
-def cross(bed: Bed, one: str, other: str, tag: str) -> None:
+def cross(bed: MergeBed, one: str, other: str, tag: str) -> None:
     """Merge both ways from the heads as they are now, which gives the two heads two common ancestors."""
     bed.fork(f"old-{tag}", one)
     bed.merge(other, one)
@@ -30,7 +41,7 @@ def cross(bed: Bed, one: str, other: str, tag: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["inline", "folded", "staged"])
-def test_three_rounds_of_criss_cross_have_no_false_conflict(bed: Bed, layout: str) -> None:
+def test_three_rounds_of_criss_cross_have_no_false_conflict(bed: MergeBed, layout: str) -> None:
     bed.fork("work")
     for round_ in range(3):
         bed.on("work", layout).apply([change("Alice", age=round_), *people(f"w{round_}")])
@@ -45,7 +56,7 @@ def test_three_rounds_of_criss_cross_have_no_false_conflict(bed: Bed, layout: st
     assert content(bed.main) == content(bed.on("work"))
 
 
-def test_bases_that_disagree_leave_the_row_to_people(bed: Bed) -> None:
+def test_bases_that_disagree_leave_the_row_to_people(bed: MergeBed) -> None:
     bed.fork("work").apply([change("Alice", age=1, nick="w")])
     bed.main.apply([change("Alice", age=2)])
     bed.fork("old", "main")
@@ -58,7 +69,7 @@ def test_bases_that_disagree_leave_the_row_to_people(bed: Bed) -> None:
     assert rows(bed.main, "Person")["Alice"]["age"] == 1
 
 
-def test_bases_that_disagree_do_not_matter_where_both_sides_agree(bed: Bed) -> None:
+def test_bases_that_disagree_do_not_matter_where_both_sides_agree(bed: MergeBed) -> None:
     bed.fork("work").apply([change("Alice", age=1)])
     bed.main.apply([change("Alice", age=2)])
     bed.fork("old", "main")
@@ -69,7 +80,7 @@ def test_bases_that_disagree_do_not_matter_where_both_sides_agree(bed: Bed) -> N
     assert {name: rows(bed.main, "Person")[name]["age"] for name in ("Alice", "Bob")} == {"Alice": 2, "Bob": 5}
 
 
-def test_three_bases(bed: Bed) -> None:
+def test_three_bases(bed: MergeBed) -> None:
     for number, who in enumerate(("Alice", "Bob", "Carol")):
         bed.fork(f"b{number}").apply([change(who, age=number)])
     bed.on("b1").apply([change("Dan", age=1)])
@@ -85,7 +96,7 @@ def test_three_bases(bed: Bed) -> None:
     assert rows(bed.on("y"), "Person")["Dan"]["age"] == 3
 
 
-def test_the_base_outlives_the_branch_between(bed: Bed) -> None:
+def test_the_base_outlives_the_branch_between(bed: MergeBed) -> None:
     middle = bed.fork("middle")
     middle.apply([change("Alice", age=1)])
     bed.fork("leaf", "middle").apply([change("Bob", age=1)])
@@ -96,7 +107,7 @@ def test_the_base_outlives_the_branch_between(bed: Bed) -> None:
     assert ages == {"Alice": 1, "Bob": 1, "Carol": 1, "Dan": None}
 
 
-def test_siblings_of_a_deleted_branch(bed: Bed) -> None:
+def test_siblings_of_a_deleted_branch(bed: MergeBed) -> None:
     bed.fork("middle").apply([change("Alice", age=1)])
     bed.fork("one", "middle").apply([change("Bob", age=1)])
     bed.fork("two", "middle").apply([change("Carol", age=1), change("Alice", age=2)])
@@ -106,7 +117,7 @@ def test_siblings_of_a_deleted_branch(bed: Bed) -> None:
     assert ages == {"Alice": 2, "Bob": 1, "Carol": 1, "Dan": None}
 
 
-def test_nested_sources(bed: Bed) -> None:
+def test_nested_sources(bed: MergeBed) -> None:
     bed.fork("outer").apply([change("Alice", age=1)])
     bed.fork("inner", "outer").apply([change("Bob", age=1)])
     assert bed.merge("inner", "outer").outcome == "fast_forward"
@@ -118,7 +129,7 @@ def test_nested_sources(bed: Bed) -> None:
     assert bed.merge("outer").outcome == "already_up_to_date"
 
 
-def test_forward_then_both_then_again(bed: Bed) -> None:
+def test_forward_then_both_then_again(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.apply([change("Alice", age=1)])
     assert bed.merge("work").outcome == "fast_forward"
@@ -130,7 +141,7 @@ def test_forward_then_both_then_again(bed: Bed) -> None:
     assert rows(bed.main, "Person")["Alice"]["age"] == 3
 
 
-def test_merge_delete_make_again_by_the_same_name_merge(bed: Bed) -> None:
+def test_merge_delete_make_again_by_the_same_name_merge(bed: MergeBed) -> None:
     bed.fork("work").apply([change("Alice", age=1)])
     bed.merge("work", delete_branch=True)
     bed.fork("work").apply([change("Alice", age=2), change("Bob", age=2)])
@@ -140,7 +151,7 @@ def test_merge_delete_make_again_by_the_same_name_merge(bed: Bed) -> None:
     assert ages == {"Alice": 2, "Bob": 2, "Carol": 2, "Dan": None}
 
 
-def test_folds_are_no_commits_to_merge(bed: Bed) -> None:
+def test_folds_are_no_commits_to_merge(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.fold()
     assert bed.merge("work").outcome == "already_up_to_date"
@@ -154,7 +165,7 @@ def test_folds_are_no_commits_to_merge(bed: Bed) -> None:
 
 @pytest.mark.parametrize("with_delta", [False, True])
 @pytest.mark.parametrize("target_moved", [False, True])
-def test_net_zero_source(bed: Bed, with_delta: bool, target_moved: bool) -> None:
+def test_net_zero_source(bed: MergeBed, with_delta: bool, target_moved: bool) -> None:
     work = bed.fork("work")
     work.apply([knows("Dan", "Alice", "d-a")])
     work.apply([forget("Dan", "Alice")])
@@ -173,7 +184,7 @@ def test_net_zero_source(bed: Bed, with_delta: bool, target_moved: bool) -> None
     assert bed.merge("work").outcome == "already_up_to_date"
 
 
-def test_merges_commute_on_content(bed: Bed) -> None:
+def test_merges_commute_on_content(bed: MergeBed) -> None:
     bed.fork("one").apply([change("Alice", age=1), *people("x"), forget("Bob", "Carol")])
     bed.fork("two").apply([change("Bob", age=1), *people("y"), knows("Alice", "Dan", "a-d")])
     start = bed.main.refresh()
@@ -186,7 +197,7 @@ def test_merges_commute_on_content(bed: Bed) -> None:
     assert {(c.type, c.id, c.op) for c in bed.main.diff(start, "left")} == union
 
 
-def test_merge_into_another_branch_than_main(bed: Bed) -> None:
+def test_merge_into_another_branch_than_main(bed: MergeBed) -> None:
     bed.fork("one").apply([change("Alice", age=1)])
     bed.fork("two").apply([change("Bob", age=1)])
     before = content(bed.main)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
-from tests.history.bed import Bed, conflicts_of, content, kinds_of, names, remove, rows
+from tests.history.bed import MergeBed, conflicts_of, content, kinds_of, names, remove, rows
 
 SCHEMA = """
 node Person { name: String @key  mail: String? @unique  first: String?  last: String?  age: I32? @range(0..150)
@@ -32,8 +32,8 @@ def update(name: str, **values: object) -> Statement:
     return Update("Person", values, Compare("name", "=", name))
 
 
-def make(path: Path, theirs: Sequence[Statement], ours: Sequence[Statement]) -> Bed:
-    bed = Bed.make(path, SCHEMA)
+def make(path: Path, theirs: Sequence[Statement], ours: Sequence[Statement]) -> MergeBed:
+    bed = MergeBed.make(path, SCHEMA)
     start = [InsertNode("Team", {"name": name}) for name in ("T", "U", "V")]
     bed.main.apply([*start, *insert("a", mail="a@", first="x", last="y"), *insert("b", mail="b@"), *insert("c")])
     bed.fork("work").apply(list(theirs))
@@ -41,7 +41,7 @@ def make(path: Path, theirs: Sequence[Statement], ours: Sequence[Statement]) -> 
     return bed
 
 
-def assert_refused(bed: Bed, *wanted: tuple[str, str]) -> None:
+def assert_refused(bed: MergeBed, *wanted: tuple[str, str]) -> None:
     before = content(bed.main)
     assert kinds_of(conflicts_of(lambda: bed.merge("work"))) == list(wanted)
     assert content(bed.main) == before
@@ -106,7 +106,7 @@ def test_too_many_edges_together(tmp_path: Path) -> None:
 
 def test_too_few_edges_together(tmp_path: Path) -> None:
     second = InsertEdge("Member", "a", "U", {"id": "a-U"})
-    bed = Bed.make(tmp_path / "g", SCHEMA)
+    bed = MergeBed.make(tmp_path / "g", SCHEMA)
     bed.main.apply([*(InsertNode("Team", {"name": name}) for name in "TUV"), *insert("a"), second])
     bed.fork("work").apply([Delete("Member", Compare("id", "=", "a-T"))])
     bed.main.apply([Delete("Member", Compare("id", "=", "a-U"))])
@@ -115,7 +115,7 @@ def test_too_few_edges_together(tmp_path: Path) -> None:
 
 def test_the_last_membership_goes_with_a_team(tmp_path: Path) -> None:
     # The source drops T, to which its own d never belonged; the target made e, who needs T.
-    bed = Bed.make(tmp_path / "g", SCHEMA)
+    bed = MergeBed.make(tmp_path / "g", SCHEMA)
     bed.main.apply([InsertNode("Team", {"name": name}) for name in "TU"])
     bed.fork("work").apply([remove("T", "Team")])
     bed.main.apply(insert("e"))
@@ -145,7 +145,7 @@ DOCS = 'node Doc { name: String @key  text: String @index  place: Vector(2)? @in
 @pytest.mark.parametrize("both", [False, True])
 def test_a_merged_table_is_searched_at_once(tmp_path: Path, layout: str, both: bool) -> None:
     # S94: the indexes of main do not know the merged rows yet.
-    bed = Bed.make(tmp_path / "graph", DOCS)
+    bed = MergeBed.make(tmp_path / "graph", DOCS)
 
     def doc(name: str, text: str, x: float) -> Statement:
         return InsertNode("Doc", {"name": name, "text": text, "place": [x, 0.0]})

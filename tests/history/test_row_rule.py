@@ -11,7 +11,7 @@ import pytest
 from omnigraph.history.decide_row import Resolution
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from tests.history.bed import (
-    Bed,
+    MergeBed,
     change,
     conflicts_of,
     content,
@@ -27,7 +27,7 @@ from tests.history.bed import (
 )
 
 
-def diverge(bed: Bed, theirs: list[Statement], ours: list[Statement]) -> None:
+def diverge(bed: MergeBed, theirs: list[Statement], ours: list[Statement]) -> None:
     bed.fork("work").apply(theirs)
     bed.main.apply(ours)
 
@@ -37,7 +37,7 @@ def diverge(bed: Bed, theirs: list[Statement], ours: list[Statement]) -> None:
     [[person("Eve", age=3, tags=["x"])], [change("Alice", nick="al")], [remove("Bob")], [forget("Bob", "Carol")]],
     ids=["insert", "update", "delete with its edge", "delete of an edge"],
 )
-def test_identical_changes_converge(bed: Bed, same: list[Statement]) -> None:
+def test_identical_changes_converge(bed: MergeBed, same: list[Statement]) -> None:
     diverge(bed, same, same)
     before = content(bed.main)
     assert bed.merge("work").counts == {"inserted": 0, "updated": 0, "deleted": 0}
@@ -58,7 +58,7 @@ def test_identical_changes_converge(bed: Bed, same: list[Statement]) -> None:
     ],
 )
 def test_every_difference_is_seen(
-    bed: Bed, start: dict[str, Any], theirs: dict[str, Any], ours: dict[str, Any]
+    bed: MergeBed, start: dict[str, Any], theirs: dict[str, Any], ours: dict[str, Any]
 ) -> None:
     bed.main.apply([change("Alice", **start)])
     diverge(bed, [change("Alice", **theirs)], [change("Alice", **ours)])
@@ -73,7 +73,7 @@ def test_every_difference_is_seen(
 
 
 def test_names_that_start_with_an_underscore_and_separators_in_keys(tmp_path: Path) -> None:
-    bed = Bed.make(tmp_path / "g", "node N { a: String  b: String  _c: String?  @key(a, b) }")
+    bed = MergeBed.make(tmp_path / "g", "node N { a: String  b: String  _c: String?  @key(a, b) }")
     bed.main.apply([InsertNode("N", {"a": "x|", "b": "y"}), InsertNode("N", {"a": "x", "b": "|y"})])
     assert len(names(bed.main, "N")) == 2
     bed.fork("work").apply([Update("N", {"_c": "s"}, Compare("a", "=", "x|"))])
@@ -82,7 +82,7 @@ def test_names_that_start_with_an_underscore_and_separators_in_keys(tmp_path: Pa
     assert {row["a"]: row["_c"] for row in rows(bed.main, "N").values()} == {"x|": "s", "x": "t"}
 
 
-def test_all_conflicts_are_told_in_one_order(bed: Bed) -> None:
+def test_all_conflicts_are_told_in_one_order(bed: MergeBed) -> None:
     diverge(
         bed,
         [
@@ -116,7 +116,7 @@ def test_all_conflicts_are_told_in_one_order(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize(("resolve", "age"), [("ours", 2), ("theirs", 1)])
-def test_one_way_for_the_whole_merge(bed: Bed, resolve: Resolution, age: int) -> None:
+def test_one_way_for_the_whole_merge(bed: MergeBed, resolve: Resolution, age: int) -> None:
     diverge(bed, [change("Alice", age=1), person("Eve", age=1)], [change("Alice", age=2), person("Eve", age=2)])
     assert bed.merge("work", resolve=resolve).outcome == "merged"
     people_now = rows(bed.main, "Person")
@@ -125,13 +125,13 @@ def test_one_way_for_the_whole_merge(bed: Bed, resolve: Resolution, age: int) ->
 
 
 @pytest.mark.parametrize(("resolve", "there"), [("ours", False), ("theirs", True)])
-def test_resolving_a_delete_against_an_update(bed: Bed, resolve: Resolution, there: bool) -> None:
+def test_resolving_a_delete_against_an_update(bed: MergeBed, resolve: Resolution, there: bool) -> None:
     diverge(bed, [change("Alice", age=1)], [remove("Alice")])
     bed.merge("work", resolve=resolve)
     assert ("Alice" in names(bed.main)) == there
 
 
-def test_entities_are_settled_one_by_one(bed: Bed) -> None:
+def test_entities_are_settled_one_by_one(bed: MergeBed) -> None:
     diverge(bed, [change("Alice", age=1), change("Bob", age=1)], [change("Alice", age=2), change("Bob", age=2)])
     one = {("node:Person", "Alice"): "theirs"}
     assert kinds_of(conflicts_of(lambda: bed.merge("work", per_entity=one))) == [("divergent_update", "Bob")]
@@ -139,14 +139,14 @@ def test_entities_are_settled_one_by_one(bed: Bed) -> None:
     assert {name: rows(bed.main, "Person")[name]["age"] for name in ("Alice", "Bob")} == {"Alice": 1, "Bob": 2}
 
 
-def test_a_resolution_does_not_excuse_a_broken_rule(bed: Bed) -> None:
+def test_a_resolution_does_not_excuse_a_broken_rule(bed: MergeBed) -> None:
     diverge(bed, [remove("Alice")], [knows("Alice", "Dan", "a-d")])
     for resolve in ("ours", "theirs"):
         found = conflicts_of(partial(bed.merge, "work", resolve=resolve))
         assert kinds_of(found) == [("orphan_edge", "a-d")]
 
 
-def test_cells_that_do_not_meet(bed: Bed) -> None:
+def test_cells_that_do_not_meet(bed: MergeBed) -> None:
     diverge(
         bed, [change("Alice", age=1), change("Bob", age=1)], [change("Alice", nick="al"), change("Carol", nick="c")]
     )
@@ -156,17 +156,17 @@ def test_cells_that_do_not_meet(bed: Bed) -> None:
     assert (alice["age"], alice["nick"]) == (1, "al")
 
 
-def test_cells_that_meet_stay_a_conflict(bed: Bed) -> None:
+def test_cells_that_meet_stay_a_conflict(bed: MergeBed) -> None:
     diverge(bed, [change("Alice", age=1, nick="a")], [change("Alice", age=2)])
     assert kinds_of(conflicts_of(lambda: bed.merge("work", cell_level=True))) == [("divergent_update", "Alice")]
 
 
-def test_equal_cells_on_both_sides_still_meet(bed: Bed) -> None:
+def test_equal_cells_on_both_sides_still_meet(bed: MergeBed) -> None:
     diverge(bed, [change("Alice", age=1, nick="a")], [change("Alice", age=1)])
     assert kinds_of(conflicts_of(lambda: bed.merge("work", cell_level=True))) == [("divergent_update", "Alice")]
 
 
-def test_ends_of_an_edge_moved_on_both_sides(bed: Bed) -> None:
+def test_ends_of_an_edge_moved_on_both_sides(bed: MergeBed) -> None:
     def move(**values: str) -> Statement:
         return Update("Knows", values, Compare("id", "=", "b-c"))
 
@@ -182,7 +182,7 @@ def test_ends_of_an_edge_moved_on_both_sides(bed: Bed) -> None:
     assert (edge["from"], edge["to"]) == ("Alice", "Carol")
 
 
-def test_a_node_made_again_after_its_deletion(bed: Bed) -> None:
+def test_a_node_made_again_after_its_deletion(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.apply([remove("Bob")])
     work.apply([person("Bob", age=7)])
@@ -191,7 +191,7 @@ def test_a_node_made_again_after_its_deletion(bed: Bed) -> None:
     assert rows(bed.main, "Knows") == {}
 
 
-def test_made_again_as_it_was_is_no_change(bed: Bed) -> None:
+def test_made_again_as_it_was_is_no_change(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.apply([remove("Alice")])
     work.apply([person("Alice")])
@@ -200,7 +200,7 @@ def test_made_again_as_it_was_is_no_change(bed: Bed) -> None:
     assert rows(bed.main, "Person")["Alice"]["age"] == 5
 
 
-def test_a_cascade_against_a_change_of_the_edge(bed: Bed) -> None:
+def test_a_cascade_against_a_change_of_the_edge(bed: MergeBed) -> None:
     diverge(bed, [remove("Bob")], [Update("Knows", {"since": 1}, Compare("id", "=", "b-c"))])
     found = conflicts_of(lambda: bed.merge("work"))
     assert ("delete_vs_update", "b-c") in kinds_of(found)
@@ -210,7 +210,7 @@ def test_a_cascade_against_a_change_of_the_edge(bed: Bed) -> None:
 
 
 def test_blobs_by_content_and_after_the_source_is_gone(tmp_path: Path) -> None:
-    bed = Bed.make(tmp_path / "g", "node Doc { name: String @key  data: Blob? }")
+    bed = MergeBed.make(tmp_path / "g", "node Doc { name: String @key  data: Blob? }")
     bed.main.apply(
         [InsertNode("Doc", {"name": "d", "data": b"aaaa"}), InsertNode("Doc", {"name": "e", "data": b"aaaa"})]
     )
@@ -224,7 +224,7 @@ def test_blobs_by_content_and_after_the_source_is_gone(tmp_path: Path) -> None:
 
 
 def test_vectors_and_numbers(tmp_path: Path) -> None:
-    bed = Bed.make(tmp_path / "g", "node P { name: String @key  v: Vector(2)?  x: F64? }")
+    bed = MergeBed.make(tmp_path / "g", "node P { name: String @key  v: Vector(2)?  x: F64? }")
     bed.main.apply([InsertNode("P", {"name": n, "v": [1.0, 2.0], "x": 0.5}) for n in "ab"])
     bed.fork("work").apply([Update("P", {"v": [1.0, 2.5]}, Compare("name", "=", "a"))])
     bed.main.apply([Update("P", {"x": 0.25}, Compare("name", "=", "a"))])
@@ -234,7 +234,7 @@ def test_vectors_and_numbers(tmp_path: Path) -> None:
     assert (list(row["v"]), row["x"]) == ([1.0, 2.5], 0.25)
 
 
-def test_only_changed_rows_are_written(bed: Bed) -> None:
+def test_only_changed_rows_are_written(bed: MergeBed) -> None:
     diverge(bed, [change("Alice", age=1), knows("Dan", "Bob", "d-b")], [change("Bob", age=1)])
     bed.merge("work")
     found = tables_touched(bed.main)
@@ -242,7 +242,7 @@ def test_only_changed_rows_are_written(bed: Bed) -> None:
     assert (found["node:Person"]["updated"], found["edge:Knows"]["inserted"]) == (1, 1)
 
 
-def test_a_dry_run_writes_nothing(bed: Bed) -> None:
+def test_a_dry_run_writes_nothing(bed: MergeBed) -> None:
     diverge(bed, [change("Alice", age=1), remove("Dan")], [change("Bob", age=1)])
     before, head = content(bed.main), bed.main.refresh()
     report = bed.merge("work", dry_run=True)
@@ -251,7 +251,7 @@ def test_a_dry_run_writes_nothing(bed: Bed) -> None:
     assert (content(bed.main), bed.main.refresh()) == (before, head)
 
 
-def test_edges_of_another_type_in_both_directions(bed: Bed) -> None:
+def test_edges_of_another_type_in_both_directions(bed: MergeBed) -> None:
     bed.main.apply([InsertNode("Firm", {"name": "Acme"}), InsertNode("Firm", {"name": "Bolt"})])
     work = bed.fork("work")
     work.apply([Delete("Firm", Compare("name", "=", "Acme")), InsertEdge("WorksAt", "Dan", "Bolt", {"id": "d-b"})])
@@ -263,14 +263,14 @@ def test_edges_of_another_type_in_both_directions(bed: Bed) -> None:
     assert {one["type_name"] for one in found} == {"WorksAt"}
 
 
-def test_a_branch_into_itself_is_refused(bed: Bed) -> None:
+def test_a_branch_into_itself_is_refused(bed: MergeBed) -> None:
     from omnigraph.errors import InvalidInput
 
     with pytest.raises(InvalidInput, match="itself"):
         bed.merge("main")
 
 
-def test_merge_is_repeatable_by_client_key(bed: Bed) -> None:
+def test_merge_is_repeatable_by_client_key(bed: MergeBed) -> None:
     diverge(bed, [change("Alice", age=1)], people("Zoe"))
     first = bed.merge("work", client_key="once")
     bed.on("work").apply([change("Alice", age=2)])

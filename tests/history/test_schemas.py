@@ -9,8 +9,8 @@ from omnigraph.query.language.statements import InsertEdge, InsertNode
 from omnigraph.schema.catalog import Catalog
 from tests.history.bed import (
     PEOPLE,
-    Bed,
     Content,
+    MergeBed,
     change,
     conflicts_of,
     content,
@@ -31,7 +31,7 @@ RENAMED = (
 OTHER_NAME = PEOPLE.replace("age: I32?", 'years: I32? @rename_from("age")')
 
 
-def test_a_nullable_property_added_on_the_source(bed: Bed) -> None:
+def test_a_nullable_property_added_on_the_source(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.schema.apply(NICKED)
     work.apply([change("Alice", born=1990), person("Eve", born=2000)])
@@ -44,7 +44,7 @@ def test_a_nullable_property_added_on_the_source(bed: Bed) -> None:
     assert rows(bed.main, "Person")["Zoe"]["born"] == 3
 
 
-def test_a_nullable_property_added_on_the_target(bed: Bed) -> None:
+def test_a_nullable_property_added_on_the_target(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.apply([change("Alice", age=1), person("Eve")])
     bed.main.schema.apply(NICKED)
@@ -54,7 +54,7 @@ def test_a_nullable_property_added_on_the_target(bed: Bed) -> None:
     assert born == {"Alice": None, "Bob": 1980, "Carol": None, "Dan": None, "Eve": None}
 
 
-def test_a_value_of_the_added_property_is_not_lost(bed: Bed) -> None:
+def test_a_value_of_the_added_property_is_not_lost(bed: MergeBed) -> None:
     bed.fork("work").apply([change("Alice", age=1)])
     bed.main.schema.apply(NICKED)
     bed.main.apply([change("Alice", born=1980)])
@@ -64,7 +64,7 @@ def test_a_value_of_the_added_property_is_not_lost(bed: Bed) -> None:
     assert (alice["age"], alice["born"]) == (1, 1980)
 
 
-def test_types_added_on_the_source(bed: Bed) -> None:
+def test_types_added_on_the_source(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.schema.apply(MORE)
     work.apply([InsertNode("City", {"name": "Ulm"}), InsertEdge("LivesIn", "Alice", "Ulm", {"id": "l"})])
@@ -74,7 +74,7 @@ def test_types_added_on_the_source(bed: Bed) -> None:
     assert rows(bed.main, "Person")["Bob"]["age"] == 1
 
 
-def test_an_edge_of_an_added_type_to_a_node_that_the_target_deleted(bed: Bed) -> None:
+def test_an_edge_of_an_added_type_to_a_node_that_the_target_deleted(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.schema.apply(MORE)
     work.apply([InsertNode("City", {"name": "Ulm"}), InsertEdge("LivesIn", "Alice", "Ulm", {"id": "l"})])
@@ -84,7 +84,7 @@ def test_an_edge_of_an_added_type_to_a_node_that_the_target_deleted(bed: Bed) ->
     assert content(bed.main) == before
 
 
-def test_an_added_property_brings_its_rules(bed: Bed) -> None:
+def test_an_added_property_brings_its_rules(bed: MergeBed) -> None:
     work = bed.fork("work")
     work.schema.apply(PEOPLE.replace("age: I32?", "age: I32?  mail: String? @unique  level: I32? @range(0..9)"))
     work.apply([change("Alice", mail="a@", level=1)])
@@ -97,7 +97,7 @@ def test_an_added_property_brings_its_rules(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_type_renamed_on_one_side(bed: Bed, side: str) -> None:
+def test_a_type_renamed_on_one_side(bed: MergeBed, side: str) -> None:
     bed.fork("work")
     renamed, other = ("work", "main") if side == "source" else ("main", "work")
     bed.on(renamed).schema.apply(RENAMED)
@@ -109,7 +109,7 @@ def test_a_type_renamed_on_one_side(bed: Bed, side: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_property_renamed_on_one_side(bed: Bed, side: str) -> None:
+def test_a_property_renamed_on_one_side(bed: MergeBed, side: str) -> None:
     bed.fork("work")
     renamed, other = ("work", "main") if side == "source" else ("main", "work")
     bed.on(renamed).schema.apply(OTHER_NAME)
@@ -134,7 +134,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize("what", REFUSED)
-def test_other_changes_are_refused_by_name(bed: Bed, what: str, side: str) -> None:
+def test_other_changes_are_refused_by_name(bed: MergeBed, what: str, side: str) -> None:
     text, told = REFUSED[what]
     work = bed.fork("work")
     work.apply([change("Bob", nick="b")])
@@ -149,7 +149,7 @@ def test_other_changes_are_refused_by_name(bed: Bed, what: str, side: str) -> No
     assert (content(bed.main), bed.main.refresh()) == (before, head)
 
 
-def both(bed: Bed, theirs: str, ours: str) -> None:
+def both(bed: MergeBed, theirs: str, ours: str) -> None:
     bed.fork("work").schema.apply(theirs)
     bed.main.schema.apply(ours)
 
@@ -158,7 +158,7 @@ def ids_of(content: Content) -> list[str]:
     return sorted(row_id for kind in content.values() for row_id in kind)
 
 
-def assert_identities_of_both(bed: Bed, catalog: Catalog) -> None:
+def assert_identities_of_both(bed: MergeBed, catalog: Catalog) -> None:
     merged = bed.main.view().catalog
     for side in (bed.on("work").view().catalog, catalog):
         for type_def in side.types:
@@ -166,7 +166,7 @@ def assert_identities_of_both(bed: Bed, catalog: Catalog) -> None:
     assert not bed.main.schema.plan(bed.main.schema.source).steps
 
 
-def test_both_added_something(bed: Bed) -> None:
+def test_both_added_something(bed: MergeBed) -> None:
     both(bed, NICKED, MORE)
     bed.on("work").apply([change("Alice", born=1990), person("Eve", born=2000)])
     bed.main.apply([InsertNode("City", {"name": "Ulm"}), InsertEdge("LivesIn", "Bob", "Ulm", {"id": "l"})])
@@ -241,7 +241,7 @@ BOTH_ADD = {
 
 @pytest.mark.parametrize("direction", ["as told", "the other way round"])
 @pytest.mark.parametrize("what", BOTH_ADD)
-def test_additions_of_one_side_join_the_schema_of_the_other(bed: Bed, what: str, direction: str) -> None:
+def test_additions_of_one_side_join_the_schema_of_the_other(bed: MergeBed, what: str, direction: str) -> None:
     theirs, ours, wanted = BOTH_ADD[what]
     if LONG.splitlines()[1] in theirs and "several lines" in what:
         bed.main.schema.apply(LONG)
@@ -270,7 +270,7 @@ DO_NOT_FIT = {
 
 @pytest.mark.parametrize("direction", ["as told", "the other way round"])
 @pytest.mark.parametrize("what", DO_NOT_FIT)
-def test_changes_that_do_not_fit_are_refused_naming_both(bed: Bed, what: str, direction: str) -> None:
+def test_changes_that_do_not_fit_are_refused_naming_both(bed: MergeBed, what: str, direction: str) -> None:
     theirs, ours = DO_NOT_FIT[what] if direction == "as told" else DO_NOT_FIT[what][::-1]
     both(bed, theirs, ours)
     before, head = content(bed.main), bed.main.refresh()
@@ -281,7 +281,7 @@ def test_changes_that_do_not_fit_are_refused_naming_both(bed: Bed, what: str, di
 
 
 @pytest.mark.parametrize("what", ["dropped property", "wider type", "tighter rule"])
-def test_the_same_change_on_both_sides_merges(bed: Bed, what: str) -> None:
+def test_the_same_change_on_both_sides_merges(bed: MergeBed, what: str) -> None:
     text, _ = REFUSED[what]
     bed.main.apply([change(name, age=2) for name in ("Alice", "Bob", "Carol")])
     bed.fork("work").schema.apply(text)
@@ -295,7 +295,7 @@ def test_the_same_change_on_both_sides_merges(bed: Bed, what: str) -> None:
     }
 
 
-def test_dropped_and_added_again_on_one_side(bed: Bed) -> None:
+def test_dropped_and_added_again_on_one_side(bed: MergeBed) -> None:
     bed.main.apply([change("Alice", age=5)])
     work = bed.fork("work")
     work.schema.apply(PEOPLE.replace("age: I32?", ""))
@@ -308,7 +308,7 @@ def test_dropped_and_added_again_on_one_side(bed: Bed) -> None:
         bed.merge("main", "work")
 
 
-def test_schemas_of_criss_cross_bases(bed: Bed) -> None:
+def test_schemas_of_criss_cross_bases(bed: MergeBed) -> None:
     bed.fork("work").apply([change("Alice", age=1)])
     bed.main.schema.apply(NICKED)
     bed.fork("old", "main")

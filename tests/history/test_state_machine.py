@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from omnigraph.api import Graph
 from omnigraph.errors import MergeConflict
 from omnigraph.query.language.statements import Compare, Delete, Statement, Update
-from tests.history.bed import LAYOUTS, Bed, knows, person, remove, rows, summarize
+from tests.history.bed import LAYOUTS, MergeBed, knows, person, remove, rows, summarize
 from tests.history.model import Commit, Merged, Model, State, difference
 
 BRANCHES = ("main", "a", "b", "c")
@@ -45,7 +45,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="omnigraph-machine-"))
-        self.bed = Bed.make(self.folder / "graph")
+        self.bed = MergeBed.make(self.folder / "graph")
         self.model = Model()
         self.commits: list[tuple[str, Commit]] = [(self.bed.main.refresh(), self.model.heads["main"])]
 

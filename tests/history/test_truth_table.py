@@ -10,7 +10,7 @@ import pytest
 from omnigraph.api import Graph
 from tests.history.bed import (
     LAYOUTS,
-    Bed,
+    MergeBed,
     change,
     conflicts_of,
     content,
@@ -78,7 +78,7 @@ def effects(*ops: str) -> tuple[set[str], list[tuple[str, str]]]:
 
 
 def run_cell(path: Path, source: str, target: str, layouts: tuple[str, str]) -> None:
-    bed = Bed.make(path)
+    bed = MergeBed.make(path)
     bed.main.apply([*people("Alice", "Bob", "Carol", "Dan"), knows("Bob", "Carol", "b-c")])
     bed.fork("work")
     act(bed.on("work", layouts[0]), source, "source")

@@ -34,7 +34,7 @@ ROWS = 300
 GRACE_S = 900.0
 
 
-class Actor:
+class IntentActor:
     """What one process holds of a graph, with its own faults and pauses. It opens without recovering anything."""
 
     def __init__(
@@ -84,8 +84,8 @@ class Actor:
 
 
 @contextmanager
-def acting(uri: str, **config: Any) -> Iterator[Actor]:
-    actor = Actor(uri, **config)
+def acting(uri: str, **config: Any) -> Iterator[IntentActor]:
+    actor = IntentActor(uri, **config)
     try:
         yield actor
     finally:

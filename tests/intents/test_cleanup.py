@@ -17,13 +17,13 @@ from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.report import CleanupReport
 from omnigraph.upkeep.cleanup.retention import Policy
 from tests.intents.conftest import DeadAt
-from tests.intents.ground import ROWS, Actor, acting, age, files, intents, names, objects
+from tests.intents.ground import ROWS, IntentActor, acting, age, files, intents, names, objects
 from tests.support.faulty_store import Fault, FaultPlan
 
 AT_ONCE = Policy(margin_s=0, horizon_s=0, newest_records=1)
 
 
-def _clean(actor: Actor, runs: int = 1, **policy: Any) -> CleanupReport:
+def _clean(actor: IntentActor, runs: int = 1, **policy: Any) -> CleanupReport:
     for _ in range(runs):
         report = Cleanup(actor.runtime, replace(AT_ONCE, **policy)).run()
     return report
@@ -33,7 +33,7 @@ def _list_staged_files(uri: str) -> set[str]:
     return {file for file in files(uri) if file.startswith("tables/")}
 
 
-def _garbage(actor: Actor) -> int:
+def _garbage(actor: IntentActor) -> int:
     return sum(place.files for intent in actor.graph.recover_list() for place in (intent.garbage or {}).values())
 
 

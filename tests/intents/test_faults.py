@@ -17,7 +17,7 @@ from omnigraph.errors import OmnigraphError, Unavailable, Unknown
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from tests.intents.conftest import DeadAt
-from tests.intents.ground import ROWS, Actor, acting, age, audits, build, files, intents, names
+from tests.intents.ground import ROWS, IntentActor, acting, age, audits, build, files, intents, names
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 
 _ANY_REQUEST = (Fault.FAIL_BEFORE, Fault.FORBID)
@@ -195,7 +195,7 @@ def test_a_heart_that_cannot_be_heard_goes_on(template: Path, tmp_path: Path) ->
     """A heartbeat that fails is made up for by the next; the operation itself does not notice."""
     uri = str(tmp_path / "graph")
     shutil.copytree(template, uri)
-    actor = Actor(uri, recovery_grace=0.02)
+    actor = IntentActor(uri, recovery_grace=0.02)
     try:
         failing = FaultPlan(lambda kind, key, _: Fault.FAIL_BEFORE if key.endswith("/heartbeat") else None)
 

@@ -36,26 +36,26 @@ from omnigraph.log.commit_record import CommitRecord, Member
 from omnigraph.query.language.statements import InsertEdge, InsertNode
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
-from tests.intents.ground import ACTOR, ROWS, Actor, acting, age, audits, intents, names, objects
+from tests.intents.ground import ACTOR, ROWS, IntentActor, acting, age, audits, intents, names, objects
 from tests.load.spark.loading import load, new_graph, node, write_lines
 from tests.support.faulty_store import Fault, FaultPlan
 
 
-def _open_intent(actor: Actor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> IntentScope:
+def _open_intent(actor: IntentActor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> IntentScope:
     """An open intent with its heartbeat, for use in a `with` block."""
     intent = IntentScope(actor.backend, "load", WriteOptions(actor=ACTOR))
     intent.open(op_id, actor.graph._branch.publisher.head)
     return intent
 
 
-def _open_silent_intent(actor: Actor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> IntentScope:
+def _open_silent_intent(actor: IntentActor, op_id: str = "01BBBBBBBBBBBBBBBBBBBBBBBB") -> IntentScope:
     """An open intent whose driver never writes a heartbeat."""
     intent = _open_intent(actor, op_id)
     intent._stop_heart()
     return intent
 
 
-def _plan(actor: Actor, intent: IntentScope) -> PublishPlan:
+def _plan(actor: IntentActor, intent: IntentScope) -> PublishPlan:
     return PublishPlan("load", intent.id, actor.graph._branch.publisher.head)
 
 
@@ -75,7 +75,7 @@ def test_a_bulk_operation_leaves_three_objects_and_ends_itself(graph_address: st
     assert not _hearts()
 
 
-def _members(actor: Actor, commit_id: str | None) -> tuple[Member, ...]:
+def _members(actor: IntentActor, commit_id: str | None) -> tuple[Member, ...]:
     record = actor.graph.at(str(commit_id)).state.record
     assert isinstance(record, CommitRecord)
     return record.members
@@ -294,13 +294,13 @@ def test_a_failure_to_note_the_end_is_a_warning(graph_address: str) -> None:
         assert [audit["recovery_kind"] for audit in audits(actor.graph)] == ["rolled_forward"]
 
 
-def _no_intents(actor: Actor) -> None:
+def _no_intents(actor: IntentActor) -> None:
     actor.arm(FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes={KeyClass.INTENT}, times=None))
 
 
 def test_a_conflict_that_the_driver_meets_is_its_own_business(graph_address: str) -> None:
     """It re-prepares with its input at hand, under the same intent, and what it confirmed before is not published."""
-    driver, second_actor = Actor(graph_address), Actor(graph_address)
+    driver, second_actor = IntentActor(graph_address), IntentActor(graph_address)
     try:
         meddle = [InsertNode("Person", {"name": "p0003", "age": 7})]
         driver.pauses.call_at("intent.confirmed", lambda: second_actor.graph.apply(meddle))

@@ -19,7 +19,7 @@ from omnigraph.intents.recovery import RECOVERY_ACTOR
 from omnigraph.log.frame import encode_frame
 from omnigraph.query.language.statements import Compare, Delete, InsertNode, Update
 from tests.intents.conftest import DeadAt
-from tests.intents.ground import ACTOR, ROWS, SCHEMA, Actor, acting, age, audits, files, intents, names, objects
+from tests.intents.ground import ACTOR, ROWS, SCHEMA, IntentActor, acting, age, audits, files, intents, names, objects
 from tests.intents.workers import drive_until_killed, recover_together
 from tests.support.processes import Workers
 
@@ -348,7 +348,7 @@ def test_s154_another_intent_is_recovered_all_the_same(dead_at: DeadAt) -> None:
 
 def test_h39_a_driver_wakes_after_it_was_rolled_forward(graph_address: str) -> None:
     """H39: it is told its own commit; there is one."""
-    driver, second_actor = Actor(graph_address), Actor(graph_address)
+    driver, second_actor = IntentActor(graph_address), IntentActor(graph_address)
     try:
         driver.pauses.call_at("intent.confirmed", lambda: _recover_as_if_dead(second_actor, graph_address))
         receipt = driver.bulk()
@@ -365,7 +365,7 @@ def test_h39_a_driver_wakes_after_it_was_rolled_forward(graph_address: str) -> N
 @pytest.mark.parametrize("point", ["intent.opened", "write.staged"])
 def test_h36_h38_a_driver_wakes_after_it_was_aborted(point: str, graph_address: str) -> None:
     """H36, H38: a slow driver that lives obeys; nothing that it staged was deleted, and it may simply run again."""
-    driver, second_actor = Actor(graph_address), Actor(graph_address)
+    driver, second_actor = IntentActor(graph_address), IntentActor(graph_address)
     try:
         driver.pauses.call_at(point, lambda: _recover_as_if_dead(second_actor, graph_address))
         with pytest.raises(omnigraph.errors.Conflict) as error:
@@ -382,7 +382,7 @@ def test_h36_h38_a_driver_wakes_after_it_was_aborted(point: str, graph_address: 
 
 def test_h38_a_driver_wakes_after_its_plan_was_rolled_back(graph_address: str) -> None:
     """A conflict made recovery give it up. The log knows, so the driver cannot publish it after all, redone or not."""
-    driver, second_actor = Actor(graph_address), Actor(graph_address)
+    driver, second_actor = IntentActor(graph_address), IntentActor(graph_address)
 
     def meddle() -> None:
         second_actor.graph.apply([InsertNode("Person", {"name": "p0007", "age": 99})])
@@ -400,6 +400,6 @@ def test_h38_a_driver_wakes_after_its_plan_was_rolled_back(graph_address: str) -
         second_actor.close()
 
 
-def _recover_as_if_dead(actor: Actor, uri: str) -> None:
+def _recover_as_if_dead(actor: IntentActor, uri: str) -> None:
     age(uri)
     assert [recovered["verdict"] for recovered in actor.recover()] in (["rolled_forward"], ["rolled_back"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.intents.ground import Actor, companies, overwrite, people
+from tests.intents.ground import IntentActor, companies, overwrite, people
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 from tests.support.processes import Link
 
@@ -27,7 +27,7 @@ def drive_until_killed(
     client_key: str | None = None,
 ) -> str | None:
     """A bulk operation that dies at the n-th visit of a point, or at its n-th effect on the store."""
-    actor = Actor(uri)
+    actor = IntentActor(uri)
     if point is not None:
         actor.pauses.crash_at(point, n)
     if fault is not None:
@@ -38,7 +38,7 @@ def drive_until_killed(
 
 def recover_together(link: Link, *, uri: str, point: str | None = None) -> list[dict[str, Any]]:
     """One of several that recover at the same moment; it may die at a point of its own."""
-    actor = Actor(uri, hasty=False)
+    actor = IntentActor(uri, hasty=False)
     if point is not None:
         actor.pauses.crash_at(point)
     link.ready()

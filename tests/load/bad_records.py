@@ -47,7 +47,7 @@ edge Needs: Task -> Person @card(1..)
 
 
 @dataclass(frozen=True)
-class Case:
+class BadRecordCase:
     """One kind of bad record."""
 
     name: str
@@ -64,12 +64,12 @@ def _bytes(line: str | bytes | Mapping[str, Any]) -> bytes:
     return (line if isinstance(line, str) else json.dumps(line)).encode()
 
 
-def _one(name: str, code: str, line: str | bytes | Mapping[str, Any]) -> Case:
-    return Case(name, (_bytes(line),), (code,))
+def _one(name: str, code: str, line: str | bytes | Mapping[str, Any]) -> BadRecordCase:
+    return BadRecordCase(name, (_bytes(line),), (code,))
 
 
-def _several(name: str, *lines: tuple[Mapping[str, Any], str | None]) -> Case:
-    return Case(name, tuple(_bytes(line) for line, _ in lines), tuple(code for _, code in lines))
+def _several(name: str, *lines: tuple[Mapping[str, Any], str | None]) -> BadRecordCase:
+    return BadRecordCase(name, tuple(_bytes(line) for line, _ in lines), tuple(code for _, code in lines))
 
 
 def person(name: str, **data: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def edge(kind: str, source: Any, target: Any, **data: Any) -> dict[str, Any]:
 
 _RAW = '{"type": "Person", "data": {"name": "bad"'
 
-CASES: Sequence[Case] = (
+CASES: Sequence[BadRecordCase] = (
     # --- text ---
     _one("cut off", "not_json", _RAW),
     _one("text after the object", "not_json", _RAW + "}} x"),
@@ -208,7 +208,7 @@ class Mixture:
     good: int
 
 
-def mixture(cases: Sequence[Case], good_count: int, seed: int = 7) -> Mixture:
+def mixture(cases: Sequence[BadRecordCase], good_count: int, seed: int = 7) -> Mixture:
     """All cases, each line at a place of its own, the lines of one case in their order."""
     chance = random.Random(seed)
     good = good_lines(good_count)

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.api import Graph
 from omnigraph.errors import LoadRejected
-from tests.load.bad_records import CASES, Case, Mixture, mixture, prepare
+from tests.load.bad_records import CASES, BadRecordCase, Mixture, mixture, prepare
 
 TYPES = ("Person", "Point", "Note", "File", "Task", "Knows", "Lives", "Needs")
 
@@ -42,7 +42,7 @@ def test_there_are_enough_kinds() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_each_kind_among_good_records(graph: Graph, tmp_path: Path, case: Case) -> None:
+def test_each_kind_among_good_records(graph: Graph, tmp_path: Path, case: BadRecordCase) -> None:
     mixed = mixture([case], 40)
     path = tmp_path / "input.jsonl"
     path.write_bytes(mixed.data)

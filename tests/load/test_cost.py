@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph.errors import LoadRejected
 from tests.cost.budget import Budget, Cost
-from tests.cost.ground import Actor, Ground, Shape, acting, build
+from tests.cost.ground import CostGround, MeteredActor, Shape, acting, build
 
 #: What the design that this one replaces needed for the same load.
 PREDECESSOR_REQUESTS, PREDECESSOR_REQUESTS_PER_COMMIT = 156, 18
@@ -27,13 +27,13 @@ def edge_file(folder: Path, target: str = "bob") -> Path:
     return path
 
 
-def ground_of(folder: Path, depth: int) -> Ground:
-    ground = Ground(str(folder / f"graph{depth}"))
+def ground_of(folder: Path, depth: int) -> CostGround:
+    ground = CostGround(str(folder / f"graph{depth}"))
     build(ground, Shape(depth=depth))
     return ground
 
 
-def warm_cost(actor: Actor, folder: Path) -> Cost:
+def warm_cost(actor: MeteredActor, folder: Path) -> Cost:
     for _ in range(2):
         actor.graph.load(edge_file(folder), progress=False)
     path = edge_file(folder)
@@ -47,9 +47,9 @@ def warm_cost(actor: Actor, folder: Path) -> Cost:
     return gauge.cost
 
 
-def cold_cost(ground: Ground, folder: Path) -> Cost:
+def cold_cost(ground: CostGround, folder: Path) -> Cost:
     """All that a process pays that opens the graph, loads one edge and ends."""
-    actor = Actor(ground)
+    actor = MeteredActor(ground)
     path = edge_file(folder)
     with actor.measure() as gauge:
         actor.open()

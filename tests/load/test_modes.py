@@ -24,7 +24,7 @@ from tests.load.corpus import SCHEMA, edge, node
 from tests.schedules.world import World, person, set_age, without
 
 
-class Bed:
+class LoadBed:
     """A graph and files to load into it."""
 
     def __init__(self, folder: Path, config: Config | None = None) -> None:
@@ -53,22 +53,22 @@ class Bed:
 
 
 @pytest.fixture(params=["inline", "staged"])
-def bed(request: pytest.FixtureRequest, tmp_path: Path) -> Bed:
-    return Bed(tmp_path, Config(fsync=False, inline_share=4 if request.param == "inline" else 0))
+def bed(request: pytest.FixtureRequest, tmp_path: Path) -> LoadBed:
+    return LoadBed(tmp_path, Config(fsync=False, inline_share=4 if request.param == "inline" else 0))
 
 
 ADA, BOB = node("Person", name="ada", age=36), node("Person", name="bob")
 
 
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
-def test_a_bad_reference_lands_nothing_and_the_next_load_works(bed: Bed, mode: str) -> None:  # S8
+def test_a_bad_reference_lands_nothing_and_the_next_load_works(bed: LoadBed, mode: str) -> None:  # S8
     bed.load(ADA)
     cy = node("Person", name="cy")
     assert bed.expect_refusal(cy, edge("Knows", "cy", "nobody"), mode=mode) == {"endpoint": 1}
     assert bed.load(cy, edge("Knows", "cy", "cy"), mode=mode).loaded == 2
 
 
-def test_overwrite_is_judged_by_the_new_image(bed: Bed) -> None:  # S9
+def test_overwrite_is_judged_by_the_new_image(bed: LoadBed) -> None:  # S9
     bed.load(ADA, BOB, edge("Knows", "ada", "bob", id="e"))
     assert bed.expect_refusal(ADA, mode="overwrite") == {"orphan_edge": 1}
     assert bed.expect_refusal(ADA, mode="overwrite", on_error="skip", rejects=bed.folder / "r") == {"orphan_edge": 1}
@@ -83,7 +83,7 @@ def test_overwrite_is_judged_by_the_new_image(bed: Bed) -> None:  # S9
 
 
 @pytest.mark.parametrize("shape", ["file", "folder"])
-def test_overwrite_by_nothing_empties_the_type(bed: Bed, shape: str) -> None:  # S164
+def test_overwrite_by_nothing_empties_the_type(bed: LoadBed, shape: str) -> None:  # S164
     bed.load(ADA, BOB, edge("Knows", "ada", "bob", id="e"))
     bed.graph.optimize()
     empty = bed.folder / "empty"
@@ -106,7 +106,7 @@ def test_overwrite_by_nothing_empties_the_type(bed: Bed, shape: str) -> None:  #
     assert [one["name"] for one in after["node:Person"]] == [one["name"] for one in indexes["node:Person"]]
 
 
-def test_the_last_record_of_an_id_wins_and_is_counted(bed: Bed) -> None:
+def test_the_last_record_of_an_id_wins_and_is_counted(bed: LoadBed) -> None:
     bed.load(node("Person", name="ada", city="Oslo"))
     report = bed.load(
         node("Person", name="ada", age=1, city="Bern"), node("Person", name="ada", age=2), edge("Knows", "ada", "ada")
@@ -117,7 +117,7 @@ def test_the_last_record_of_an_id_wins_and_is_counted(bed: Bed) -> None:
     assert bed.expect_refusal(ADA, ADA, on_duplicate="fail") == {"key_conflict": 1}
 
 
-def test_files_with_the_same_records(bed: Bed) -> None:
+def test_files_with_the_same_records(bed: LoadBed) -> None:
     first = bed.file(ADA, BOB, name="a.jsonl")
     second = bed.file(node("Person", name="ada", age=1), BOB, name="b.jsonl")
     report = bed.graph.load([first, second], progress=False)
@@ -134,7 +134,7 @@ def test_files_with_the_same_records(bed: Bed) -> None:
     assert refusal.value.code == "duplicate_input"
 
 
-def test_nothing_to_do_is_no_commit(bed: Bed) -> None:
+def test_nothing_to_do_is_no_commit(bed: LoadBed) -> None:
     before = bed.graph.refresh()
     report = bed.load("", " ")
     assert (report.commit_id, report.counts, bed.graph.refresh()) == (None, {}, before)
@@ -143,7 +143,7 @@ def test_nothing_to_do_is_no_commit(bed: Bed) -> None:
     assert Path(report.rejects_path or "").read_text().startswith('{"file": ')
 
 
-def test_one_commit_with_its_author(bed: Bed) -> None:
+def test_one_commit_with_its_author(bed: LoadBed) -> None:
     report = bed.load(ADA, BOB, actor="ada", message="everybody")
     newest = bed.graph.commits(limit=1)[0]
     assert (newest.commit_id, newest.kind, newest.actor, newest.message) == (
@@ -154,7 +154,7 @@ def test_one_commit_with_its_author(bed: Bed) -> None:
     )
 
 
-def test_a_client_key_is_used_once(bed: Bed) -> None:
+def test_a_client_key_is_used_once(bed: LoadBed) -> None:
     first = bed.load(ADA, ADA, edge("Knows", "ada", "ada"), client_key="k1")
     again = bed.load(node("Person", name="other"), client_key="k1")
     assert again.replayed
@@ -162,14 +162,14 @@ def test_a_client_key_is_used_once(bed: Bed) -> None:
     assert set(bed.rows("Person")) == {"ada"}
 
 
-def test_a_precondition(bed: Bed) -> None:
+def test_a_precondition(bed: LoadBed) -> None:
     before = bed.graph.refresh()
     bed.load(ADA, if_commit=before)
     with pytest.raises(PreconditionFailed):
         bed.load(BOB, if_commit=before)
 
 
-def test_bounds_are_inclusive(bed: Bed) -> None:  # S100
+def test_bounds_are_inclusive(bed: LoadBed) -> None:  # S100
     path = bed.file(ADA)
     size = path.stat().st_size
     before = bed.graph.refresh()
@@ -181,7 +181,7 @@ def test_bounds_are_inclusive(bed: Bed) -> None:  # S100
     assert load_with_bounds(bed.graph, path, local_max_bytes=size).loaded == 1
 
 
-def test_the_bound_holds_for_what_is_inside_a_compressed_file(bed: Bed) -> None:
+def test_the_bound_holds_for_what_is_inside_a_compressed_file(bed: LoadBed) -> None:
     path = bed.folder / "many.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"type": "Person", "data": {"name": "a"}}\n' * 1000))
     with pytest.raises(InvalidInput) as caught:
@@ -198,7 +198,7 @@ def load_with_bounds(graph: Graph, path: Path, **bounds: Any) -> LoadReport:
 def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bed = Bed(tmp_path, Config(fsync=False, mutation_max_rows=2))
+    bed = LoadBed(tmp_path, Config(fsync=False, mutation_max_rows=2))
     bed.load(*(node("Person", name=f"p{at}") for at in range(3)), node("Note", id="n", must=1))
     asked: list[LoadJob] = []
 
@@ -216,7 +216,7 @@ def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
     assert bed.load(ADA).engine == "local"
 
 
-def test_words_that_are_not_known(bed: Bed) -> None:
+def test_words_that_are_not_known(bed: LoadBed) -> None:
     for option in ("mode", "on_error", "on_duplicate", "engine"):
         with pytest.raises(InvalidInput) as caught:
             bed.load(ADA, **{option: "perhaps"})
@@ -226,18 +226,18 @@ def test_words_that_are_not_known(bed: Bed) -> None:
     assert caught.value.code == "rejects_needed"
 
 
-def test_a_read_only_graph_is_not_loaded_into(bed: Bed) -> None:
+def test_a_read_only_graph_is_not_loaded_into(bed: LoadBed) -> None:
     with pytest.raises(Unsupported):
         og.open(bed.graph.uri, read_only=True).load(bed.file(ADA), progress=False)
 
 
-def test_on_a_branch(bed: Bed) -> None:
+def test_on_a_branch(bed: LoadBed) -> None:
     branch = bed.graph.branch.create("review")
     branch.load(bed.file(ADA), progress=False)
     assert (branch.table("Person").to_arrow().num_rows, bed.rows("Person")) == (1, {})
 
 
-def test_a_type_that_was_added_by_another_process(bed: Bed) -> None:
+def test_a_type_that_was_added_by_another_process(bed: LoadBed) -> None:
     graph = og.open(bed.graph.uri)
     graph.schema.apply(SCHEMA + "\nnode Place { name: String @key }")
     path = bed.file('{"name": "here"}')

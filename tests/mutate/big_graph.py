@@ -78,8 +78,8 @@ def build(uri: str, size: Size, options: Mapping[str, str] | None = None) -> Non
 def _publish(runtime: GraphRuntime, kind: str, actions: list[TableAction]) -> None:
     publisher, backend = runtime.branch("main").publisher, runtime.backend
     plan = PublishPlan(kind, backend.ids.ulid(), publisher.refresh(), actions=tuple(actions))  # type: ignore[arg-type]
-    done = publisher.publish(plan, backend.clock.monotonic() + 60.0)
-    assert isinstance(done, PlanPublished), done
+    outcome = publisher.publish(plan, backend.clock.monotonic() + 60.0)
+    assert isinstance(outcome, PlanPublished), outcome
 
 
 def _stage_rows(runtime: GraphRuntime, type_def: TypeDef, rows: pa.Table) -> TableAction:

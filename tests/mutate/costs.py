@@ -6,7 +6,7 @@ import itertools
 from dataclasses import asdict, dataclass
 
 from tests.cost.budget import Budget, Cost
-from tests.cost.ground import Actor
+from tests.cost.ground import MeteredActor
 from tests.mutate.big_graph import person
 
 #: A new person with an email that must be unique, and an edge to them from somebody whose edges are counted.
@@ -35,7 +35,7 @@ class Profile:
         return "\n".join(f"  {name}: {getattr(self, name)}" for name in asdict(self))
 
 
-def join(actor: Actor, by: int) -> Cost:
+def join(actor: MeteredActor, by: int) -> Cost:
     """One mutation, measured and proven to have landed."""
     name = f"new{next(_fresh)}"
     with actor.measure() as gauge:
@@ -45,7 +45,7 @@ def join(actor: Actor, by: int) -> Cost:
     return gauge.cost
 
 
-def warm_join(actor: Actor, by: int) -> Cost:
+def warm_join(actor: MeteredActor, by: int) -> Cost:
     """The least of a few, each within the budget: Lance joins neighbouring reads only if they come close together."""
     costs = [join(actor, by) for _ in range(4)][1:]
     for cost in costs:
@@ -53,14 +53,14 @@ def warm_join(actor: Actor, by: int) -> Cost:
     return min(costs, key=lambda cost: (cost.requests, cost.hops))
 
 
-def tag(actor: Actor) -> Cost:
+def tag(actor: MeteredActor) -> Cost:
     with actor.measure() as gauge:
         receipt = actor.graph.mutate(TAG, {"n": f"new{next(_fresh)}"})
     assert actor.ground.has_record(receipt.commit_id)
     return gauge.cost
 
 
-def profile(actor: Actor) -> Profile:
+def profile(actor: MeteredActor) -> Profile:
     """All of it, on an actor that has done nothing yet. What is warm is held to its budget."""
     cold = join(actor, 3)
     warm = warm_join(actor, 4)

@@ -41,7 +41,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class Ground:
+class MutationGround:
     """One graph and one process on it; everything is read by another process."""
 
     def __init__(self, path: Path, mode: str) -> None:

@@ -56,19 +56,19 @@ _MINTED = 26
 A = TypeVar("A")
 
 
-class Crash(BaseException):
+class EffectCrash(BaseException):
     """The end of a simulated process: no handler of the engine may turn it into an answer."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class OperationAnswer:
     """What a caller was told: `ok`, `nothing`, `violation`, `key_conflict`, `conflict`, `unknown` or `crashed`."""
 
     word: str
     counts: dict[str, int] | None = None
 
 
-class Life:
+class ProcessLife:
     """Counts the effects of a process, on the store and on tables, and ends it at one of them."""
 
     def __init__(self) -> None:
@@ -86,18 +86,18 @@ class Life:
             now = self._left == 0
             if self.is_over or (now and not self._after):
                 self.is_over = True
-                raise Crash("before an effect")
-            done = work()
+                raise EffectCrash("before an effect")
+            result = work()
             if now:
                 self.is_over = True
-                raise Crash("after an effect")
-        return done
+                raise EffectCrash("after an effect")
+        return result
 
 
 class MortalStore(PassOn):
     """A store whose writes are effects of a life."""
 
-    def __init__(self, inner: Store, life: Life) -> None:
+    def __init__(self, inner: Store, life: ProcessLife) -> None:
         super().__init__(inner)
         self._life = life
 
@@ -108,7 +108,7 @@ class MortalStore(PassOn):
         self._life.effect(lambda: self.inner.put(key, data))
 
 
-class Process:
+class MortalProcess:
     """Its own runtime, caches, queue, pauses and faults."""
 
     def __init__(self, uri: str, config: Config) -> None:
@@ -117,7 +117,7 @@ class Process:
 
     def open(self) -> None:
         self.pauses = ControlledPauses()
-        self.life = Life()
+        self.life = ProcessLife()
         self.backend = make_backend(self._uri, None, self._config, wrap=self._wrap, pauses=self.pauses)
         for name in TABLE_EFFECTS:
             self._make_mortal(name)
@@ -133,7 +133,7 @@ class Process:
     def fail(self, plan: FaultPlan) -> None:
         self._faulty.plan = plan
 
-    def run(self, branch: str, operation: Operation, *, whole: bool) -> Answer:
+    def run(self, branch: str, operation: Operation, *, whole: bool) -> OperationAnswer:
         """One operation: as one query if the language allows and `whole` is asked for, else as a transaction."""
         texts = list(to_texts(operation))
 
@@ -160,40 +160,40 @@ class Process:
         object.__setattr__(tables, name, lambda *args, **named: life.effect(lambda: original(*args, **named)))
 
 
-def run_and_classify(work: Callable[[], Receipt]) -> Answer:
+def run_and_classify(work: Callable[[], Receipt]) -> OperationAnswer:
     try:
-        done = work()
+        result = work()
     except ConstraintViolation:
-        return Answer("violation")
+        return OperationAnswer("violation")
     except KeyConflict:
-        return Answer("key_conflict")
+        return OperationAnswer("key_conflict")
     except ReadSetChanged:
-        return Answer("conflict")
+        return OperationAnswer("conflict")
     except (Unknown, Unavailable):
-        return Answer("unknown")
-    except Crash:
-        return Answer("crashed")
-    return Answer("ok" if done.commit_id else "nothing", dict(done.counts))
+        return OperationAnswer("unknown")
+    except EffectCrash:
+        return OperationAnswer("crashed")
+    return OperationAnswer("ok" if result.commit_id else "nothing", dict(result.counts))
 
 
-def predict(state: model.State, operation: Operation) -> tuple[Answer, model.State]:
+def predict(state: model.State, operation: Operation) -> tuple[OperationAnswer, model.State]:
     """What must be answered, and the state afterwards."""
     try:
         receipt = model.apply(state, operation)
     except model.Refused as refused:
-        return Answer(refused.answer), state
-    return Answer("ok", receipt.counts), receipt.state
+        return OperationAnswer(refused.answer), state
+    return OperationAnswer("ok", receipt.counts), receipt.state
 
 
 def content(view: Any) -> model.State:
     """A graph as the model would have it: rows whose id the engine chose are known by their tag."""
-    found = model.empty()
-    for name in found:
+    state = model.empty()
+    for name in state:
         for row in view.table(name).to_arrow().to_pylist():
             row_id = f"?{row['tag']}" if len(row["id"]) == _MINTED and "tag" in row else row["id"]
-            assert row_id not in found[name], f"{name} {row_id} is there twice"
-            found[name][row_id] = {**row, "id": row_id}
-    return found
+            assert row_id not in state[name], f"{name} {row_id} is there twice"
+            state[name][row_id] = {**row, "id": row_id}
+    return state
 
 
 SEEDS = st.integers(0, 10**6)
@@ -217,11 +217,11 @@ class Machine(RuleBasedStateMachine):
     def begin(self, staged: bool) -> None:
         """One process rides in records; the other does too, or stages everything."""
         inline = Config(fsync=False, fold=self.fold, publish_deadline_s=10.0)  # type: ignore[arg-type]
-        other = Config(
+        config = Config(
             fsync=False, fold=self.fold, publish_deadline_s=10.0, inline_share=0 if staged else 4  # type: ignore[arg-type]
         )  # fmt: skip
         omnigraph.init(self._uri, model.SCHEMA, config=inline)
-        self.processes = [Process(self._uri, inline), Process(self._uri, other)]
+        self.processes = [MortalProcess(self._uri, inline), MortalProcess(self._uri, config)]
         everybody = [{"do": "insert", "type": "Person", "values": {"name": name}, "strict": False} for name in PEOPLE]
         everybody += [{"do": "insert", "type": "Note", "values": {"id": name}, "strict": False} for name in NOTES]
         _, self.states[MAIN] = predict(model.empty(), everybody)
@@ -258,27 +258,27 @@ class Machine(RuleBasedStateMachine):
     def overtake(self, seed: int, who: int, branch: int, point: str, whole: bool) -> None:
         """While one stands at a point the other does a whole operation."""
         name = self._branch(branch)
-        ours, theirs = self._operation(seed), self._operation(seed + 1)
+        earlier, later = self._operation(seed), self._operation(seed + 1)
         before = self.states[name]
         slow, fast = self.processes[who], self.processes[1 - who]
-        between: list[Answer] = []
-        slow.pauses.call_at(point, lambda: between.append(fast.run(name, theirs, whole=True)))
-        outcome = slow.run(name, ours, whole=whole)
+        between: list[OperationAnswer] = []
+        slow.pauses.call_at(point, lambda: between.append(fast.run(name, later, whole=True)))
+        outcome = slow.run(name, earlier, whole=whole)
         slow.reopen()  # a point that was not reached must not fire later
         middle = before
         if between:
-            answer, middle = predict(before, theirs)
-            assert between[0].word == answer.word, (between[0], answer, theirs)
-        answer, after = predict(middle, ours)
+            answer, middle = predict(before, later)
+            assert between[0].word == answer.word, (between[0], answer, later)
+        answer, after = predict(middle, earlier)
         if outcome.word == "conflict":
             # Only a transaction is told; what it decided on has changed, so its effect is not wanted.
-            assert between, ours
-        elif outcome.word == "ok" or (whole and len(list(to_texts(ours))) == 1):
-            assert outcome.word == answer.word, (outcome, answer, ours, theirs)
-            assert answer.counts is None or outcome.counts == answer.counts, (outcome, answer, ours, theirs)
+            assert between, earlier
+        elif outcome.word == "ok" or (whole and len(list(to_texts(earlier))) == 1):
+            assert outcome.word == answer.word, (outcome, answer, earlier, later)
+            assert answer.counts is None or outcome.counts == answer.counts, (outcome, answer, earlier, later)
         else:
             # A transaction's refusal is true of the state that it began with.
-            assert outcome.word == predict(before, ours)[0].word, (outcome, ours, theirs)
+            assert outcome.word == predict(before, earlier)[0].word, (outcome, earlier, later)
         self._settle(name, after if outcome.word == "ok" else middle)
 
     # ---- failures ----
@@ -288,7 +288,7 @@ class Machine(RuleBasedStateMachine):
         """The process ends at a point; the next one finds all of it or nothing."""
 
         def die() -> None:
-            raise Crash(point)
+            raise EffectCrash(point)
 
         process = self.processes[who]
         process.pauses.call_at(point, die)
@@ -316,19 +316,19 @@ class Machine(RuleBasedStateMachine):
         process.fail(FaultPlan.at(nth, fault, times=times))
         self._accept_either(process, self._branch(branch), self._operation(seed))
 
-    def _accept_either(self, process: Process, name: str, operation: Operation) -> None:
+    def _accept_either(self, process: MortalProcess, name: str, operation: Operation) -> None:
         """Whatever was answered, the state is the one before or the one after; and the one that was answered."""
         answer, after = predict(self.states[name], operation)
         outcome = process.run(name, operation, whole=True)
         process.fail(FaultPlan.none())
-        seen = content(omnigraph.open(self._uri, name, read_only=True, config=Config(fsync=False)).view())
+        state = content(omnigraph.open(self._uri, name, read_only=True, config=Config(fsync=False)).view())
         if outcome.word == "ok":
-            assert seen == after, operation
+            assert state == after, operation
             assert outcome.counts == answer.counts
         elif outcome.word not in ("unknown", "crashed"):
-            assert (outcome.word, seen) == (answer.word, self.states[name]), operation
-        assert seen in (self.states[name], after), operation
-        self._settle(name, seen)
+            assert (outcome.word, state) == (answer.word, self.states[name]), operation
+        assert state in (self.states[name], after), operation
+        self._settle(name, state)
 
     # ---- branches ----
 
@@ -336,7 +336,7 @@ class Machine(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1), source=st.integers(0, 3))
     def fork(self, who: int, source: int) -> None:
         origin = self._branch(source)
-        name = next(one for one in ("a", "a/b", "c") if one not in self.states)
+        name = next(candidate for candidate in ("a", "a/b", "c") if candidate not in self.states)
         self.processes[who].graph(origin).branch.create(name, origin)
         self.states[name] = self.states[origin]
         self.touched = name
@@ -369,7 +369,7 @@ class Machine(RuleBasedStateMachine):
 
     def _look_back(self) -> None:
         """Every branch, every commit of the way, and the chain itself."""
-        process = Process(self._uri, Config(fsync=False, fold="never"))
+        process = MortalProcess(self._uri, Config(fsync=False, fold="never"))
         try:
             main = process.graph(MAIN)
             assert main.branch.list() == sorted(self.states)
@@ -395,9 +395,11 @@ class Machine(RuleBasedStateMachine):
     def _operation(self, seed: int) -> Operation:
         """Statements whose keyless rows are recognisable; strict or lenient as a whole."""
         self._tags += 1
-        made = Dice(random.Random(seed)).operation(f"g{self._tags}")
-        strict = any(one.get("strict") for one in made)
-        return [{**one, "strict": strict} if one["do"] == "insert" else one for one in made]
+        statements = Dice(random.Random(seed)).operation(f"g{self._tags}")
+        strict = any(statement.get("strict") for statement in statements)
+        return [
+            {**statement, "strict": strict} if statement["do"] == "insert" else statement for statement in statements
+        ]
 
 
 def machine_of(fold: str) -> type[Machine]:

@@ -9,7 +9,7 @@ import pytest
 from omnigraph.errors import ConstraintViolation, InvalidInput, KeyConflict, OmnigraphError, ParseError, TypeCheckError
 from omnigraph.storage.metering import Measurement, MeteredStore
 from omnigraph.storage.store import Store
-from tests.mutate.ground import Ground
+from tests.mutate.ground import MutationGround
 from tests.schedules.world import Actor
 
 PEOPLE = """
@@ -19,10 +19,10 @@ PEOPLE = """
 """
 
 
-class Meter:
+class MutationMeter:
     """A process whose requests are counted."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: MutationGround) -> None:
         self.store: MeteredStore | None = None
         self.actor: Actor = ground.process(wrap=self._wrap)
 
@@ -34,16 +34,16 @@ class Meter:
         """The refusal of a mutation, and what it cost, tables included."""
         assert self.store is not None
         before = self.actor.runtime.backend.tables.io_stats()
-        with self.store.measure() as seen, pytest.raises(error) as caught:
+        with self.store.measure() as cost, pytest.raises(error) as caught:
             self.actor.graph.mutate(source)
         assert self.actor.runtime.backend.tables.io_stats() == before
-        return caught.value, seen
+        return caught.value, cost
 
 
 # --- S1 to S7 ------------------------------------------------------------------------------------------------------
 
 
-def test_s1_a_mutation_over_three_tables_is_all_or_nothing(ground: Ground) -> None:
+def test_s1_a_mutation_over_three_tables_is_all_or_nothing(ground: MutationGround) -> None:
     text = PEOPLE + 'insert Company { name: "acme", size: 3 } insert WorksAt { from: "ada", to: "%s" }'
     with pytest.raises(ConstraintViolation):
         ground.run(text % "nowhere")
@@ -55,8 +55,8 @@ def test_s1_a_mutation_over_three_tables_is_all_or_nothing(ground: Ground) -> No
     assert ground.commits() == [outcome.commit_id]
 
 
-def test_s2_statements_see_what_earlier_ones_did(ground: Ground) -> None:
-    done = ground.run(
+def test_s2_statements_see_what_earlier_ones_did(ground: MutationGround) -> None:
+    receipt = ground.run(
         PEOPLE
         + """
         update Person set { age: 37 } where name = "ada"
@@ -65,12 +65,12 @@ def test_s2_statements_see_what_earlier_ones_did(ground: Ground) -> None:
         update Person set { city: "Paris" } where age > 36
         """
     )
-    assert done.counts == {"inserted": 4, "updated": 0, "deleted": 0}
+    assert receipt.counts == {"inserted": 4, "updated": 0, "deleted": 0}
     assert ground.column("Person", "city") == {"ada": "Paris", "bob": None, "cy": None}
     assert list(ground.column("Knows", "since").values()) == [2]
 
 
-def test_s3_many_inserts_are_one_commit(ground: Ground) -> None:
+def test_s3_many_inserts_are_one_commit(ground: MutationGround) -> None:
     text = " ".join(f'insert Person {{ name: "p{number}" }}' for number in range(40))
     assert ground.run(text).counts["inserted"] == 40
     many = [{"n": f"q{number}", "a": number} for number in range(60)]
@@ -81,7 +81,7 @@ def test_s3_many_inserts_are_one_commit(ground: Ground) -> None:
     assert ground.column("Person", "age")["q59"] == 59
 
 
-def test_s3_a_batch_is_all_or_nothing_and_sees_itself(ground: Ground) -> None:
+def test_s3_a_batch_is_all_or_nothing_and_sees_itself(ground: MutationGround) -> None:
     add = "query add($n: String, $a: I32?) { insert Person { name: $n, age: $a } }"
     with pytest.raises(ConstraintViolation) as refused:
         ground.graph.mutate_many(add, [{"n": "a", "a": 1}, {"n": "b", "a": 151}, {"n": "c", "a": -1}])
@@ -97,8 +97,8 @@ def test_s3_a_batch_is_all_or_nothing_and_sees_itself(ground: Ground) -> None:
         ground.graph.mutate_many(add, [{"n": "z", "a": 1}, {"n": "z", "a": 2}], strict=True)
 
 
-def test_s4_insert_and_update_of_one_row_are_one_row(ground: Ground) -> None:
-    done = ground.run(
+def test_s4_insert_and_update_of_one_row_are_one_row(ground: MutationGround) -> None:
+    receipt = ground.run(
         """
         insert Person { name: "ada", age: 1 }
         update Person set { age: 2 } where name = "ada"
@@ -106,22 +106,22 @@ def test_s4_insert_and_update_of_one_row_are_one_row(ground: Ground) -> None:
         update Person set { age: 3 } where city = "Rome"
         """
     )
-    assert done.counts == {"inserted": 1, "updated": 0, "deleted": 0}
+    assert receipt.counts == {"inserted": 1, "updated": 0, "deleted": 0}
     row = ground.rows("Person")["ada"]
     assert (row["age"], row["city"]) == (3, "Rome")
 
 
-def test_s5_chained_updates_see_the_value_in_between(ground: Ground) -> None:
+def test_s5_chained_updates_see_the_value_in_between(ground: MutationGround) -> None:
     ground.run('insert Person { name: "a", age: 10 } insert Person { name: "b", age: 20 } '
                'insert Person { name: "c", age: 30 }')  # fmt: skip
-    done = ground.run(
+    receipt = ground.run(
         """
         update Person set { age: 25 } where age < 25
         update Person set { age: 40 } where age = 25
         update Person set { city: "old" } where age >= 40 and city is null
         """
     )
-    assert done.counts == {"inserted": 0, "updated": 2, "deleted": 0}
+    assert receipt.counts == {"inserted": 0, "updated": 2, "deleted": 0}
     assert ground.column("Person", "age") == {"a": 40, "b": 40, "c": 30}
     assert ground.column("Person", "city") == {"a": "old", "b": "old", "c": None}
 
@@ -143,7 +143,7 @@ def test_s5_chained_updates_see_the_value_in_between(ground: Ground) -> None:
     ],
 )
 def test_s6_a_failure_in_the_last_statement_changes_nothing(
-    inline: Ground, last: str, error: type[OmnigraphError]
+    inline: MutationGround, last: str, error: type[OmnigraphError]
 ) -> None:
     inline.run('insert Person { name: "taken", age: 5, email: "taken@x" }')
     with pytest.raises(error) as caught:
@@ -156,7 +156,7 @@ def test_s6_a_failure_in_the_last_statement_changes_nothing(
 
 
 @pytest.mark.parametrize("point", ["write.captured", "write.validated", "write.before-record"])
-def test_s7_an_interrupted_mutation_leaves_nothing(ground: Ground, point: str) -> None:
+def test_s7_an_interrupted_mutation_leaves_nothing(ground: MutationGround, point: str) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -171,7 +171,7 @@ def test_s7_an_interrupted_mutation_leaves_nothing(ground: Ground, point: str) -
 # --- keyed insert is an upsert -------------------------------------------------------------------------------------
 
 
-def test_an_upsert_keeps_what_it_does_not_mention(ground: Ground) -> None:
+def test_an_upsert_keeps_what_it_does_not_mention(ground: MutationGround) -> None:
     ground.run(PEOPLE)
     outcome = ground.run('insert Person { name: "ada", email: "a@x" }')
     assert outcome.counts == {"inserted": 0, "updated": 1, "deleted": 0}
@@ -182,7 +182,7 @@ def test_an_upsert_keeps_what_it_does_not_mention(ground: Ground) -> None:
     assert ground.rows("Person")["ada"]["age"] == 36
 
 
-def test_an_upsert_by_a_key_of_several_members(ground: Ground) -> None:
+def test_an_upsert_by_a_key_of_several_members(ground: MutationGround) -> None:
     ground.run('insert Point { x: 1, y: 2, label: "a" } insert Point { x: 1, y: 3, label: "b" }')
     assert ground.run("insert Point { x: 1, y: 2 }").counts["updated"] == 1
     assert ground.column("Point", "label") == {'["1","2"]': "a", '["1","3"]': "b"}
@@ -191,7 +191,7 @@ def test_an_upsert_by_a_key_of_several_members(ground: Ground) -> None:
     assert ground.column("Point", "label") == {'["1","2"]': "a", '["1","3"]': "c"}
 
 
-def test_rows_without_a_key_are_new_each_time(ground: Ground) -> None:
+def test_rows_without_a_key_are_new_each_time(ground: MutationGround) -> None:
     for _ in range(2):
         ground.run('insert Note { text: "a" }')
     assert len(ground.rows("Note")) == 2
@@ -202,7 +202,7 @@ def test_rows_without_a_key_are_new_each_time(ground: Ground) -> None:
     assert (row["text"], row["day"]) == ("b", dt.date(2020, 1, 31))
 
 
-def test_strict_makes_an_existing_id_a_conflict(ground: Ground) -> None:
+def test_strict_makes_an_existing_id_a_conflict(ground: MutationGround) -> None:
     ground.run(PEOPLE, strict=True)
     with pytest.raises(KeyConflict) as refused:
         ground.run('insert Person { name: "new" } insert Person { name: "ada", age: 1 }', strict=True)
@@ -213,15 +213,15 @@ def test_strict_makes_an_existing_id_a_conflict(ground: Ground) -> None:
     assert ground.rows("Person")["ada"]["age"] == 36
 
 
-def test_now_is_one_instant(ground: Ground) -> None:
+def test_now_is_one_instant(ground: MutationGround) -> None:
     ground.run('insert Person { name: "a", joinedAt: now() } insert Person { name: "b", joinedAt: now() }')
     ground.graph.mutate_many(
         "query q($n: String) { insert Person { name: $n, joinedAt: now() } }", [{"n": "c"}, {"n": "d"}]
     )
-    found = ground.column("Person", "joinedAt")
-    assert found["a"] == found["b"]
-    assert found["c"] == found["d"]
-    assert found["a"].tzinfo is not None
+    instants = ground.column("Person", "joinedAt")
+    assert instants["a"] == instants["b"]
+    assert instants["c"] == instants["d"]
+    assert instants["a"].tzinfo is not None
 
 
 # --- S10 to S13 ----------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ WEB = (
 )
 
 
-def test_s10_a_deleted_node_takes_its_edges_of_every_type(ground: Ground) -> None:
+def test_s10_a_deleted_node_takes_its_edges_of_every_type(ground: MutationGround) -> None:
     ground.run(WEB)
     before = len(ground.commits())
     outcome = ground.run('delete Person where name = "ada"')
@@ -249,7 +249,7 @@ def test_s10_a_deleted_node_takes_its_edges_of_every_type(ground: Ground) -> Non
     assert len(ground.commits()) == before + 1
 
 
-def test_s11_cascade_and_explicit_delete_count_each_row_once(ground: Ground) -> None:
+def test_s11_cascade_and_explicit_delete_count_each_row_once(ground: MutationGround) -> None:
     ground.run(WEB)
     outcome = ground.run(
         """
@@ -263,7 +263,7 @@ def test_s11_cascade_and_explicit_delete_count_each_row_once(ground: Ground) -> 
     assert ground.edges("WorksAt") == set()
 
 
-def test_s12_overlapping_deletes_count_once_and_null_is_never_selected(ground: Ground) -> None:
+def test_s12_overlapping_deletes_count_once_and_null_is_never_selected(ground: MutationGround) -> None:
     ground.run('insert Person { name: "a", age: 5 } insert Person { name: "b", age: 15 } '
                'insert Person { name: "c", age: 25 } insert Person { name: "null" }')  # fmt: skip
     outcome = ground.run("delete Person where age > 10 delete Person where age > 20")
@@ -285,14 +285,14 @@ def test_s12_overlapping_deletes_count_once_and_null_is_never_selected(ground: G
         'delete Person where name in ["x", "y"]',
     ],
 )
-def test_s13_nothing_matched_is_success_without_commit(inline: Ground, text: str) -> None:
+def test_s13_nothing_matched_is_success_without_commit(inline: MutationGround, text: str) -> None:
     inline.run(PEOPLE)
     outcome = inline.run(text)
     assert (outcome.commit_id, outcome.counts) == (None, {"inserted": 0, "updated": 0, "deleted": 0})
     assert len(inline.commits()) == 1
 
 
-def test_conditions_combine(ground: Ground) -> None:
+def test_conditions_combine(ground: MutationGround) -> None:
     ground.run(PEOPLE)
     assert (
         ground.run('update Person set { city: "x" } where age > 5 and age < 20 or name = "cy"').counts["updated"] == 2
@@ -301,14 +301,14 @@ def test_conditions_combine(ground: Ground) -> None:
     assert set(ground.rows("Person")) == {"bob"}
 
 
-def test_conditions_take_parameters(ground: Ground) -> None:
+def test_conditions_take_parameters(ground: MutationGround) -> None:
     ground.run(PEOPLE)
     source = "query q($names: [String], $age: I32) { update Person set { age: $age } where name in $names }"
     assert ground.graph.mutate(source, {"names": ["ada", "cy", "none"], "age": 1}).counts["updated"] == 2
     assert ground.column("Person", "age") == {"ada": 1, "bob": 10, "cy": 1}
 
 
-def test_an_edge_is_upserted_and_moved_by_its_id(ground: Ground) -> None:
+def test_an_edge_is_upserted_and_moved_by_its_id(ground: MutationGround) -> None:
     ground.run(PEOPLE + 'insert Knows { id: "e", from: "ada", to: "bob", since: 1 }')
     assert ground.run('insert Knows { id: "e", from: "ada", to: "cy" }').counts["updated"] == 1
     assert ground.rows("Knows") == {"e": {"id": "e", "from": "ada", "to": "cy", "since": 1}}
@@ -326,11 +326,11 @@ def test_an_edge_is_upserted_and_moved_by_its_id(ground: Ground) -> None:
         'delete Knows where since = 1 delete Person where age = 1 insert Note { text: "x" }',
     ],
 )
-def test_s163_a_mix_of_insert_and_delete_is_refused_for_nothing(inline: Ground, text: str) -> None:
+def test_s163_a_mix_of_insert_and_delete_is_refused_for_nothing(inline: MutationGround, text: str) -> None:
     """Not even the head is looked at. S163"""
-    meter = Meter(inline)
-    error, seen = meter.refuses(f"query q() {{ {text} }}", ParseError)
-    assert seen.requests == 0
+    meter = MutationMeter(inline)
+    error, cost = meter.refuses(f"query q() {{ {text} }}", ParseError)
+    assert cost.requests == 0
     assert error.code == "D2"
     assert "g.transaction()" in str(error)
     assert "Split" in str(error)
@@ -342,7 +342,7 @@ def _odd(text: str) -> str:
     return "insert" if text.startswith("delete") else "delete"
 
 
-def test_s163_pure_ones_pass(ground: Ground) -> None:
+def test_s163_pure_ones_pass(ground: MutationGround) -> None:
     ground.run(PEOPLE + 'update Person set { age: 1 } where name = "cy"')
     assert ground.run('delete Person where age = 1 delete Person where name = "ada"').counts["deleted"] == 2
 
@@ -355,8 +355,8 @@ def test_s163_pure_ones_pass(ground: Ground) -> None:
         ("query q() { insert }", "Q000"),
     ],
 )
-def test_bad_calls_cost_no_write(inline: Ground, source: str, code: str) -> None:
-    meter = Meter(inline)
-    error, seen = meter.refuses(source, InvalidInput)
+def test_bad_calls_cost_no_write(inline: MutationGround, source: str, code: str) -> None:
+    meter = MutationMeter(inline)
+    error, cost = meter.refuses(source, InvalidInput)
     assert error.code == code
-    assert not any(one.kind == "PUT" for one in seen.log)
+    assert not any(request.kind == "PUT" for request in cost.log)

@@ -22,7 +22,7 @@ from omnigraph.errors import (
     WriterFenced,
 )
 from omnigraph.mutate.transaction import Transaction
-from tests.mutate.ground import Ground
+from tests.mutate.ground import MutationGround
 
 E = TypeVar("E", bound=BaseException)
 
@@ -58,7 +58,7 @@ def expect_refusal(
 # --- what it does --------------------------------------------------------------------------------------------------
 
 
-def test_inserts_and_deletes_compose(ground: Ground) -> None:
+def test_inserts_and_deletes_compose(ground: MutationGround) -> None:
     """D₂ binds each mutation, not the transaction. S2, S163"""
     with ground.graph.transaction(actor="ada", message="both") as t:
         add(t, "a", 1)
@@ -76,14 +76,14 @@ def test_inserts_and_deletes_compose(ground: Ground) -> None:
     assert len(ground.commits()) == 1
 
 
-def test_each_mutation_is_still_pure(ground: Ground) -> None:
+def test_each_mutation_is_still_pure(ground: MutationGround) -> None:
     with pytest.raises(ParseError) as refused, ground.graph.transaction() as t:
         t.mutate('query q() { insert Person { name: "a" } delete Person where name = "b" }')
     assert refused.value.code == "D2"
     assert ground.commits() == []
 
 
-def test_a_deleted_row_is_made_again_without_its_past(ground: Ground) -> None:
+def test_a_deleted_row_is_made_again_without_its_past(ground: MutationGround) -> None:
     ground.run('insert Person { name: "a", age: 1, city: "x" } insert Person { name: "b" } '
                'insert Knows { from: "a", to: "b" }')  # fmt: skip
     with ground.graph.transaction() as t:
@@ -96,7 +96,7 @@ def test_a_deleted_row_is_made_again_without_its_past(ground: Ground) -> None:
     assert t.receipt.counts == {"inserted": 0, "updated": 1, "deleted": 1}
 
 
-def test_a_pending_row_is_removed_again(ground: Ground) -> None:
+def test_a_pending_row_is_removed_again(ground: MutationGround) -> None:
     ground.run('insert Person { name: "b" }')
     with ground.graph.transaction() as t:
         add(t, "a", 1)
@@ -107,7 +107,7 @@ def test_a_pending_row_is_removed_again(ground: Ground) -> None:
     assert len(ground.commits()) == 1
 
 
-def test_rules_are_checked_once_at_the_end(ground: Ground) -> None:
+def test_rules_are_checked_once_at_the_end(ground: MutationGround) -> None:
     """In between anything may be broken: an edge before its end, a value twice, a task without what it needs."""
     ground.run('insert Person { name: "old", email: "e@x" }')
     with ground.graph.transaction() as t:
@@ -122,7 +122,7 @@ def test_rules_are_checked_once_at_the_end(ground: Ground) -> None:
     assert ground.column("Person", "email") == {"old": None, "new": "e@x"}
 
 
-def test_a_rule_broken_in_the_end_refuses_all(ground: Ground) -> None:
+def test_a_rule_broken_in_the_end_refuses_all(ground: MutationGround) -> None:
     error, _ = expect_refusal(
         ConstraintViolation,
         ground.graph,
@@ -137,15 +137,15 @@ def test_a_rule_broken_in_the_end_refuses_all(ground: Ground) -> None:
     assert ground.run('insert Person { name: "a" }').commit_id is not None
 
 
-def test_now_is_one_instant_of_the_transaction(ground: Ground) -> None:
+def test_now_is_one_instant_of_the_transaction(ground: MutationGround) -> None:
     with ground.graph.transaction() as t:
         for name in ("a", "b"):
             t.mutate("query q($n: String) { insert Person { name: $n, joinedAt: now() } }", {"n": name})
-    found = ground.column("Person", "joinedAt")
-    assert found["a"] == found["b"]
+    instants = ground.column("Person", "joinedAt")
+    assert instants["a"] == instants["b"]
 
 
-def test_nothing_to_do_is_no_commit(ground: Ground) -> None:
+def test_nothing_to_do_is_no_commit(ground: MutationGround) -> None:
     with ground.graph.transaction() as t:
         drop(t, "nobody")
     assert t.receipt is not None
@@ -157,7 +157,7 @@ def test_nothing_to_do_is_no_commit(ground: Ground) -> None:
     assert ground.commits() == []
 
 
-def test_one_of_several_queries_by_name(ground: Ground) -> None:
+def test_one_of_several_queries_by_name(ground: MutationGround) -> None:
     with ground.graph.transaction() as t:
         t.mutate(ADD + DROP, {"n": "a"}, name="add")
         t.mutate(ADD + DROP, {"n": "b"}, name="add")
@@ -173,7 +173,7 @@ class Boom(Exception):
 
 
 @pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])
-def test_an_exception_in_the_block_leaves_nothing(ground: Ground, error: type[BaseException]) -> None:
+def test_an_exception_in_the_block_leaves_nothing(ground: MutationGround, error: type[BaseException]) -> None:
     def fail(_: Transaction) -> None:
         raise error
 
@@ -185,7 +185,7 @@ def test_an_exception_in_the_block_leaves_nothing(ground: Ground, error: type[Ba
     assert over.value.code == "transaction_over"
 
 
-def test_a_refused_mutation_ends_it_unless_it_is_caught(ground: Ground) -> None:
+def test_a_refused_mutation_ends_it_unless_it_is_caught(ground: MutationGround) -> None:
     """A statement that is refused has done nothing; the caller may go on without it."""
     ground.run('insert Person { name: "a", age: 1 }')
     with ground.graph.transaction() as t:
@@ -198,7 +198,7 @@ def test_a_refused_mutation_ends_it_unless_it_is_caught(ground: Ground) -> None:
     assert ground.column("Person", "age") == {"a": 1, "b": 2, "c": 3}
 
 
-def test_a_finished_transaction_takes_no_more(ground: Ground) -> None:
+def test_a_finished_transaction_takes_no_more(ground: MutationGround) -> None:
     with ground.graph.transaction() as t:
         add(t, "a")
     with pytest.raises(InvalidInput) as over:
@@ -206,7 +206,7 @@ def test_a_finished_transaction_takes_no_more(ground: Ground) -> None:
     assert over.value.code == "transaction_over"
 
 
-def test_a_read_only_graph_has_none(ground: Ground) -> None:
+def test_a_read_only_graph_has_none(ground: MutationGround) -> None:
     runtime = GraphRuntime.open(
         make_backend(ground.graph.uri, None, ground.actor.runtime.backend.config), read_only=True
     )
@@ -246,17 +246,17 @@ def _link(graph: Graph) -> object:
     ],
 )
 def test_what_it_read_has_changed(
-    ground: Ground, within: str, meanwhile: Callable[[Graph], object], table_key: str
+    ground: MutationGround, within: str, meanwhile: Callable[[Graph], object], table_key: str
 ) -> None:
     """S23: the caller decided on what it saw, so it is not run again behind their back."""
     ground.run('insert Person { name: "a", age: 1 } insert Person { name: "b", age: 60 }')
-    other = ground.process().graph
+    rival = ground.process().graph
     error, _ = expect_refusal(
         ReadSetChanged,
         ground.graph,
         lambda t: t.mutate(f"query q() {{ {within} }}"),
         lambda t: add(t, "mine"),
-        lambda _: meanwhile(other),
+        lambda _: meanwhile(rival),
     )
     conflict = error.manifest_conflict
     assert conflict is not None
@@ -266,35 +266,35 @@ def test_what_it_read_has_changed(
     assert "mine" not in ground.rows("Person")
 
 
-def test_what_it_did_not_read_may_change(ground: Ground) -> None:
+def test_what_it_did_not_read_may_change(ground: MutationGround) -> None:
     ground.run('insert Person { name: "a", age: 1 } insert Person { name: "b", age: 60 }')
-    other = ground.process().graph
+    rival = ground.process().graph
     with ground.graph.transaction() as t:
         t.mutate('query q() { update Person set { city: "x" } where name = "a" }')
-        other.mutate('query q() { update Person set { city: "y" } where name = "b" }')
-        other.mutate('query q() { insert Note { text: "n" } }')
+        rival.mutate('query q() { update Person set { city: "y" } where name = "b" }')
+        rival.mutate('query q() { insert Note { text: "n" } }')
     assert ground.column("Person", "city") == {"a": "x", "b": "y"}
 
 
-def test_it_sees_one_state_from_beginning_to_end(ground: Ground) -> None:
+def test_it_sees_one_state_from_beginning_to_end(ground: MutationGround) -> None:
     """What others commit meanwhile is not seen by later mutations of the transaction."""
     ground.run('insert Person { name: "a", age: 1 }')
-    other = ground.process().graph
+    rival = ground.process().graph
     with ground.graph.transaction() as t:
-        other.mutate(ADD, {"n": "late", "a": 1})
+        rival.mutate(ADD, {"n": "late", "a": 1})
         t.mutate('query q() { insert Note { text: "n" } }')
         t.mutate("query q() { update Company set { size: 1 } where size > 5 }")
     assert set(ground.rows("Person")) == {"a", "late"}
     expect_refusal(
         ReadSetChanged,
         ground.graph,
-        lambda _: other.mutate(ADD, {"n": "later", "a": 1}),
+        lambda _: rival.mutate(ADD, {"n": "later", "a": 1}),
         lambda t: t.mutate('query q() { update Person set { city: "x" } where age = 1 }'),
     )
     assert set(ground.column("Person", "city").values()) == {None}
 
 
-def test_two_transactions_of_one_handle(ground: Ground) -> None:
+def test_two_transactions_of_one_handle(ground: MutationGround) -> None:
     """Write skew between two blocks of one thread: the second to end is refused."""
     ground.run('insert Person { name: "a", age: 1 } insert Person { name: "b", age: 1 }')
 
@@ -313,7 +313,7 @@ def test_two_transactions_of_one_handle(ground: Ground) -> None:
 # --- options -------------------------------------------------------------------------------------------------------
 
 
-def test_if_commit(ground: Ground) -> None:
+def test_if_commit(ground: MutationGround) -> None:
     before = ground.run('insert Person { name: "a" }').commit_id
     with ground.graph.transaction(if_commit=before) as t:
         add(t, "b")
@@ -322,20 +322,20 @@ def test_if_commit(ground: Ground) -> None:
     assert set(ground.rows("Person")) == {"a", "b"}
 
 
-def test_if_commit_is_lost_while_it_runs(ground: Ground) -> None:
+def test_if_commit_is_lost_while_it_runs(ground: MutationGround) -> None:
     before = ground.run('insert Person { name: "a" }').commit_id
-    other = ground.process().graph
+    rival = ground.process().graph
     expect_refusal(
         PreconditionFailed,
         ground.graph,
         lambda t: add(t, "b"),
-        lambda _: other.mutate('query q() { insert Note { text: "n" } }'),
+        lambda _: rival.mutate('query q() { insert Note { text: "n" } }'),
         if_commit=before,
     )
     assert set(ground.rows("Person")) == {"a"}
 
 
-def test_a_client_key_makes_it_safe_to_repeat(ground: Ground) -> None:
+def test_a_client_key_makes_it_safe_to_repeat(ground: MutationGround) -> None:
     """Also if it could not run again: the strict insert, the delete. S46"""
 
     def once() -> Transaction:
@@ -360,14 +360,14 @@ def test_a_client_key_makes_it_safe_to_repeat(ground: Ground) -> None:
         add(t, "b")
 
 
-def test_on_a_branch_that_is_deleted_meanwhile(ground: Ground) -> None:
+def test_on_a_branch_that_is_deleted_meanwhile(ground: MutationGround) -> None:
     branch = ground.graph.branch.create("x")
-    other = ground.process().graph
-    expect_refusal(BranchClosed, branch, lambda t: add(t, "a"), lambda _: other.branch.delete("x"))
+    rival = ground.process().graph
+    expect_refusal(BranchClosed, branch, lambda t: add(t, "a"), lambda _: rival.branch.delete("x"))
     assert ground.rows("Person") == {}
 
 
-def test_a_claim_in_between_fences_it(ground: Ground) -> None:
+def test_a_claim_in_between_fences_it(ground: MutationGround) -> None:
     """S162"""
     claims: list[Graph] = []
 

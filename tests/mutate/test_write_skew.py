@@ -69,8 +69,8 @@ def in_order(world: World, first: tuple[Actor, Work], second: tuple[Actor, Work]
     return Landed(landed, None if error else running[1].result(), error)
 
 
-def actors(world: World, one: str, other: str) -> tuple[Actor, Actor]:
-    second_actor = world.actor(**WAYS[one]), world.actor(**WAYS[other])
+def actors(world: World, first_way: str, second_way: str) -> tuple[Actor, Actor]:
+    second_actor = world.actor(**WAYS[first_way]), world.actor(**WAYS[second_way])
     for actor in second_actor:
         actor.graph.refresh()
     return second_actor
@@ -117,26 +117,28 @@ class TestRemovalAgainstEdge:
         self, skew_world: World, removal: str, removal_way: str, edge_way: str, point: str
     ) -> None:
         remover, linker = actors(skew_world, removal_way, edge_way)
-        done = in_order(skew_world, (remover, REMOVALS[removal]), (linker, insert_edge("to")), point)
-        assert done.first.commit_id is not None
-        assert isinstance(done.error, ConstraintViolation)
-        assert [(violation["rule"], violation["value"]) for violation in done.error.violations] == [("endpoint", "n")]
+        outcomes = in_order(skew_world, (remover, REMOVALS[removal]), (linker, insert_edge("to")), point)
+        assert outcomes.first.commit_id is not None
+        assert isinstance(outcomes.error, ConstraintViolation)
+        assert [(violation["rule"], violation["value"]) for violation in outcomes.error.violations] == [
+            ("endpoint", "n")
+        ]
         assert no_orphan(skew_world) == ({"m"}, set())
 
     def test_the_edge_lands_first(
         self, skew_world: World, removal: str, removal_way: str, edge_way: str, point: str
     ) -> None:
         remover, linker = actors(skew_world, removal_way, edge_way)
-        done = in_order(skew_world, (linker, insert_edge("from")), (remover, REMOVALS[removal]), point)
-        assert done.first.counts["inserted"] == 1
+        outcomes = in_order(skew_world, (linker, insert_edge("from")), (remover, REMOVALS[removal]), point)
+        assert outcomes.first.counts["inserted"] == 1
         if removal == "delete":
-            assert done.second is not None
-            assert done.second.counts["deleted"] == 2, "the edge goes with its node"
+            assert outcomes.second is not None
+            assert outcomes.second.counts["deleted"] == 2, "the edge goes with its node"
             assert no_orphan(skew_world) == ({"m"}, set())
             return
         # An overwrite is never repeated by itself.
-        assert isinstance(done.error, ReadSetChanged)
-        assert done.error.manifest_conflict is not None
+        assert isinstance(outcomes.error, ReadSetChanged)
+        assert outcomes.error.manifest_conflict is not None
         assert no_orphan(skew_world) == ({"n", "m"}, {("n", "m")})
         with pytest.raises(ConstraintViolation) as refused:
             overwrite_without_node(remover.graph)
@@ -150,10 +152,10 @@ def test_every_end_of_every_edge_type(skew_world: World, removal: str, end: str,
     remover, linker = actors(skew_world, "inline", "inline")
     pair = [(remover, REMOVALS[removal]), (linker, insert_edge(end))]
     first, second = pair if removal_first else reversed(pair)
-    done = in_order(skew_world, first, second, "write.before-record")
+    outcomes = in_order(skew_world, first, second, "write.before-record")
     people, edges = no_orphan(skew_world)
     assert ("n" in people) == bool(edges)
-    assert (done.error is None) == (removal == "delete" and not removal_first)
+    assert (outcomes.error is None) == (removal == "delete" and not removal_first)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -171,7 +173,7 @@ def test_two_threads_of_one_process(skew_world: World, removal: str, removal_fir
         hold.wait_reached(WAIT_S)
     for hold in holds:
         hold.release()
-    errors = [one.exception(WAIT_S) for one in running]
+    errors = [thread.exception(WAIT_S) for thread in running]
     people, edges = no_orphan(skew_world)
     assert ("n" in people) == bool(edges) or (removal == "delete" and not any(errors))
     assert (
@@ -188,8 +190,8 @@ def test_an_overwrite_that_keeps_the_node_lets_the_edge_land(skew_world: World, 
     def overwrite(graph: Graph) -> Receipt:
         return graph.apply([Overwrite("Person", [{"name": "n"}, {"name": "m"}, {"name": "k"}])])
 
-    done = in_order(skew_world, (writer, overwrite), (linker, insert_edge("to")), "write.before-record")
-    assert done.second is not None
+    outcomes = in_order(skew_world, (writer, overwrite), (linker, insert_edge("to")), "write.before-record")
+    assert outcomes.second is not None
     assert no_orphan(skew_world) == ({"n", "m", "k"}, {("m", "n")})
 
 
@@ -243,11 +245,11 @@ class TestPhantom:
     def test_the_row_lands_first(
         self, skew_world: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
     ) -> None:
-        selecting, other = actors(skew_world, own_way, their_way)
-        done = in_order(skew_world, (other, appears), (selecting, selects), point)
-        assert done.second is not None
-        assert done.second.counts["updated"] + done.second.counts["deleted"] == 2
-        assert done.second.attempts == 2
+        selecting, writer = actors(skew_world, own_way, their_way)
+        outcomes = in_order(skew_world, (writer, appears), (selecting, selects), point)
+        assert outcomes.second is not None
+        assert outcomes.second.counts["updated"] + outcomes.second.counts["deleted"] == 2
+        assert outcomes.second.attempts == 2
         old = {name: row["city"] for name, row in skew_world.rows("Person").items() if (row["age"] or 0) > 50}
         assert old == ({} if selects is delete_old else dict.fromkeys(old, "home"))
 
@@ -255,9 +257,9 @@ class TestPhantom:
         self, skew_world: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
     ) -> None:
         """The row was not there when the rows were chosen: the other order."""
-        selecting, other = actors(skew_world, own_way, their_way)
-        done = in_order(skew_world, (selecting, selects), (other, appears), point)
-        assert done.second is not None
+        selecting, writer = actors(skew_world, own_way, their_way)
+        outcomes = in_order(skew_world, (selecting, selects), (writer, appears), point)
+        assert outcomes.second is not None
         name = "new" if appears is insert_old else "n"
         assert skew_world.rows("Person")[name]["city"] is None
         assert skew_world.ages()[name] == 70
@@ -265,11 +267,11 @@ class TestPhantom:
     def test_the_caller_may_ask_for_the_conflict(
         self, skew_world: World, selects: Work, appears: Work, own_way: str, their_way: str, point: str
     ) -> None:
-        selecting, other = actors(skew_world, own_way, their_way)
-        done = in_order(skew_world, (other, appears), (selecting, decide(selects)), point)
-        assert isinstance(done.error, ReadSetChanged)
-        assert done.error.manifest_conflict is not None
-        assert done.error.manifest_conflict["table_key"] == "node:Person"
+        selecting, writer = actors(skew_world, own_way, their_way)
+        outcomes = in_order(skew_world, (writer, appears), (selecting, decide(selects)), point)
+        assert isinstance(outcomes.error, ReadSetChanged)
+        assert outcomes.error.manifest_conflict is not None
+        assert outcomes.error.manifest_conflict["table_key"] == "node:Person"
         assert skew_world.rows("Person")["m"]["city"] is None
         assert skew_world.ages()["m"] == 60
 
@@ -277,7 +279,7 @@ class TestPhantom:
 @pytest.mark.parametrize("way", WAYS)
 def test_two_selections_that_feed_each_other(skew_world: World, way: str) -> None:
     """Each changes rows into the other's condition: the result is that of one order. S30"""
-    one, other = actors(skew_world, way, way)
+    first, second = actors(skew_world, way, way)
 
     def young_to_old(graph: Graph) -> Receipt:
         return graph.mutate("query q() { update Person set { age: 60 } where age < 50 }")
@@ -285,7 +287,7 @@ def test_two_selections_that_feed_each_other(skew_world: World, way: str) -> Non
     def old_to_young(graph: Graph) -> Receipt:
         return graph.mutate("query q() { update Person set { age: 5 } where age > 50 }")
 
-    done = in_order(skew_world, (one, young_to_old), (other, old_to_young), "write.before-record")
-    assert done.second is not None
-    assert done.second.counts["updated"] == 2
+    outcomes = in_order(skew_world, (first, young_to_old), (second, old_to_young), "write.before-record")
+    assert outcomes.second is not None
+    assert outcomes.second.counts["updated"] == 2
     assert set(skew_world.ages().values()) == {5}

@@ -41,8 +41,8 @@ class Text:
     def _value(self, value: Any) -> str:
         if value is None:
             return "null"
-        one = value[0] if isinstance(value, list) else value
-        scalar = "I32" if isinstance(one, int) else "String"
+        item = value[0] if isinstance(value, list) else value
+        scalar = "I32" if isinstance(item, int) else "String"
         name = f"p{len(self.params)}"
         self.params[name] = value
         self.types.append(f"[{scalar}]" if isinstance(value, list) else scalar)

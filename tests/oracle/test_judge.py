@@ -21,7 +21,7 @@ from tests.oracle import model
 from tests.oracle.model import SCHEMA, Refused
 from tests.oracle.oracle import Diaries, Line, judge
 from tests.oracle.structure import entries_of
-from tests.oracle.worker import Actor, Diary, Observer
+from tests.oracle.worker import Diary, Observer, OracleActor
 
 
 class History:
@@ -35,7 +35,7 @@ class History:
         init(self._uri, SCHEMA, config=Config(fsync=False))
         self._diaries.mkdir()
         observed = GraphRuntime.open(make_backend(self._uri, None, self._config), read_only=True)
-        actor = Actor("w", self.runtime, Observer(observed), Diary(str(self._diaries / "w")), f"{seed}")
+        actor = OracleActor("w", self.runtime, Observer(observed), Diary(str(self._diaries / "w")), f"{seed}")
         for _ in range(steps):
             actor.step()
         return self

@@ -101,7 +101,7 @@ class Observer:
         return True
 
 
-class Actor:
+class OracleActor:
     """One thread of a worker."""
 
     def __init__(self, name: str, runtime: GraphRuntime, observer: Observer, diary: Diary, seed: str) -> None:
@@ -238,7 +238,8 @@ def run(
     runtime = GraphRuntime.open(backend, read_only=False)
     book = Diary(diary)
     actors = [
-        Actor(f"{name}.{number}", runtime, Observer(observed), book, f"{seed}/{number}") for number in range(threads)
+        OracleActor(f"{name}.{number}", runtime, Observer(observed), book, f"{seed}/{number}")
+        for number in range(threads)
     ]
     link.ready()
     failures: list[BaseException] = []
@@ -254,7 +255,7 @@ def run(
     raise failures[0]
 
 
-def _act(actor: Actor, failures: list[BaseException]) -> None:
+def _act(actor: OracleActor, failures: list[BaseException]) -> None:
     try:
         while not failures:
             actor.step()

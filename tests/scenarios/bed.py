@@ -48,12 +48,12 @@ WAIT_S = 60.0
 _QUICK: Mapping[str, Any] = {"fsync": False, "publish_deadline_s": 20.0}
 
 
-class Crash(BaseException):
+class ScenarioCrash(BaseException):
     """The end of a simulated process: no handler of the engine may turn it into an answer."""
 
 
 @dataclass(frozen=True)
-class Place:
+class GraphLocation:
     """Where a graph may be made."""
 
     name: str
@@ -75,7 +75,7 @@ class Place:
 
     def all_keys(self) -> list[str]:
         """Every object, in order."""
-        return [one.key for one in self.store().list("")]
+        return [info.key for info in self.store().list("")]
 
 
 class SampledIds(SystemIds):
@@ -91,23 +91,23 @@ class SampledIds(SystemIds):
             return self._chance.uniform(low, high)
 
 
-class Process:
+class ScenarioProcess:
     """One process's handle on one branch, with its meter, its faults and its pauses."""
 
     def __init__(
-        self, bed: Bed, branch: str, *, read_only: bool, wrap: Callable[[Store], Store] | None, config: Config
+        self, bed: ScenarioBed, branch: str, *, read_only: bool, wrap: Callable[[Store], Store] | None, config: Config
     ) -> None:
         self.pauses = ControlledPauses(give_up_after_s=WAIT_S)
         self._bed = bed
 
-        def wrapped(store: Store) -> Store:
+        def wrap_store(store: Store) -> Store:
             self.faults = FaultyStore(wrap(store) if wrap else store, FaultPlan.none())
             self.meter = MeteredStore(self.faults)
             return self.meter
 
-        place = bed.place
+        location = bed.place
         self.backend = make_backend(
-            place.uri, place.options, config, wrap=wrapped, pauses=self.pauses, ids=bed.ids(config)
+            location.uri, location.options, config, wrap=wrap_store, pauses=self.pauses, ids=bed.ids(config)
         )
         self.runtime = GraphRuntime.open(self.backend, read_only=read_only)
         self.graph = Graph(self.runtime, self.runtime.branch(branch))
@@ -146,12 +146,12 @@ class Process:
         """Run `work` until the process 'dies' at `point`; it must get there."""
 
         def die() -> None:
-            raise Crash(point)
+            raise ScenarioCrash(point)
 
         self.pauses.call_at(point, die, nth)
         try:
             work()
-        except Crash:
+        except ScenarioCrash:
             return
         raise AssertionError(f"{point} was never reached: {self.pauses.seen}")
 
@@ -169,15 +169,15 @@ class Process:
         return calls
 
 
-class Bed:
+class ScenarioBed:
     """One graph at one place."""
 
-    def __init__(self, store_place: Place, fold: str, seed: str, schema: str = SCHEMA) -> None:
+    def __init__(self, store_place: GraphLocation, fold: str, seed: str, schema: str = SCHEMA) -> None:
         self.place = store_place
         self.fold = fold
         self._seed = seed
         self._pool = ThreadPoolExecutor(80)
-        self._processes: list[Process] = []
+        self._processes: list[ScenarioProcess] = []
         omnigraph.init(store_place.uri, schema, storage_options=store_place.options, config=self.config())
 
     def config(self, **changes: Any) -> Config:
@@ -194,11 +194,11 @@ class Bed:
         staged: bool = False,
         wrap: Callable[[Store], Store] | None = None,
         **config: Any,
-    ) -> Process:
+    ) -> ScenarioProcess:
         """What a new process has: nothing seen yet, nothing shared. `staged` keeps its changes out of the records."""
         if staged:
             config["inline_share"] = 0
-        process = Process(self, branch, read_only=read_only, wrap=wrap, config=self.config(**config))
+        process = ScenarioProcess(self, branch, read_only=read_only, wrap=wrap, config=self.config(**config))
         self._processes.append(process)
         return process
 
@@ -218,7 +218,7 @@ class Bed:
 
     def spread(self, work: Callable[[B], A], items: Iterable[B]) -> list[A]:
         """`work` of every item, several at once."""
-        return [one.result(WAIT_S) for one in [self._pool.submit(work, item) for item in items]]
+        return [future.result(WAIT_S) for future in [self._pool.submit(work, item) for item in items]]
 
     def store(self) -> Store:
         return self.place.store()
@@ -228,7 +228,7 @@ class Bed:
         return rows_of(self.process(branch).graph, type_name)
 
     def ages(self, branch: str = "main") -> dict[str, int | None]:
-        return {one: row["age"] for one, row in self.rows("Person", branch).items()}
+        return {person_id: row["age"] for person_id, row in self.rows("Person", branch).items()}
 
     def edges(self, type_name: str = "Knows", branch: str = "main") -> set[tuple[str, str]]:
         return {(row["from"], row["to"]) for row in self.rows(type_name, branch).values()}
@@ -239,12 +239,12 @@ class Bed:
 
     def logical(self, branch: str = "main") -> list[CommitRecord]:
         """The commits of the branch that changed something: what a test counts, whatever was folded between them."""
-        return [one for one in self.chain(branch) if one.is_logical and one.seq > 0]
+        return [record for record in self.chain(branch) if record.is_logical and record.seq > 0]
 
     def assert_sound(self) -> None:
         """Chain linear, pins built on each other, no id twice, counts right: for every record of every stream."""
-        found = structure_violations(self.process().runtime)
-        assert not found, "\n".join(found)
+        violations = structure_violations(self.process().runtime)
+        assert not violations, "\n".join(violations)
 
     def close(self) -> None:
         for process in self._processes:
@@ -254,15 +254,15 @@ class Bed:
             process.backend.close()
 
 
-def chain_of(process: Process) -> list[CommitRecord]:
+def chain_of(process: ScenarioProcess) -> list[CommitRecord]:
     """The records of a process's stream from its birth to its head; each must name the one before as its parent."""
     head = process.head
     records: RecordStream = process.runtime.records(head.stream)
-    found = [records.record(seq) for seq in range(head.seq + 1)]
-    for older, newer in itertools.pairwise(found):
+    chain = [records.record(seq) for seq in range(head.seq + 1)]
+    for older, newer in itertools.pairwise(chain):
         assert newer.header.parents[0] == older.ref, f"{newer.commit_id} does not follow {older.commit_id}"
     assert records.get(head.seq + 1) is None
-    return found
+    return chain
 
 
 def rows_of(graph: Any, type_name: str) -> dict[str, dict[str, Any]]:
@@ -274,8 +274,8 @@ def rows_of(graph: Any, type_name: str) -> dict[str, dict[str, Any]]:
 
 
 def person(name: str, age: int | None = None, *, strict: bool = False, **values: Any) -> InsertNode:
-    given = {"age": age} if age is not None else {}
-    return InsertNode("Person", {"name": name, **given, **values}, strict=strict)
+    age_values = {"age": age} if age is not None else {}
+    return InsertNode("Person", {"name": name, **age_values, **values}, strict=strict)
 
 
 def company(name: str, size: int | None = None) -> InsertNode:
@@ -302,24 +302,24 @@ def set_age(name: str, age: int) -> Update:
     return Update("Person", {"age": age}, by_name(name))
 
 
-def newest_key(process: Process) -> str:
+def newest_key(process: ScenarioProcess) -> str:
     """The key of the newest record that a process sees."""
     return record_key(process.head.stream, process.head.seq)
 
 
 def outcomes(futures: Iterable[Future[A]]) -> tuple[list[A], list[BaseException]]:
     """What was returned, and what was raised."""
-    done, failed = [], []
+    successes, failed = [], []
     for future in futures:
         error = future.exception(WAIT_S)
         if error is None:
-            done.append(future.result())
+            successes.append(future.result())
         else:
             failed.append(error)
-    return done, failed
+    return successes, failed
 
 
-def at_once(bed: Bed, works: Sequence[Callable[[], A]]) -> list[Future[A]]:
+def at_once(bed: ScenarioBed, works: Sequence[Callable[[], A]]) -> list[Future[A]]:
     """All of them, each in a thread of its own, from one common start."""
     barrier = threading.Barrier(len(works), timeout=WAIT_S)
 
@@ -330,15 +330,15 @@ def at_once(bed: Bed, works: Sequence[Callable[[], A]]) -> list[Future[A]]:
     return [bed.start(partial(run, work)) for work in works]
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], description: str) -> None:
     """Return once `condition` holds. For states of the engine that announce themselves to nobody."""
     pause = threading.Event()
     for _ in range(int(WAIT_S * 1000)):
         if condition():
             return
         pause.wait(0.001)
-    raise TimeoutError(f"waited in vain for {what}")
+    raise TimeoutError(f"waited in vain for {description}")
 
 
-def local_path(store_place: Place, key: str) -> str:
+def local_path(store_place: GraphLocation, key: str) -> str:
     return os.path.join(store_place.uri, key)

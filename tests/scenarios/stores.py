@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from omnigraph.storage.store import ObjectInfo, PutResult, Store
-from tests.scenarios.bed import Crash
+from tests.scenarios.bed import ScenarioCrash
 
 
 class PassOn:
@@ -52,10 +52,10 @@ class CrashingStore(PassOn):
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         self.puts += 1
         if self.puts == self._n and not self._after:
-            raise Crash(key)
+            raise ScenarioCrash(key)
         result = self.inner.put_if_absent(key, data)
         if self.puts == self._n:
-            raise Crash(key)
+            raise ScenarioCrash(key)
         return result
 
 
@@ -80,8 +80,8 @@ class ListingStore(PassOn):
         self._change = change
 
     def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
-        listed = self.inner.list(prefix, first_page=first_page)
-        return self._change(listed) if prefix.startswith("__manifest/") else listed
+        infos = self.inner.list(prefix, first_page=first_page)
+        return self._change(infos) if prefix.startswith("__manifest/") else infos
 
 
 class UnconditionalStore(PassOn):

@@ -14,8 +14,8 @@ from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from tests.scenarios import workers
 from tests.scenarios.bed import (
-    Bed,
-    Process,
+    ScenarioBed,
+    ScenarioProcess,
     by_name,
     company,
     knows,
@@ -32,10 +32,10 @@ WRITE_POINTS = ("write.captured", "write.validated", "write.staged", "write.befo
 
 
 def _all_rows(graph: Any) -> dict[str, dict[str, dict[str, Any]]]:
-    return {one: rows_of(graph, one) for one in ("Person", "Company", "Knows", "WorksAt")}
+    return {type_name: rows_of(graph, type_name) for type_name in ("Person", "Company", "Knows", "WorksAt")}
 
 
-def test_s1_a_mutation_over_three_tables_is_all_or_nothing(local_bed: Bed) -> None:
+def test_s1_a_mutation_over_three_tables_is_all_or_nothing(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     before = _all_rows(process.graph)
     with pytest.raises(ConstraintViolation):
@@ -50,7 +50,7 @@ def test_s1_a_mutation_over_three_tables_is_all_or_nothing(local_bed: Bed) -> No
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
-def test_s1_readers_see_all_tables_change_at_once(local_bed: Bed, staged: bool) -> None:
+def test_s1_readers_see_all_tables_change_at_once(local_bed: ScenarioBed, staged: bool) -> None:
     """Up to the record nothing is there, after it everything, though three tables were written."""
     writer, reader = local_bed.process(staged=staged), local_bed.process()
     with writer.pauses.hold("write.after-record") as after:
@@ -63,7 +63,7 @@ def test_s1_readers_see_all_tables_change_at_once(local_bed: Bed, staged: bool) 
 
 
 @pytest.mark.parametrize("failing", ["stage", "commit"])
-def test_s1_a_failure_at_any_of_the_tables_leaves_nothing(local_bed: Bed, failing: str) -> None:
+def test_s1_a_failure_at_any_of_the_tables_leaves_nothing(local_bed: ScenarioBed, failing: str) -> None:
     writer = local_bed.process(staged=True)
     original, calls, lock = getattr(writer.backend.tables, failing), [0], threading.Lock()
 
@@ -83,24 +83,24 @@ def test_s1_a_failure_at_any_of_the_tables_leaves_nothing(local_bed: Bed, failin
     assert [len(all_row) for all_row in _all_rows(local_bed.process().graph).values()] == [1, 1, 0, 1]
 
 
-def test_s2_statements_see_what_earlier_ones_did(local_bed: Bed) -> None:
+def test_s2_statements_see_what_earlier_ones_did(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
-    done = process.apply(
+    receipt = process.apply(
         person("ada", 36),
         set_age("ada", 37),
         person("bob", 10),
         knows("ada", "bob"),
         Update("Person", {"city": "Paris"}, Compare("age", ">", 36)),
     )
-    assert done.counts == {"inserted": 3, "updated": 0, "deleted": 0}
-    found = local_bed.rows("Person")
-    assert (found["ada"]["age"], found["ada"]["city"], found["bob"]["city"]) == (37, "Paris", None)
+    assert receipt.counts == {"inserted": 3, "updated": 0, "deleted": 0}
+    people = local_bed.rows("Person")
+    assert (people["ada"]["age"], people["ada"]["city"], people["bob"]["city"]) == (37, "Paris", None)
     process.apply(Delete("Person", by_name("bob")), person("bob", 11))
     assert local_bed.rows("Person")["bob"] == {"id": "bob", "name": "bob", "age": 11, "email": None, "city": None}
     assert local_bed.edges() == set(), "the edge went with the first bob"
 
 
-def test_s2_in_the_query_language_and_in_a_transaction(local_bed: Bed) -> None:
+def test_s2_in_the_query_language_and_in_a_transaction(local_bed: ScenarioBed) -> None:
     graph = local_bed.process().graph
     graph.mutate(
         "query q($n: String) { insert Person { name: $n } update Person set { age: 5 } where name = $n }", {"n": "x"}
@@ -113,18 +113,18 @@ def test_s2_in_the_query_language_and_in_a_transaction(local_bed: Bed) -> None:
     assert len(local_bed.logical()) == 2
 
 
-def test_s3_n_inserts_in_one_mutation_are_one_commit(local_bed: Bed) -> None:
+def test_s3_n_inserts_in_one_mutation_are_one_commit(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     receipt = process.apply(*[person(f"p{number}", number) for number in range(60)])
     many = process.graph.mutate_many(
         "query add($n: String) { insert Company { name: $n } }", [{"n": f"c{number}"} for number in range(40)]
     )
     assert (receipt.counts["inserted"], many.counts["inserted"]) == (60, 40)
-    assert [one.commit_id for one in local_bed.logical()] == [receipt.commit_id, many.commit_id]
+    assert [record.commit_id for record in local_bed.logical()] == [receipt.commit_id, many.commit_id]
     assert (len(local_bed.rows("Person")), len(local_bed.rows("Company"))) == (60, 40)
 
 
-def test_s4_an_insert_and_an_update_of_one_row_are_one_row(local_bed: Bed) -> None:
+def test_s4_an_insert_and_an_update_of_one_row_are_one_row(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     receipt = process.apply(person("ada", 1), set_age("ada", 2), person("ada", city="Rome"), set_age("ada", 3))
     assert receipt.counts == {"inserted": 1, "updated": 0, "deleted": 0}
@@ -134,24 +134,24 @@ def test_s4_an_insert_and_an_update_of_one_row_are_one_row(local_bed: Bed) -> No
     assert (touched.inserted, touched.updated, touched.deleted) == (1, 0, 0)
 
 
-def test_s4_a_row_made_and_removed_in_one_mutation_is_no_commit(local_bed: Bed) -> None:
+def test_s4_a_row_made_and_removed_in_one_mutation_is_no_commit(local_bed: ScenarioBed) -> None:
     receipt = local_bed.process().apply(person("ghost", 1), without("ghost"))
     assert (receipt.commit_id, receipt.counts) == (None, {"inserted": 0, "updated": 0, "deleted": 0})
     assert not local_bed.logical()
 
 
-def test_s5_chained_updates_see_the_value_in_between(local_bed: Bed) -> None:
+def test_s5_chained_updates_see_the_value_in_between(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     process.apply(person("a", 10), person("b", 20), person("c", 30))
-    done = process.apply(
+    receipt = process.apply(
         Update("Person", {"age": 25}, Compare("age", "<", 25)),
         Update("Person", {"age": 40}, Compare("age", "=", 25)),
         Update("Person", {"city": "old"}, Compare("age", ">=", 40)),
         Update("Person", {"age": 31}, Compare("city", "=", "old")),
     )
-    assert done.counts["updated"] == 2
-    found = local_bed.rows("Person")
-    assert {name: (row["age"], row["city"]) for name, row in found.items()} == {
+    assert receipt.counts["updated"] == 2
+    people = local_bed.rows("Person")
+    assert {name: (row["age"], row["city"]) for name, row in people.items()} == {
         "a": (31, "old"),
         "b": (31, "old"),
         "c": (30, None),
@@ -174,7 +174,7 @@ def test_s5_chained_updates_see_the_value_in_between(local_bed: Bed) -> None:
     ids=lambda one: one.__name__ if isinstance(one, type) else "",
 )
 def test_s6_a_failure_in_the_last_statement_leaves_graph_and_handle_usable(
-    local_bed: Bed, last: Statement, error: type[OmnigraphError]
+    local_bed: ScenarioBed, last: Statement, error: type[OmnigraphError]
 ) -> None:
     process = local_bed.process()
     process.apply(person("taken", 5, email="taken@x"))
@@ -188,14 +188,14 @@ def test_s6_a_failure_in_the_last_statement_leaves_graph_and_handle_usable(
     assert local_bed.ages() == {"taken": 9, "ada": 1}
 
 
-def test_s6_text_that_does_not_parse_costs_nothing(local_bed: Bed) -> None:
+def test_s6_text_that_does_not_parse_costs_nothing(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
-    with process.meter.measure() as seen, pytest.raises(ParseError):
+    with process.meter.measure() as cost, pytest.raises(ParseError):
         process.graph.mutate("query q() { insert Person { name: } }")
-    assert seen.requests == 0
+    assert cost.requests == 0
 
 
-def _interrupt_at(process: Process, point: str, statements: Sequence[Statement]) -> None:
+def _interrupt_at(process: ScenarioProcess, point: str, statements: Sequence[Statement]) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -206,7 +206,7 @@ def _interrupt_at(process: Process, point: str, statements: Sequence[Statement])
 
 @pytest.mark.parametrize("point", WRITE_POINTS)
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
-def test_s7_an_interrupted_write_leaves_no_visible_state(local_bed: Bed, point: str, staged: bool) -> None:
+def test_s7_an_interrupted_write_leaves_no_visible_state(local_bed: ScenarioBed, point: str, staged: bool) -> None:
     """Ctrl-C at every point before the record; the same handle goes on afterwards."""
     if point == "write.staged" and not staged:
         point = "write.validated"
@@ -218,7 +218,7 @@ def test_s7_an_interrupted_write_leaves_no_visible_state(local_bed: Bed, point: 
     local_bed.assert_sound()
 
 
-def test_s7_an_interruption_after_the_record_loses_nothing(local_bed: Bed) -> None:
+def test_s7_an_interruption_after_the_record_loses_nothing(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     _interrupt_at(process, "write.after-record", [person("ada", 1)])
     assert local_bed.ages() == {"ada": 1}
@@ -227,7 +227,7 @@ def test_s7_an_interruption_after_the_record_loses_nothing(local_bed: Bed) -> No
     assert len(local_bed.logical()) == 2
 
 
-def test_s7_an_interrupted_leader_does_not_strand_those_who_wait(local_bed: Bed) -> None:
+def test_s7_an_interrupted_leader_does_not_strand_those_who_wait(local_bed: ScenarioBed) -> None:
     """The thread that leads a group is interrupted; the waiting ones are answered all the same."""
     process = local_bed.process()
 
@@ -245,7 +245,7 @@ def test_s7_an_interrupted_leader_does_not_strand_those_who_wait(local_bed: Bed)
 
 
 @pytest.mark.parametrize("point", [*WRITE_POINTS[:2], "write.before-record", "write.after-record"])
-def test_s7_a_cancelled_task_is_all_or_nothing(local_bed: Bed, point: str) -> None:
+def test_s7_a_cancelled_task_is_all_or_nothing(local_bed: ScenarioBed, point: str) -> None:
     """The task is gone at once, its thread ends on its own: three tables together, or none of them."""
     process = local_bed.process()
 
@@ -256,8 +256,8 @@ def test_s7_a_cancelled_task_is_all_or_nothing(local_bed: Bed, point: str) -> No
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            seen = [len(all_row) for all_row in _all_rows(local_bed.process().graph).values()]
-            assert seen == ([1, 1, 0, 1] if point == "write.after-record" else [0, 0, 0, 0])
+            sizes = [len(all_row) for all_row in _all_rows(local_bed.process().graph).values()]
+            assert sizes == ([1, 1, 0, 1] if point == "write.after-record" else [0, 0, 0, 0])
 
     asyncio.run(cancel_while_held())
     process.apply(person("bob"))
@@ -267,7 +267,7 @@ def test_s7_a_cancelled_task_is_all_or_nothing(local_bed: Bed, point: str) -> No
 
 
 @pytest.mark.parametrize("strict", [True, False], ids=["append", "merge"])
-def test_s8_a_batch_with_one_bad_edge_lands_nothing_and_the_next_works(local_bed: Bed, strict: bool) -> None:
+def test_s8_a_batch_with_one_bad_edge_lands_nothing_and_the_next_works(local_bed: ScenarioBed, strict: bool) -> None:
     process = local_bed.process()
     process.apply(person("old", 1))
     batch: list[Statement] = [person(f"p{number}", number, strict=strict) for number in range(5)]
@@ -284,7 +284,7 @@ def test_s8_a_batch_with_one_bad_edge_lands_nothing_and_the_next_works(local_bed
     assert local_bed.edges() == {("p0", "p1"), ("p2", "old")}
 
 
-def test_s10_a_deleted_node_takes_its_edges_in_the_same_commit(local_bed: Bed) -> None:
+def test_s10_a_deleted_node_takes_its_edges_in_the_same_commit(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     process.apply(person("a"), person("b"), person("c"), company("x"))
     process.apply(knows("a", "b"), knows("b", "a"), knows("b", "c"), works_at("a", "x"), knows("a", "a"))
@@ -296,7 +296,7 @@ def test_s10_a_deleted_node_takes_its_edges_in_the_same_commit(local_bed: Bed) -
     local_bed.assert_sound()
 
 
-def test_s11_cascade_and_explicit_delete_do_not_count_twice(local_bed: Bed) -> None:
+def test_s11_cascade_and_explicit_delete_do_not_count_twice(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     process.apply(person("a"), person("b"), person("c"))
     process.apply(knows("a", "b"), knows("c", "b"))
@@ -309,7 +309,7 @@ def test_s11_cascade_and_explicit_delete_do_not_count_twice(local_bed: Bed) -> N
     assert local_bed.edges() == set()
 
 
-def test_s12_overlapping_deletes_count_once_and_nulls_stay(local_bed: Bed) -> None:
+def test_s12_overlapping_deletes_count_once_and_nulls_stay(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     process.apply(person("a", 5), person("b", 15), person("c", 25), person("null"), person("city", city="Rome"))
     receipt = process.apply(Delete("Person", Compare("age", ">", 10)), Delete("Person", Compare("age", ">", 20)))
@@ -320,7 +320,7 @@ def test_s12_overlapping_deletes_count_once_and_nulls_stay(local_bed: Bed) -> No
     assert set(local_bed.ages()) == {"a", "null", "city"}
 
 
-def test_s13_nothing_matched_is_zero_and_no_commit(local_bed: Bed) -> None:
+def test_s13_nothing_matched_is_zero_and_no_commit(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     process.apply(person("a", 5))
     head = local_bed.logical()[-1].commit_id
@@ -338,7 +338,7 @@ def test_s13_nothing_matched_is_zero_and_no_commit(local_bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
-def test_s14_an_acknowledged_write_survives_its_process(bed: Bed, staged: bool) -> None:
+def test_s14_an_acknowledged_write_survives_its_process(bed: ScenarioBed, staged: bool) -> None:
     """The writer is killed the moment its acknowledgement is heard; a fresh process sees every row it reported."""
     config = {"fold": bed.fold, **({"inline_share": 0} if staged else {})}
     args = {"uri": bed.place.uri, "config": config, "rows": 10_000}
@@ -350,12 +350,12 @@ def test_s14_an_acknowledged_write_survives_its_process(bed: Bed, staged: bool) 
     assert result.killed
     acknowledged = {message["row"] for message in result.messages}
     assert len(acknowledged) >= 5
-    found = set(bed.rows("Person"))
-    assert found >= acknowledged
-    assert len(found - acknowledged) <= 1, "only the write in flight may be there besides"
+    people = set(bed.rows("Person"))
+    assert people >= acknowledged
+    assert len(people - acknowledged) <= 1, "only the write in flight may be there besides"
 
 
-def test_s15_a_snapshot_keeps_its_view(bed: Bed) -> None:
+def test_s15_a_snapshot_keeps_its_view(bed: ScenarioBed) -> None:
     first_process, second_process = bed.process(), bed.process()
     first_process.apply(person("a", 1), person("b", 2), knows("a", "b"))
     before = second_process.graph.view()
@@ -368,7 +368,7 @@ def test_s15_a_snapshot_keeps_its_view(bed: Bed) -> None:
     assert _all_rows(before) == old_rows
 
 
-def test_s16_warm_state_equals_a_fresh_reopen(bed: Bed) -> None:
+def test_s16_warm_state_equals_a_fresh_reopen(bed: ScenarioBed) -> None:
     """After every kind of commit, what the writer holds in memory is what a new process reads, in all fields."""
     process = bed.process()
     stager = bed.process(staged=True)
@@ -399,7 +399,7 @@ def test_s16_warm_state_equals_a_fresh_reopen(bed: Bed) -> None:
                 assert rows[0] == rows[1]
 
 
-def test_s17_actor_and_key_are_in_the_commit_and_nowhere_else(bed: Bed) -> None:
+def test_s17_actor_and_key_are_in_the_commit_and_nowhere_else(bed: ScenarioBed) -> None:
     process = bed.process(fold="never")
     before = set(bed.place.all_keys())
     receipt = process.apply(person("a"), actor="ada", message="why", client_key="key-1")
@@ -416,7 +416,7 @@ def test_s17_actor_and_key_are_in_the_commit_and_nowhere_else(bed: Bed) -> None:
     assert [commit.commit_id for commit in bed.process().graph.commits(None, actor="ada")] == [receipt.commit_id]
 
 
-def test_s17_every_commit_names_its_parent(bed: Bed) -> None:
+def test_s17_every_commit_names_its_parent(bed: ScenarioBed) -> None:
     process = bed.process()
     for number in range(bed.place.scale(40, 5)):
         process.apply(person(f"p{number}"))
@@ -425,7 +425,7 @@ def test_s17_every_commit_names_its_parent(bed: Bed) -> None:
     assert [info.seq for info in commits] == list(range(len(commits) - 1, -1, -1))
 
 
-def test_s2_an_edge_may_be_upserted_by_its_id(local_bed: Bed) -> None:
+def test_s2_an_edge_may_be_upserted_by_its_id(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     process.apply(person("a"), person("b"), InsertEdge("Knows", "a", "b", {"id": "e1", "since": 1}))
     receipt = process.apply(InsertEdge("Knows", "b", "a", {"id": "e1", "since": 2}))

@@ -29,9 +29,9 @@ from omnigraph.storage.metering import RequestKind
 from tests.scenarios import workers
 from tests.scenarios.bed import (
     WAIT_S,
-    Bed,
-    Place,
-    Process,
+    GraphLocation,
+    ScenarioBed,
+    ScenarioProcess,
     at_once,
     by_name,
     company,
@@ -55,12 +55,12 @@ RECORD_PUT: dict[str, Any] = {"kinds": [RequestKind.PUT], "key_classes": [KeyCla
 STAGED = pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
 
 
-def _strict_race(bed: Bed, racers: int, *, staged: bool = False) -> None:
+def _strict_race(bed: ScenarioBed, racers: int, *, staged: bool = False) -> None:
     racing = [bed.process(staged=staged) for _ in range(racers)]
-    done, failed = outcomes(
-        at_once(bed, [partial(one.apply, person("ada", n, strict=True)) for n, one in enumerate(racing)])
+    successes, failed = outcomes(
+        at_once(bed, [partial(process.apply, person("ada", n, strict=True)) for n, process in enumerate(racing)])
     )
-    assert len(done) == 1, failed
+    assert len(successes) == 1, failed
     assert len(failed) == racers - 1
     for error in failed:
         assert isinstance(error, KeyConflict), error
@@ -70,34 +70,34 @@ def _strict_race(bed: Bed, racers: int, *, staged: bool = False) -> None:
     assert set(bed.ages()) == {"ada"}
 
 
-def test_s18_of_sixteen_strict_inserts_of_one_key_one_wins(race_bed: Bed) -> None:
+def test_s18_of_sixteen_strict_inserts_of_one_key_one_wins(race_bed: ScenarioBed) -> None:
     _strict_race(race_bed, 16)
 
 
-def test_s18_staged(local_bed: Bed) -> None:
+def test_s18_staged(local_bed: ScenarioBed) -> None:
     _strict_race(local_bed, 8, staged=True)
 
 
 @pytest.mark.s3
 def test_s18_on_seaweedfs(seaweed_place: S3Place) -> None:
     """The one race on the second server that every run plays."""
-    bed = Bed(s3_as_place("seaweed", seaweed_place), "never", "s18")
+    bed = ScenarioBed(s3_as_place("seaweed", seaweed_place), "never", "s18")
     _strict_race(bed, 16)
     bed.close()
 
 
-def test_s18_in_the_queue_of_one_process(local_bed: Bed) -> None:
+def test_s18_in_the_queue_of_one_process(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
-    done, failed = outcomes(
+    successes, failed = outcomes(
         at_once(local_bed, [partial(process.apply, person("ada", n, strict=True)) for n in range(16)])
     )
-    assert len(done) == 1
+    assert len(successes) == 1
     assert all(isinstance(error, KeyConflict) for error in failed), failed
     assert local_bed.ages() == {"ada": rows_of(process.graph, "Person")["ada"]["age"]}
 
 
 @STAGED
-def test_s18_two_strict_inserts_of_one_key_by_schedule(local_bed: Bed, staged: bool) -> None:
+def test_s18_two_strict_inserts_of_one_key_by_schedule(local_bed: ScenarioBed, staged: bool) -> None:
     first_process, second_process = local_bed.process(staged=staged), local_bed.process(staged=staged)
     with first_process.hold_at(
         "write.before-record", lambda: first_process.apply(person("ada", 1, strict=True))
@@ -110,17 +110,19 @@ def test_s18_two_strict_inserts_of_one_key_by_schedule(local_bed: Bed, staged: b
 
 
 @STAGED
-def test_s19_inserts_of_disjoint_keys_all_commit(race_bed: Bed, staged: bool) -> None:
+def test_s19_inserts_of_disjoint_keys_all_commit(race_bed: ScenarioBed, staged: bool) -> None:
     count = race_bed.place.scale(6, 4) if staged else 16  # a staged write may be re-committed eight times
     racing = [race_bed.process(staged=staged) for _ in range(count)]
-    done, failed = outcomes(at_once(race_bed, [partial(one.apply, person(f"p{n}", n)) for n, one in enumerate(racing)]))
+    successes, failed = outcomes(
+        at_once(race_bed, [partial(process.apply, person(f"p{n}", n)) for n, process in enumerate(racing)])
+    )
     assert not failed
-    assert len({receipt.commit_id for receipt in done}) == count
+    assert len({receipt.commit_id for receipt in successes}) == count
     assert len(race_bed.logical()) == count
     assert race_bed.ages() == {f"p{n}": n for n in range(count)}
 
 
-def test_s20_eight_processes_on_one_branch(race_bed: Bed) -> None:
+def test_s20_eight_processes_on_one_branch(race_bed: ScenarioBed) -> None:
     """Real processes. Every record shows the three tables equally long; every acknowledged commit is in the chain."""
     rows, count = race_bed.place.scale(8, 2), 8
     args = {"uri": race_bed.place.uri, "config": {"fold": race_bed.fold}, "rows": rows}
@@ -132,10 +134,10 @@ def test_s20_eight_processes_on_one_branch(race_bed: Bed) -> None:
     landed = {record.commit_id for record in race_bed.logical()}
     assert set(acknowledged.values()) == landed
     assert set(race_bed.rows("Person")) == set(race_bed.rows("Company")) == set(acknowledged)
-    assert race_bed.edges("WorksAt") == {(one, one) for one in acknowledged}
+    assert race_bed.edges("WorksAt") == {(receipt, receipt) for receipt in acknowledged}
 
 
-def test_s21_branches_proceed_independently(bed: Bed) -> None:
+def test_s21_branches_proceed_independently(bed: ScenarioBed) -> None:
     branches, writers = bed.place.scale(8, 3), bed.place.scale(8, 3)
     home = bed.process()
     home.apply(person("root"))
@@ -156,7 +158,7 @@ def test_s21_branches_proceed_independently(bed: Bed) -> None:
 
 
 @STAGED
-def test_s22_a_stale_insert_runs_again_on_the_live_state(bed: Bed, staged: bool) -> None:
+def test_s22_a_stale_insert_runs_again_on_the_live_state(bed: ScenarioBed, staged: bool) -> None:
     first_process, second_process = bed.process(staged=staged), bed.process()
     with first_process.hold_at("write.validated", lambda: first_process.apply(person("ada", 3))) as running:
         second_process.apply(person("ada", 1, email="a@x", city="Rome"))
@@ -166,7 +168,7 @@ def test_s22_a_stale_insert_runs_again_on_the_live_state(bed: Bed, staged: bool)
 
 
 @STAGED
-def test_s22_and_checks_uniqueness_again(bed: Bed, staged: bool) -> None:
+def test_s22_and_checks_uniqueness_again(bed: ScenarioBed, staged: bool) -> None:
     first_process, second_process = bed.process(staged=staged), bed.process()
     with first_process.hold_at(
         "write.validated", lambda: first_process.apply(person("ada", email="same@x"))
@@ -180,7 +182,7 @@ def test_s22_and_checks_uniqueness_again(bed: Bed, staged: bool) -> None:
 
 
 @STAGED
-def test_s23_a_stale_update_runs_again_and_is_serial(bed: Bed, staged: bool) -> None:
+def test_s23_a_stale_update_runs_again_and_is_serial(bed: ScenarioBed, staged: bool) -> None:
     first_process, second_process = bed.process(staged=staged), bed.process()
     first_process.apply(person("a", 10), person("b", 20))
     older = Update("Person", {"city": "old"}, Compare("age", ">", 15))
@@ -191,7 +193,7 @@ def test_s23_a_stale_update_runs_again_and_is_serial(bed: Bed, staged: bool) -> 
 
 
 @STAGED
-def test_s23_a_stale_delete_runs_again_and_is_serial(bed: Bed, staged: bool) -> None:
+def test_s23_a_stale_delete_runs_again_and_is_serial(bed: ScenarioBed, staged: bool) -> None:
     first_process, second_process = bed.process(staged=staged), bed.process()
     first_process.apply(person("a", 10), person("b", 20))
     with first_process.hold_at(
@@ -204,7 +206,7 @@ def test_s23_a_stale_delete_runs_again_and_is_serial(bed: Bed, staged: bool) -> 
 
 @STAGED
 @pytest.mark.parametrize("verb", ["update", "delete", "insert"])
-def test_s23_on_conflict_fail_gets_the_conflict(bed: Bed, staged: bool, verb: str) -> None:
+def test_s23_on_conflict_fail_gets_the_conflict(bed: ScenarioBed, staged: bool, verb: str) -> None:
     first_process, second_process = bed.process(staged=staged), bed.process(fold="never")
     first_process.apply(person("a", 10))
     base = second_process.head
@@ -232,7 +234,7 @@ def test_s23_on_conflict_fail_gets_the_conflict(bed: Bed, staged: bool, verb: st
     assert bed.ages() == {"a": 99}
 
 
-def test_s23_a_transaction_gets_the_conflict(bed: Bed) -> None:
+def test_s23_a_transaction_gets_the_conflict(bed: ScenarioBed) -> None:
     first_process, second_process = bed.process(), bed.process()
     first_process.apply(person("a", 10))
     txn = first_process.graph.transaction().__enter__()
@@ -250,7 +252,7 @@ def test_s23_a_transaction_gets_the_conflict(bed: Bed) -> None:
 
 
 @STAGED
-def test_s24_the_budget_of_new_attempts_ends_in_contention(bed: Bed, staged: bool) -> None:
+def test_s24_the_budget_of_new_attempts_ends_in_contention(bed: ScenarioBed, staged: bool) -> None:
     first_process, second_process = (
         bed.process(staged=staged, publish_max_rounds=4, publish_max_prepares=2),
         bed.process(),
@@ -266,7 +268,7 @@ def test_s24_the_budget_of_new_attempts_ends_in_contention(bed: Bed, staged: boo
     assert bed.rows("Person")["a"]["age"] == caught.value.details["attempts"]
 
 
-def test_s24_lost_rounds_end_in_contention_too(bed: Bed) -> None:
+def test_s24_lost_rounds_end_in_contention_too(bed: ScenarioBed) -> None:
     """Nobody meets the writer's rows, but somebody is always faster."""
     first_process, second_process = bed.process(publish_max_rounds=3), bed.process(fold="never")
     for number in range(1, 8):
@@ -277,7 +279,7 @@ def test_s24_lost_rounds_end_in_contention_too(bed: Bed) -> None:
     assert set(bed.ages()) == {"o1", "o2", "o3"}
 
 
-def test_s25_an_expected_head_is_accepted(bed: Bed) -> None:
+def test_s25_an_expected_head_is_accepted(bed: ScenarioBed) -> None:
     process = bed.process()
     first = process.apply(person("a", 1))
     process.graph.fold()
@@ -288,7 +290,7 @@ def test_s25_an_expected_head_is_accepted(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("point", [None, "write.captured", "write.validated", "write.before-record"])
-def test_s25_a_stale_head_is_final_even_for_inserts(bed: Bed, point: str | None) -> None:
+def test_s25_a_stale_head_is_final_even_for_inserts(bed: ScenarioBed, point: str | None) -> None:
     """`point`: the other commit lands while ours is on its way, and shares no row with it."""
     first_process, second_process = bed.process(), bed.process()
     first = first_process.apply(person("a", 1)).commit_id
@@ -309,10 +311,10 @@ def test_s25_a_stale_head_is_final_even_for_inserts(bed: Bed, point: str | None)
     assert set(bed.ages()) == {"a", "other"}
 
 
-def test_s26_of_a_conditional_update_and_a_conditional_delete_one_wins(bed: Bed) -> None:
+def test_s26_of_a_conditional_update_and_a_conditional_delete_one_wins(bed: ScenarioBed) -> None:
     first_process, second_process = bed.process(), bed.process()
     base = first_process.apply(person("a", 1)).commit_id
-    done, failed = outcomes(
+    successes, failed = outcomes(
         at_once(
             bed,
             [
@@ -321,13 +323,13 @@ def test_s26_of_a_conditional_update_and_a_conditional_delete_one_wins(bed: Bed)
             ],
         )
     )
-    assert (len(done), len(failed)) == (1, 1)
+    assert (len(successes), len(failed)) == (1, 1)
     assert isinstance(failed[0], PreconditionFailed)
-    assert bed.ages() == ({} if done[0].counts["deleted"] else {"a": 2})
+    assert bed.ages() == ({} if successes[0].counts["deleted"] else {"a": 2})
 
 
 @pytest.mark.parametrize("update_first", [True, False])
-def test_s26_by_schedule(local_bed: Bed, update_first: bool) -> None:
+def test_s26_by_schedule(local_bed: ScenarioBed, update_first: bool) -> None:
     first_process, second_process = local_bed.process(), local_bed.process()
     base = first_process.apply(person("a", 1)).commit_id
     works = [
@@ -335,14 +337,14 @@ def test_s26_by_schedule(local_bed: Bed, update_first: bool) -> None:
         lambda: second_process.apply(without("a"), if_commit=base),
     ]
     late, early = (1, 0) if update_first else (0, 1)
-    held = (first_process, second_process)[late]
-    with held.hold_at("write.before-record", works[late]) as running:
+    held_process = (first_process, second_process)[late]
+    with held_process.hold_at("write.before-record", works[late]) as running:
         works[early]()
     assert isinstance(running.exception(WAIT_S), PreconditionFailed)
     assert local_bed.ages() == ({"a": 2} if update_first else {})
 
 
-def test_s27_uniqueness_changed_between_stage_and_publish_is_caught(bed: Bed) -> None:
+def test_s27_uniqueness_changed_between_stage_and_publish_is_caught(bed: ScenarioBed) -> None:
     first_process, second_process = bed.process(staged=True), bed.process()
     with first_process.hold_at("write.staged", lambda: first_process.apply(person("ada", email="same@x"))) as running:
         second_process.apply(person("bob", email="same@x"))
@@ -355,7 +357,7 @@ def test_s27_uniqueness_changed_between_stage_and_publish_is_caught(bed: Bed) ->
     assert set(bed.ages()) == {"bob"}
 
 
-def test_s27_a_value_freed_in_between_may_be_used(bed: Bed) -> None:
+def test_s27_a_value_freed_in_between_may_be_used(bed: ScenarioBed) -> None:
     first_process, second_process = bed.process(), bed.process()
     first_process.apply(person("bob", email="same@x"))
     first_process.head  # noqa: B018 - it has seen bob
@@ -365,7 +367,7 @@ def test_s27_a_value_freed_in_between_may_be_used(bed: Bed) -> None:
 
 
 @STAGED
-def test_s28_cardinality_from_a_stale_handle_is_caught(bed: Bed, staged: bool) -> None:
+def test_s28_cardinality_from_a_stale_handle_is_caught(bed: ScenarioBed, staged: bool) -> None:
     """WorksAt is at most two per person."""
     first_process, second_process = bed.process(staged=staged), bed.process()
     first_process.apply(person("p"), company("a"), company("b"), company("c"), works_at("p", "a"))
@@ -382,7 +384,7 @@ def test_s28_cardinality_from_a_stale_handle_is_caught(bed: Bed, staged: bool) -
 
 
 @STAGED
-def test_s29_writers_of_disjoint_tables_do_not_abort_each_other(bed: Bed, staged: bool) -> None:
+def test_s29_writers_of_disjoint_tables_do_not_abort_each_other(bed: ScenarioBed, staged: bool) -> None:
     """Both land with the table work they did at first: nothing is staged or re-committed again."""
     first_process, second_process = bed.process(staged=staged, fold="never"), bed.process(staged=staged, fold="never")
     first_process.apply(person("p"), company("c"))
@@ -413,14 +415,14 @@ def test_s29_writers_of_disjoint_tables_do_not_abort_each_other(bed: Bed, staged
 @pytest.mark.parametrize("late", ["delete", "insert"])
 @pytest.mark.parametrize("end", ["from", "to"])
 def test_s30_node_removal_against_edge_insert_never_leaves_an_orphan(
-    bed: Bed, staged: bool, late: str, end: str
+    bed: ScenarioBed, staged: bool, late: str, end: str
 ) -> None:
     first_process, second_process = bed.process(staged=staged), bed.process()
     first_process.apply(person("a"), person("b"))
     second_process.graph.refresh()
     edge = knows("a", "b") if end == "from" else knows("b", "a")
-    held, quick = (without("a"), edge) if late == "delete" else (edge, without("a"))
-    with first_process.hold_at("write.before-record", lambda: first_process.apply(held)) as running:
+    held_statement, quick = (without("a"), edge) if late == "delete" else (edge, without("a"))
+    with first_process.hold_at("write.before-record", lambda: first_process.apply(held_statement)) as running:
         second_process.apply(quick)
     error = running.exception(WAIT_S)
     if late == "delete":
@@ -434,7 +436,7 @@ def test_s30_node_removal_against_edge_insert_never_leaves_an_orphan(
         bed.process().apply(edge)
 
 
-def test_s30_write_skew_on_a_predicate_is_serial(bed: Bed) -> None:
+def test_s30_write_skew_on_a_predicate_is_serial(bed: ScenarioBed) -> None:
     """Each would change what the other selects: whichever comes second sees the first."""
     first_process, second_process = bed.process(), bed.process()
     first_process.apply(person("a", 60), person("b", 10))
@@ -446,7 +448,7 @@ def test_s30_write_skew_on_a_predicate_is_serial(bed: Bed) -> None:
     assert bed.ages() == {"a": 10, "b": 10}
 
 
-def test_s30_a_phantom_is_selected(bed: Bed) -> None:
+def test_s30_a_phantom_is_selected(bed: ScenarioBed) -> None:
     first_process, second_process = bed.process(), bed.process()
     first_process.apply(person("a", 60))
     with first_process.hold_at(
@@ -457,7 +459,7 @@ def test_s30_a_phantom_is_selected(bed: Bed) -> None:
     assert {name: row["city"] for name, row in bed.rows("Person").items()} == {"a": "x", "b": "x", "c": None}
 
 
-def _on_two_branches(bed: Bed) -> tuple[Process, Process]:
+def _on_two_branches(bed: ScenarioBed) -> tuple[ScenarioProcess, ScenarioProcess]:
     main = bed.process(staged=True)
     main.apply(*[person(f"p{number}", number) for number in range(10)])
     main.graph.branch.create("a")
@@ -465,11 +467,11 @@ def _on_two_branches(bed: Bed) -> tuple[Process, Process]:
     return bed.process("a", staged=True), bed.process("b", staged=True)
 
 
-def test_s31_branches_that_name_the_same_pin_diverge_independently(bed: Bed) -> None:
-    one, other = _on_two_branches(bed)
-    assert one.head.pins == other.head.pins
-    one.apply(set_age("p0", 100), without("p1"))
-    other.apply(set_age("p0", 200), person("new", 1))
+def test_s31_branches_that_name_the_same_pin_diverge_independently(bed: ScenarioBed) -> None:
+    first, second = _on_two_branches(bed)
+    assert first.head.pins == second.head.pins
+    first.apply(set_age("p0", 100), without("p1"))
+    second.apply(set_age("p0", 200), person("new", 1))
     base = {f"p{number}": number for number in range(10)}
     assert bed.ages() == base
     assert bed.ages("a") == {name: age for name, age in {**base, "p0": 100}.items() if name != "p1"}
@@ -477,14 +479,14 @@ def test_s31_branches_that_name_the_same_pin_diverge_independently(bed: Bed) -> 
     bed.assert_sound()
 
 
-def test_s32_pins_made_on_different_branches_never_alias(bed: Bed) -> None:
-    one, other = _on_two_branches(bed)
-    seen: list[tuple[Process, str, dict[str, Any]]] = []
+def test_s32_pins_made_on_different_branches_never_alias(bed: ScenarioBed) -> None:
+    first, second = _on_two_branches(bed)
+    states: list[tuple[ScenarioProcess, str, dict[str, Any]]] = []
     for number in range(4):
-        for process in (one, other):
-            receipt = process.apply(set_age("p0", 1000 * number + (process is other)))
+        for process in (first, second):
+            receipt = process.apply(set_age("p0", 1000 * number + (process is second)))
             assert receipt.commit_id is not None
-            seen.append((process, receipt.commit_id, rows_of(process.graph, "Person")))
+            states.append((process, receipt.commit_id, rows_of(process.graph, "Person")))
     chains = {name: bed.chain(name) for name in ("a", "b", "main")}
     for table in chains["a"][-1].pins:
         versions = {
@@ -492,21 +494,21 @@ def test_s32_pins_made_on_different_branches_never_alias(bed: Bed) -> None:
             for name, chain in chains.items()
         }
         assert versions["a"] & versions["b"] <= versions["main"], "two branches share only what they were born with"
-    for _, commit_id, rows in seen:
+    for _, commit_id, rows in states:
         assert rows_of(bed.process().graph.at(commit_id), "Person") == rows
     for name in ("a", "b"):
         ordered = [record.seq for record in chains[name]]
         assert ordered == sorted(ordered), "order is the graph's own sequence, whatever the ids of the versions"
 
 
-def test_s33_a_pin_taken_over_by_another_stream_keeps_its_rows(bed: Bed) -> None:
+def test_s33_a_pin_taken_over_by_another_stream_keeps_its_rows(bed: ScenarioBed) -> None:
     """A branch from the middle of another branch names versions made there; its own writes build on them."""
-    one, _ = _on_two_branches(bed)
-    middle = one.apply(person("x", 1), without("p2"))
+    first, _ = _on_two_branches(bed)
+    middle = first.apply(person("x", 1), without("p2"))
     assert middle.commit_id is not None
-    rows = rows_of(one.graph, "Person")
-    one.apply(without("x"), without("p3"))
-    one.graph.branch.create("c", middle.commit_id)
+    rows = rows_of(first.graph, "Person")
+    first.apply(without("x"), without("p3"))
+    first.graph.branch.create("c", middle.commit_id)
     taker = bed.process("c", staged=True)
     assert rows_of(taker.graph, "Person") == rows
     taker.apply(set_age("x", 2), person("y", 3))
@@ -518,11 +520,11 @@ def test_s33_a_pin_taken_over_by_another_stream_keeps_its_rows(bed: Bed) -> None
     bed.assert_sound()
 
 
-def _data_files(store_place: Place) -> list[str]:
+def _data_files(store_place: GraphLocation) -> list[str]:
     return [key for key in store_place.all_keys() if "/data/" in key]
 
 
-def test_s34_a_refused_record_is_built_anew_from_the_same_data_files(race_bed: Bed) -> None:
+def test_s34_a_refused_record_is_built_anew_from_the_same_data_files(race_bed: ScenarioBed) -> None:
     """Two staged inserts of different keys into one table: the loser re-commits its fragments, rewriting nothing."""
     first_process, second_process = (
         race_bed.process(staged=True, fold="never"),
@@ -546,7 +548,7 @@ def test_s34_a_refused_record_is_built_anew_from_the_same_data_files(race_bed: B
     race_bed.assert_sound()
 
 
-def test_s34_an_inline_loser_costs_one_look_and_one_put(race_bed: Bed) -> None:
+def test_s34_an_inline_loser_costs_one_look_and_one_put(race_bed: ScenarioBed) -> None:
     first_process, second_process = race_bed.process(fold="never"), race_bed.process(fold="never")
     first_process.apply(person("warm"))
     second_process.graph.refresh()
@@ -566,7 +568,7 @@ def test_s34_an_inline_loser_costs_one_look_and_one_put(race_bed: Bed) -> None:
     ids=["s35 answer lost", "s36 412 after success", "409 without effect", "never arrived"],
 )
 @STAGED
-def test_s35_s36_an_unclear_answer_is_looked_into(race_bed: Bed, fault: Fault, staged: bool) -> None:
+def test_s35_s36_an_unclear_answer_is_looked_into(race_bed: ScenarioBed, fault: Fault, staged: bool) -> None:
     """Whatever the answer to the PUT of the record, the write is there once and acknowledged at its place."""
     process = race_bed.process(staged=staged, fold="never")
     process.apply(person("warm"))
@@ -581,7 +583,7 @@ def test_s35_s36_an_unclear_answer_is_looked_into(race_bed: Bed, fault: Fault, s
 
 @pytest.mark.parametrize("times", [2, 3])
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.EXISTS_WITHOUT_EFFECT])
-def test_s35_several_unclear_answers_in_a_row(local_bed: Bed, fault: Fault, times: int) -> None:
+def test_s35_several_unclear_answers_in_a_row(local_bed: ScenarioBed, fault: Fault, times: int) -> None:
     process = local_bed.process(fold="never")
     process.fail(FaultPlan.at(1, fault, **RECORD_PUT, times=times))
     receipt = process.apply(person("a", 1))
@@ -589,7 +591,7 @@ def test_s35_several_unclear_answers_in_a_row(local_bed: Bed, fault: Fault, time
     assert len(local_bed.logical()) == 1
 
 
-def test_s35_an_answer_lost_to_a_competitor_is_a_lost_race(local_bed: Bed) -> None:
+def test_s35_an_answer_lost_to_a_competitor_is_a_lost_race(local_bed: ScenarioBed) -> None:
     """Our PUT never arrived, another record has the seq: refused, and landed one later."""
     first_process, second_process = local_bed.process(fold="never"), local_bed.process(fold="never")
     first_process.fail(FaultPlan.at(1, Fault.FAIL_BEFORE, **RECORD_PUT))
@@ -603,7 +605,7 @@ def test_s35_an_answer_lost_to_a_competitor_is_a_lost_race(local_bed: Bed) -> No
 @pytest.mark.parametrize("how", ["drop_answer", "503_after", "409", "503", "drop_request"])
 def test_s35_s36_on_the_wire(s3_proxy: Proxy, proxied_place: S3Place, how: Any) -> None:
     """The client repeats requests by itself, so an own success may come back as 412."""
-    bed = Bed(s3_as_place("moto", proxied_place), "never", how)
+    bed = ScenarioBed(s3_as_place("moto", proxied_place), "never", how)
     process = bed.process()
     fault = s3_proxy.fail(how, method="PUT", key_class="record")
     receipt = process.apply(person("a", 1))
@@ -618,7 +620,7 @@ def test_s35_s36_on_the_wire(s3_proxy: Proxy, proxied_place: S3Place, how: Any) 
 @pytest.mark.s3
 @pytest.mark.parametrize("how", ["drop_answer", "503_after"])
 def test_s35_s36_on_the_wire_of_seaweedfs(seaweed_proxy: Proxy, proxied_seaweed_place: S3Place, how: Any) -> None:
-    bed = Bed(s3_as_place("seaweed", proxied_seaweed_place), "never", how)
+    bed = ScenarioBed(s3_as_place("seaweed", proxied_seaweed_place), "never", how)
     process = bed.process()
     seaweed_proxy.fail(how, method="PUT", key_class="record")
     receipt = process.apply(person("a", 1))
@@ -628,7 +630,7 @@ def test_s35_s36_on_the_wire_of_seaweedfs(seaweed_proxy: Proxy, proxied_seaweed_
 
 
 @pytest.mark.parametrize("slowness", ["slow preparation", "slow requests"])
-def test_s37_a_slow_writer_among_fast_ones_commits_within_a_bound(bed: Bed, slowness: str) -> None:
+def test_s37_a_slow_writer_among_fast_ones_commits_within_a_bound(bed: ScenarioBed, slowness: str) -> None:
     """Two writers commit as fast as they can; the third stages tables and thinks for ten round trips, or its requests
     take four times as long. It must land within its deadline, again and again."""
     latency_s = 0.01
@@ -642,14 +644,14 @@ def test_s37_a_slow_writer_among_fast_ones_commits_within_a_bound(bed: Bed, slow
     fast = [bed.process(fold="never", wrap=lambda store: ThrottledStore(store, latency_s)) for _ in range(2)]
     stop = threading.Event()
 
-    def hurry(process: Process, number: int) -> int:
-        done = 0
+    def hurry(process: ScenarioProcess, number: int) -> int:
+        write_count = 0
         while not stop.is_set():
-            process.apply(person(f"fast{number}", done))
-            done += 1
-        return done
+            process.apply(person(f"fast{number}", write_count))
+            write_count += 1
+        return write_count
 
-    running = [bed.start(partial(hurry, one, number)) for number, one in enumerate(fast)]
+    running = [bed.start(partial(hurry, process, number)) for number, process in enumerate(fast)]
     try:
         for number in range(4):
             if slowness == "slow preparation":
@@ -657,11 +659,13 @@ def test_s37_a_slow_writer_among_fast_ones_commits_within_a_bound(bed: Bed, slow
             assert slow.apply(person(f"slow{number}")).commit_id is not None
     finally:
         stop.set()
-    assert all(one.result(WAIT_S) > 0 for one in running)
+    assert all(process.result(WAIT_S) > 0 for process in running)
     assert {f"slow{number}" for number in range(4)} <= set(bed.ages())
 
 
-def _start_together(bed: Bed, process: Process, works: Sequence[Callable[[], Receipt]]) -> list[Future[Receipt]]:
+def _start_together(
+    bed: ScenarioBed, process: ScenarioProcess, works: Sequence[Callable[[], Receipt]]
+) -> list[Future[Receipt]]:
     """Start all of them while a first record is on its way, so that they wait in one queue; then let go."""
     with process.hold_at("write.before-record", lambda: process.apply(person("first"))):
         running = [bed.start(work) for work in works]
@@ -669,24 +673,24 @@ def _start_together(bed: Bed, process: Process, works: Sequence[Callable[[], Rec
     return running
 
 
-def test_s38_one_invalid_writer_of_a_group_fails_alone(bed: Bed) -> None:
+def test_s38_one_invalid_writer_of_a_group_fails_alone(bed: ScenarioBed) -> None:
     process = bed.process()
     works = [partial(process.apply, person(f"p{n}", n), actor=f"actor{n}") for n in range(6)]
     rivals = [partial(process.apply, person(f"rival{n}", email="same@x")) for n in range(2)]
-    done, failed = outcomes(_start_together(bed, process, [*works[:3], *rivals, *works[3:]]))
-    assert len(done) == 7
+    successes, failed = outcomes(_start_together(bed, process, [*works[:3], *rivals, *works[3:]]))
+    assert len(successes) == 7
     (error,) = failed
     assert isinstance(error, ConstraintViolation)
     assert {f"p{n}" for n in range(6)} <= set(bed.ages())
     together = max(bed.logical(), key=lambda record: len(record.members))
     assert len(together.members) >= 7, "they shared a record"
     assert {member.actor for member in together.members} >= {f"actor{n}" for n in range(6)}
-    assert len({receipt.commit_id for receipt in done}) == 1
+    assert len({receipt.commit_id for receipt in successes}) == 1
     bed.assert_sound()
 
 
 @pytest.mark.parametrize("point", ["write.before-record", "write.after-record"])
-def test_s39_a_crash_takes_a_whole_group_or_nothing_of_it(bed: Bed, point: str) -> None:
+def test_s39_a_crash_takes_a_whole_group_or_nothing_of_it(bed: ScenarioBed, point: str) -> None:
     args = {"uri": bed.place.uri, "config": {"fold": "never"}, "point": point, "writers": 5}
     (result,) = run_workers(workers.group_then_crash, 1, args, env=bed.place.env, check=False)
     assert result.exit_code == -9, result.output
@@ -697,20 +701,20 @@ def test_s39_a_crash_takes_a_whole_group_or_nothing_of_it(bed: Bed, point: str) 
     bed.assert_sound()
 
 
-def test_s40_writers_of_one_row_never_share_a_record(bed: Bed) -> None:
+def test_s40_writers_of_one_row_never_share_a_record(bed: ScenarioBed) -> None:
     process = bed.process()
     process.apply(person("same", 0), person("a"), person("b"))
     works: list[Callable[[], Receipt]] = [partial(process.apply, set_age("same", n)) for n in range(1, 5)]
     works += [lambda: process.apply(knows("a", "b")), lambda: process.apply(without("b"))]
-    done, failed = outcomes(_start_together(bed, process, works))
+    successes, failed = outcomes(_start_together(bed, process, works))
     assert all(isinstance(error, ConstraintViolation) for error in failed)
-    writing = Counter(receipt.commit_id for receipt in done[:4])
+    writing = Counter(receipt.commit_id for receipt in successes[:4])
     assert set(writing.values()) == {1}, "each update of the row is a commit of its own"
     assert bed.edges() == set()
     bed.assert_sound()
 
 
-def _replace_by_stubs(bed: Bed, process: Process, seqs: Sequence[int]) -> None:
+def _replace_by_stubs(bed: ScenarioBed, process: ScenarioProcess, seqs: Sequence[int]) -> None:
     """What cleanup leaves of old commits: a stub under the same name."""
     store = bed.store()
     for seq in seqs:
@@ -721,7 +725,7 @@ def _replace_by_stubs(bed: Bed, process: Process, seqs: Sequence[int]) -> None:
 @STAGED
 @pytest.mark.parametrize("point", ["write.captured", "write.validated", "write.before-record"])
 def test_s41_a_paused_writer_whose_base_was_collected_is_never_falsely_acknowledged(
-    bed: Bed, staged: bool, point: str
+    bed: ScenarioBed, staged: bool, point: str
 ) -> None:
     """While it stands still its base and the seq it wants become stubs, behind a fence; then it goes on."""
     first_process, second_process = bed.process(staged=staged, fold="never"), bed.process(fold="never")

@@ -32,7 +32,7 @@ from omnigraph.log.commit_record import Stub
 from omnigraph.log.stream import record_key
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.metering import RequestKind
-from tests.scenarios.bed import SCHEMA, Bed, person, rows_of
+from tests.scenarios.bed import SCHEMA, ScenarioBed, person, rows_of
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
 from tests.support.s3 import S3Place
 
@@ -53,22 +53,22 @@ def _expect_refusal(
     return error
 
 
-def _unused_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 def test_a_graph_that_is_not_there(tmp_path: Path) -> None:
-    place = tmp_path / "nothing here"
+    location = tmp_path / "nothing here"
     for read_only in (False, True):
         error = _expect_refusal(
-            NotFound, "graph_not_found", "init", partial(omnigraph.open, place, read_only=read_only)
+            NotFound, "graph_not_found", "init", partial(omnigraph.open, location, read_only=read_only)
         )
-        assert str(place) in str(error)
-    assert not place.exists(), "looking leaves nothing behind"
+        assert str(location) in str(error)
+    assert not location.exists(), "looking leaves nothing behind"
 
 
-def test_a_graph_that_is_there_already(local_bed: Bed) -> None:
+def test_a_graph_that_is_there_already(local_bed: ScenarioBed) -> None:
     error = _expect_refusal(
         GraphExists, "graph_exists", "open it", partial(omnigraph.init, local_bed.place.uri, SCHEMA)
     )
@@ -99,7 +99,7 @@ def test_an_address_that_cannot_be_one(uri: str) -> None:
 
 def test_a_server_that_does_not_answer() -> None:
     options = {
-        "aws_endpoint": f"http://127.0.0.1:{_unused_port()}",
+        "aws_endpoint": f"http://127.0.0.1:{free_port()}",
         "aws_region": "us-east-1",
         "aws_access_key_id": "x",
         "aws_secret_access_key": "x",
@@ -127,7 +127,7 @@ def test_a_bucket_that_is_not_there(s3_place: S3Place) -> None:
 
 
 @pytest.mark.parametrize("kinds", [[RequestKind.GET, RequestKind.LIST], [RequestKind.PUT]], ids=["reading", "writing"])
-def test_no_permission(local_bed: Bed, kinds: list[RequestKind]) -> None:
+def test_no_permission(local_bed: ScenarioBed, kinds: list[RequestKind]) -> None:
     """Emulated at the seam: who runs the tests may be allowed everything on the disk."""
     local_bed.process().apply(person("a"))
     plan = FaultPlan.at(1, Fault.FORBID, kinds=kinds, times=None)
@@ -143,7 +143,7 @@ def test_no_permission(local_bed: Bed, kinds: list[RequestKind]) -> None:
     assert local_bed.rows("Person").keys() == {"a"}
 
 
-def test_permissions_of_the_directory(local_bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permissions_of_the_directory(local_bed: ScenarioBed, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the file system answers is told as what it is."""
     process = local_bed.process(fold="never")
 
@@ -157,7 +157,7 @@ def test_permissions_of_the_directory(local_bed: Bed, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("version", "advice"), [(7, "upgrade"), (0, "export")])
-def test_another_storage_format(local_bed: Bed, version: int, advice: str) -> None:
+def test_another_storage_format(local_bed: ScenarioBed, version: int, advice: str) -> None:
     stamp = json.loads(local_bed.store().get("graph.json"))
     local_bed.store().put("graph.json", json.dumps({**stamp, "internal_schema": version}).encode())
     for read_only in (False, True):
@@ -168,21 +168,21 @@ def test_another_storage_format(local_bed: Bed, version: int, advice: str) -> No
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b'{"format": "other"}', b'{"format": "omnigraph"}', b"\xff"]
 )
-def test_a_stamp_that_cannot_be_read(local_bed: Bed, content: bytes) -> None:
+def test_a_stamp_that_cannot_be_read(local_bed: ScenarioBed, content: bytes) -> None:
     local_bed.store().put("graph.json", content)
     _expect_refusal(Corruption, "corruption", "backup", local_bed.process)
     with pytest.raises(GraphExists):
         omnigraph.init(local_bed.place.uri, SCHEMA)
 
 
-def test_a_stamp_that_lacks_a_part(local_bed: Bed) -> None:
+def test_a_stamp_that_lacks_a_part(local_bed: ScenarioBed) -> None:
     stamp = json.loads(local_bed.store().get("graph.json"))
     del stamp["main_stream"]
     local_bed.store().put("graph.json", json.dumps(stamp).encode())
     _expect_refusal(Corruption, "corruption", "backup", local_bed.process)
 
 
-def test_a_damaged_record(local_bed: Bed) -> None:
+def test_a_damaged_record(local_bed: ScenarioBed) -> None:
     process = local_bed.process(fold="never")
     process.apply(person("a"))
     key = record_key(process.head.stream, process.head.seq)
@@ -192,7 +192,7 @@ def test_a_damaged_record(local_bed: Bed) -> None:
     assert error.details["key"] == key
 
 
-def test_a_gap_in_the_sequence(local_bed: Bed) -> None:
+def test_a_gap_in_the_sequence(local_bed: ScenarioBed) -> None:
     process = local_bed.process(fold="never")
     for number in range(4):
         process.apply(person(f"p{number}"))
@@ -202,7 +202,7 @@ def test_a_gap_in_the_sequence(local_bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"not json"])
-def test_a_schema_object_that_is_missing_or_damaged(local_bed: Bed, content: bytes | None) -> None:
+def test_a_schema_object_that_is_missing_or_damaged(local_bed: ScenarioBed, content: bytes | None) -> None:
     (key,) = [all_key for all_key in local_bed.place.all_keys() if all_key.startswith("schemas/")]
     if content is None:
         local_bed.store().delete(key)
@@ -217,7 +217,7 @@ def test_a_schema_object_that_is_missing_or_damaged(local_bed: Bed, content: byt
         fresh.apply(person("a"))
 
 
-def test_a_registry_entry_that_is_damaged(local_bed: Bed) -> None:
+def test_a_registry_entry_that_is_damaged(local_bed: ScenarioBed) -> None:
     local_bed.process().graph.branch.create("dev")
     (key,) = [all_key for all_key in local_bed.place.all_keys() if all_key.startswith("__branches/")]
     local_bed.store().put(key, b"{")
@@ -225,7 +225,7 @@ def test_a_registry_entry_that_is_damaged(local_bed: Bed) -> None:
     local_bed.process().apply(person("a"))
 
 
-def test_a_table_file_that_is_gone(local_bed: Bed) -> None:
+def test_a_table_file_that_is_gone(local_bed: ScenarioBed) -> None:
     process = local_bed.process(staged=True, fold="never")
     process.apply(person("a"))
     (data,) = [key for key in local_bed.place.all_keys() if "/data/" in key]
@@ -236,7 +236,7 @@ def test_a_table_file_that_is_gone(local_bed: Bed) -> None:
     assert caught.value.code
 
 
-def test_a_branch_that_is_not_there(local_bed: Bed) -> None:
+def test_a_branch_that_is_not_there(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     for work in (
         partial(local_bed.open, "nope"),
@@ -248,21 +248,21 @@ def test_a_branch_that_is_not_there(local_bed: Bed) -> None:
         assert error.details["branch"] == "nope"
 
 
-def test_a_branch_that_is_there_already(local_bed: Bed) -> None:
+def test_a_branch_that_is_there_already(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     process.graph.branch.create("dev")
     error = _expect_refusal(BranchExists, "branch_exists", "another name", partial(process.graph.branch.create, "dev"))
     assert not error.retryable
 
 
-def test_names_that_are_reserved(local_bed: Bed) -> None:
+def test_names_that_are_reserved(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     _expect_refusal(InvalidInput, "reserved_branch", "another name", partial(process.graph.branch.create, "main"))
     _expect_refusal(InvalidInput, "reserved_branch", "another name", partial(process.graph.branch.delete, "main"))
     _expect_refusal(InvalidInput, "bad_branch_name", "letters", partial(process.graph.branch.create, "__manifest"))
 
 
-def test_a_deleted_branch(local_bed: Bed) -> None:
+def test_a_deleted_branch(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     dev = process.graph.branch.create("dev")
     process.graph.branch.delete("dev")
@@ -270,7 +270,7 @@ def test_a_deleted_branch(local_bed: Bed) -> None:
     _expect_refusal(BranchClosed, "branch_closed", "open the branch again", dev.view)
 
 
-def test_commits_that_are_not_there(local_bed: Bed) -> None:
+def test_commits_that_are_not_there(local_bed: ScenarioBed) -> None:
     process = local_bed.process(fold="never")
     for age in range(3):
         process.apply(person("a", age))
@@ -288,7 +288,7 @@ def test_commits_that_are_not_there(local_bed: Bed) -> None:
     assert process.graph.branch.list() == ["main"]
 
 
-def test_a_precondition_that_does_not_hold(local_bed: Bed) -> None:
+def test_a_precondition_that_does_not_hold(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     old = process.apply(person("a", 1)).commit_id
     process.apply(person("a", 2))
@@ -303,18 +303,18 @@ def test_a_precondition_that_does_not_hold(local_bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "\x00"])
-def test_client_keys_that_cannot_be_kept(local_bed: Bed, key: str) -> None:
+def test_client_keys_that_cannot_be_kept(local_bed: ScenarioBed, key: str) -> None:
     process = local_bed.process()
     _expect_refusal(InvalidInput, "bad_client_key", "printable", partial(process.apply, person("a"), client_key=key))
 
 
-def test_a_client_key_that_is_too_old(local_bed: Bed) -> None:
+def test_a_client_key_that_is_too_old(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     work = partial(process.apply, person("a"), client_key="01ARZ3NDEKTSV4RRFFQ69G5FAV")
     _expect_refusal(InvalidInput, "idempotency_window_passed", "new key", work)
 
 
-def test_a_mutation_beyond_its_limit(local_bed: Bed) -> None:
+def test_a_mutation_beyond_its_limit(local_bed: ScenarioBed) -> None:
     """The cap itself passes, one more does not."""
     process = local_bed.process(mutation_max_rows=5)
     process.apply(*[person(f"p{number}") for number in range(5)])
@@ -325,7 +325,7 @@ def test_a_mutation_beyond_its_limit(local_bed: Bed) -> None:
     assert len(local_bed.ages()) == 5
 
 
-def test_types_properties_and_texts_that_are_wrong(local_bed: Bed) -> None:
+def test_types_properties_and_texts_that_are_wrong(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     _expect_refusal(NotFound, "type_not_found", "Known types", partial(process.apply, InsertNode("Nobody", {})))
     _expect_refusal(NotFound, "type_not_found", "Known types", partial(process.graph.table, "Nobody"))
@@ -349,7 +349,7 @@ def test_schemas_that_are_wrong(tmp_path: Path) -> None:
     assert not (tmp_path / "graph" / "graph.json").exists()
 
 
-def test_options_that_contradict_each_other(local_bed: Bed) -> None:
+def test_options_that_contradict_each_other(local_bed: ScenarioBed) -> None:
     with pytest.raises(InvalidInput):
         local_bed.open(read_only=True, exclusive=True)
 

@@ -34,10 +34,10 @@ from tests.scenarios import workers
 from tests.scenarios.bed import (
     SCHEMA,
     WAIT_S,
-    Bed,
-    Crash,
-    Place,
-    Process,
+    GraphLocation,
+    ScenarioBed,
+    ScenarioCrash,
+    ScenarioProcess,
     company,
     knows,
     newest_key,
@@ -62,16 +62,16 @@ BEFORE_RECORD = ("write.captured", "write.validated", "write.staged", "write.bef
 CRASHES = list(itertools.product(BEFORE_RECORD, [*BEFORE_RECORD, "write.after-record"]))
 
 
-def _sizes(bed: Bed) -> list[int]:
+def _sizes(bed: ScenarioBed) -> list[int]:
     graph = bed.process().graph
-    return [len(rows_of(graph, one)) for one in ("Person", "Company", "WorksAt")]
+    return [len(rows_of(graph, type_name)) for type_name in ("Person", "Company", "WorksAt")]
 
 
-def _records(bed: Bed) -> list[str]:
+def _records(bed: ScenarioBed) -> list[str]:
     return [key for key in bed.place.all_keys() if key.startswith("__manifest/")]
 
 
-def _die(bed: Bed, window: str, client_key: str | None = None) -> None:
+def _die(bed: ScenarioBed, window: str, client_key: str | None = None) -> None:
     """A real process that is killed at `window` of a staged write over three tables."""
     args = {
         "uri": bed.place.uri,
@@ -83,7 +83,7 @@ def _die(bed: Bed, window: str, client_key: str | None = None) -> None:
     assert result.exit_code == -9, result.output
 
 
-def test_s42_a_crash_after_capture_leaves_nothing(local_bed: Bed) -> None:
+def test_s42_a_crash_after_capture_leaves_nothing(local_bed: ScenarioBed) -> None:
     before = local_bed.place.all_keys()
     _die(local_bed, "write.captured")
     assert local_bed.place.all_keys() == before
@@ -92,7 +92,7 @@ def test_s42_a_crash_after_capture_leaves_nothing(local_bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("window", ["stage 1", "stage 3", "commit 1", "commit 2"], ids=lambda one: str(one))
-def test_s43_s44_a_crash_while_staging_leaves_only_garbage(local_bed: Bed, window: str) -> None:
+def test_s43_s44_a_crash_while_staging_leaves_only_garbage(local_bed: ScenarioBed, window: str) -> None:
     """Data files of one or of all tables, detached commits of one or two of three: nobody names them."""
     records = _records(local_bed)
     _die(local_bed, window)
@@ -105,7 +105,7 @@ def test_s43_s44_a_crash_while_staging_leaves_only_garbage(local_bed: Bed, windo
 
 
 @pytest.mark.parametrize("window", ["commit 3", "write.staged", "write.before-record"])
-def test_s45_a_crash_after_all_detached_commits_leaves_only_garbage(bed: Bed, window: str) -> None:
+def test_s45_a_crash_after_all_detached_commits_leaves_only_garbage(bed: ScenarioBed, window: str) -> None:
     records = _records(bed)
     _die(bed, window, client_key="k")
     assert _records(bed) == records
@@ -116,7 +116,7 @@ def test_s45_a_crash_after_all_detached_commits_leaves_only_garbage(bed: Bed, wi
     bed.assert_sound()
 
 
-def test_s46_a_crash_after_the_record_keeps_the_commit_and_the_key_tells(bed: Bed) -> None:
+def test_s46_a_crash_after_the_record_keeps_the_commit_and_the_key_tells(bed: ScenarioBed) -> None:
     _die(bed, "write.after-record", client_key="k")
     assert _sizes(bed) == [1, 1, 1]
     (record,) = bed.logical()
@@ -129,7 +129,7 @@ def test_s46_a_crash_after_the_record_keeps_the_commit_and_the_key_tells(bed: Be
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
-def test_s46_a_lost_answer_past_the_deadline_is_unknown_and_the_key_tells(bed: Bed, staged: bool) -> None:
+def test_s46_a_lost_answer_past_the_deadline_is_unknown_and_the_key_tells(bed: ScenarioBed, staged: bool) -> None:
     """The store takes the record and is gone: the caller learns that nobody knows, and later which it was."""
     process = bed.process(staged=staged, fold="never", publish_deadline_s=0.3)
     process.apply(person("warm"))
@@ -149,7 +149,7 @@ def test_s46_a_lost_answer_past_the_deadline_is_unknown_and_the_key_tells(bed: B
     assert len(bed.logical()) == 2
 
 
-def test_s46_an_unknown_write_that_never_arrived_is_repeated_by_its_key(local_bed: Bed) -> None:
+def test_s46_an_unknown_write_that_never_arrived_is_repeated_by_its_key(local_bed: ScenarioBed) -> None:
     process = local_bed.process(fold="never", publish_deadline_s=0.3)
     process.fail(FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes=[KeyClass.RECORD], times=None))
     with pytest.raises(Unknown):
@@ -167,7 +167,7 @@ def test_s43_a_lost_answer_of_staging_is_overcome_or_typed(
     s3_proxy: Proxy, proxied_place: S3Place, key_class: str
 ) -> None:
     """Files that arrived without an answer are garbage at worst; the write lands or says that it did not."""
-    bed = Bed(s3_as_place("moto", proxied_place), "never", key_class)
+    bed = ScenarioBed(s3_as_place("moto", proxied_place), "never", key_class)
     process = bed.process(staged=True)
     process.apply(person("warm"))
     fault = s3_proxy.fail("drop_answer", method="PUT", key_class=key_class)
@@ -183,19 +183,19 @@ def test_s43_a_lost_answer_of_staging_is_overcome_or_typed(
 
 
 @pytest.mark.parametrize("answer", [0, 1], ids=["first answer heard", "second answer heard"])
-def test_s48_a_record_delivered_twice_is_one_commit(bed: Bed, answer: int) -> None:
-    seen: list[RepeatingStore] = []
+def test_s48_a_record_delivered_twice_is_one_commit(bed: ScenarioBed, answer: int) -> None:
+    stores: list[RepeatingStore] = []
 
     def wrap(store: Store) -> Store:
-        seen.append(RepeatingStore(store, answer))
-        return seen[-1]
+        stores.append(RepeatingStore(store, answer))
+        return stores[-1]
 
     first_process, second_process = bed.process(wrap=wrap, fold="never"), bed.process(fold="never")
     receipt = first_process.apply(person("a", 1))
     assert receipt.commit_id == bed.chain()[-1].commit_id
     second_process.apply(person("b", 2))
     first_process.apply(person("c", 3))
-    for key, data in seen[0].delivered:
+    for key, data in stores[0].delivered:
         bed.store().put_if_absent(key, data)
     assert len(bed.logical()) == 3
     assert bed.ages() == {"a": 1, "b": 2, "c": 3}
@@ -204,7 +204,7 @@ def test_s48_a_record_delivered_twice_is_one_commit(bed: Bed, answer: int) -> No
 @pytest.mark.s3
 def test_s48_a_record_that_arrives_late_lands_once(s3_proxy: Proxy, proxied_place: S3Place) -> None:
     """The client gives up on its PUT and sends it again; the first one arrives afterwards."""
-    bed = Bed(s3_as_place("moto", proxied_place), "never", "late")
+    bed = ScenarioBed(s3_as_place("moto", proxied_place), "never", "late")
     process = bed.process()
     late = s3_proxy.fail("arrive_late", method="PUT", key_class="record")
     receipt = process.apply(person("a", 1))
@@ -218,18 +218,18 @@ def test_s48_a_record_that_arrives_late_lands_once(s3_proxy: Proxy, proxied_plac
 
 
 @pytest.mark.parametrize("hidden", [1, 3, 20, 1000])
-def test_s49_a_stale_listing_does_not_hide_the_newest_commit(bed: Bed, hidden: int) -> None:
+def test_s49_a_stale_listing_does_not_hide_the_newest_commit(bed: ScenarioBed, hidden: int) -> None:
     process = bed.process(fold="never")
     for number in range(20):
         process.apply(person("a", number))
-    stale = bed.process(wrap=lambda store: ListingStore(store, lambda listed: listed[hidden:]), fold="never")
+    stale = bed.process(wrap=lambda store: ListingStore(store, lambda infos: infos[hidden:]), fold="never")
     assert stale.graph.view().commit_id == process.head.commit_id
     assert {name: row["age"] for name, row in rows_of(stale.graph, "Person").items()} == {"a": 19}
     stale.apply(person("b"))
     assert len(bed.logical()) == 21
 
 
-def _long_stream(bed: Bed, length: int, stubs: bool) -> str:
+def _long_stream(bed: ScenarioBed, length: int, stubs: bool) -> str:
     """A stream of so many records, most of them made by hand; the id of the newest commit."""
     process = bed.process(fold="never")
     process.apply(person("a", 7))
@@ -248,7 +248,7 @@ def _long_stream(bed: Bed, length: int, stubs: bool) -> str:
 
 
 @pytest.mark.parametrize("stubs", [False, True], ids=["records", "stubs"])
-def test_s50_a_listing_of_many_pages(bed: Bed, stubs: bool) -> None:
+def test_s50_a_listing_of_many_pages(bed: ScenarioBed, stubs: bool) -> None:
     newest = _long_stream(bed, bed.place.scale(250, 1010), stubs)
     assert bed.process().graph.view().commit_id == newest
     assert bed.ages() == {"a": 7}
@@ -257,7 +257,7 @@ def test_s50_a_listing_of_many_pages(bed: Bed, stubs: bool) -> None:
     assert int(receipt.commit_id.rpartition(".")[2]) == int(newest.rpartition(".")[2]) + 1
 
 
-def test_s50_temporary_files_and_any_order_are_no_matter(local_bed: Bed) -> None:
+def test_s50_temporary_files_and_any_order_are_no_matter(local_bed: ScenarioBed) -> None:
     process = local_bed.process(fold="never")
     for number in range(30):
         process.apply(person("a", number))
@@ -265,14 +265,14 @@ def test_s50_temporary_files_and_any_order_are_no_matter(local_bed: Bed) -> None
     Path(folder, ".tmp-half-written").write_bytes(b"half a rec")
     shuffled = random.Random(5)
 
-    def anyhow(listed: list[ObjectInfo]) -> list[ObjectInfo]:
-        return shuffled.sample(listed, len(listed))
+    def anyhow(infos: list[ObjectInfo]) -> list[ObjectInfo]:
+        return shuffled.sample(infos, len(infos))
 
     unordered = local_bed.process(wrap=lambda store: ListingStore(store, anyhow), fold="never")
     assert unordered.graph.view().commit_id == process.head.commit_id
 
 
-def test_s50_a_stranger_in_the_stream_is_refused_by_name(bed: Bed) -> None:
+def test_s50_a_stranger_in_the_stream_is_refused_by_name(bed: ScenarioBed) -> None:
     process = bed.process(fold="never")
     process.apply(person("a"))
     stranger = newest_key(process).rsplit("/", 1)[0] + "/notes.txt"
@@ -282,7 +282,7 @@ def test_s50_a_stranger_in_the_stream_is_refused_by_name(bed: Bed) -> None:
     assert caught.value.details["key"] == stranger
 
 
-def _damage(bed: Bed, key: str, how: str) -> None:
+def _damage(bed: ScenarioBed, key: str, how: str) -> None:
     store = bed.store()
     data = store.get(key)
     damaged = {
@@ -299,14 +299,14 @@ HOWS = pytest.mark.parametrize("how", ["flipped", "truncated", "empty", "replace
 
 
 @HOWS
-def test_s51_a_damaged_newest_record_is_loud_for_all(bed: Bed, how: str) -> None:
-    one, stale, reader = bed.process(fold="never"), bed.process(fold="never"), bed.process(fold="never")
-    first = one.apply(person("a", 1))
+def test_s51_a_damaged_newest_record_is_loud_for_all(bed: ScenarioBed, how: str) -> None:
+    writer, stale, reader = bed.process(fold="never"), bed.process(fold="never"), bed.process(fold="never")
+    first = writer.apply(person("a", 1))
     assert first.commit_id is not None
     stale.graph.refresh()
     reader.graph.refresh()
-    one.apply(person("b", 2))
-    _damage(bed, newest_key(one), how)
+    writer.apply(person("b", 2))
+    _damage(bed, newest_key(writer), how)
     before = bed.place.all_keys()
     for attempt in (
         bed.process,
@@ -323,7 +323,7 @@ def test_s51_a_damaged_newest_record_is_loud_for_all(bed: Bed, how: str) -> None
 
 
 @HOWS
-def test_s52_a_damaged_record_in_between_is_never_skipped(bed: Bed, how: str) -> None:
+def test_s52_a_damaged_record_in_between_is_never_skipped(bed: ScenarioBed, how: str) -> None:
     first_process, behind = bed.process(fold="never"), bed.process(fold="never")
     for number in range(4):
         first_process.apply(person(f"p{number}", number))
@@ -345,7 +345,7 @@ def test_s52_a_damaged_record_in_between_is_never_skipped(bed: Bed, how: str) ->
 
 
 @pytest.mark.parametrize("missing", [1, 3, 5])
-def test_s53_a_gap_in_the_sequence_is_corruption(bed: Bed, missing: int) -> None:
+def test_s53_a_gap_in_the_sequence_is_corruption(bed: ScenarioBed, missing: int) -> None:
     """Not the end of the log: whoever opens says so, and nobody writes into the hole."""
     process = bed.process(fold="never")
     for number in range(6):
@@ -393,7 +393,7 @@ def _fill(path: Path) -> None:
 
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
 def test_s54_a_full_disk_is_typed_and_harmless(small_disk: Path, fold: str, staged: bool) -> None:
-    bed = Bed(Place("local", str(small_disk / "graph")), fold, "s54")
+    bed = ScenarioBed(GraphLocation("local", str(small_disk / "graph")), fold, "s54")
     process = bed.process(staged=staged)
     process.apply(person("a", 1))
     filler = small_disk / "filler"
@@ -408,12 +408,12 @@ def test_s54_a_full_disk_is_typed_and_harmless(small_disk: Path, fold: str, stag
     bed.close()
 
 
-def _crash(process: Process, window: str) -> None:
+def _crash(process: ScenarioProcess, window: str) -> None:
     process.crash_at(window, partial(process.apply, *THREE_TABLES, client_key="once"))
 
 
 @pytest.mark.parametrize("windows", CRASHES, ids="+".join)
-def test_s55_two_crashes_in_a_row_at_every_window(local_bed: Bed, windows: tuple[str, str]) -> None:
+def test_s55_two_crashes_in_a_row_at_every_window(local_bed: ScenarioBed, windows: tuple[str, str]) -> None:
     """The client repeats with its key until it is answered: one commit, wherever the two crashes were."""
     for window in windows:
         _crash(local_bed.process(staged=True), window)
@@ -427,7 +427,7 @@ def test_s55_two_crashes_in_a_row_at_every_window(local_bed: Bed, windows: tuple
 
 
 @pytest.mark.parametrize("window", ["fold.captured", "fold.staged", "fold.before-record", "fold.after-record"])
-def test_s55_crashes_of_a_fold_change_no_answer(local_bed: Bed, window: str) -> None:
+def test_s55_crashes_of_a_fold_change_no_answer(local_bed: ScenarioBed, window: str) -> None:
     second_process = local_bed.process(fold="never")
     second_process.apply(*THREE_TABLES)
     second_process.apply(set_age("ada", 37))
@@ -442,11 +442,11 @@ def test_s55_crashes_of_a_fold_change_no_answer(local_bed: Bed, window: str) -> 
     local_bed.assert_sound()
 
 
-def _backend(store_place: Place, wrap: Any = None, **config: Any) -> Any:
+def _backend(store_place: GraphLocation, wrap: Any = None, **config: Any) -> Any:
     return make_backend(store_place.uri, store_place.options, omnigraph.Config(fsync=False, **config), wrap=wrap)
 
 
-def _init(store_place: Place, wrap: Any = None, **config: Any) -> str:
+def _init(store_place: GraphLocation, wrap: Any = None, **config: Any) -> str:
     backend = _backend(store_place, wrap, **config)
     try:
         return init_graph(backend, compile_schema(SCHEMA, mint=lambda: backend.ids.token(8))).graph_id
@@ -454,45 +454,45 @@ def _init(store_place: Place, wrap: Any = None, **config: Any) -> str:
         backend.close()
 
 
-def test_s56_init_races_have_one_winner(store_place: Place) -> None:
+def test_s56_init_races_have_one_winner(store_place: GraphLocation) -> None:
     with ThreadPoolExecutor(8) as pool:
-        done, failed = outcomes([pool.submit(_init, store_place) for _ in range(8)])
-    (graph_id,) = done
+        successes, failed = outcomes([pool.submit(_init, store_place) for _ in range(8)])
+    (graph_id,) = successes
     assert all(isinstance(error, GraphExists) for error in failed), failed
     assert omnigraph.open(store_place.uri, storage_options=store_place.options).graph_id == graph_id
 
 
-def _requests_of_init(store_place: Place) -> int:
-    seen: list[CrashingStore] = []
+def _requests_of_init(store_place: GraphLocation) -> int:
+    stores: list[CrashingStore] = []
 
     def wrap(store: Store) -> Store:
-        seen.append(CrashingStore(store, 0, after=False))
-        return seen[-1]
+        stores.append(CrashingStore(store, 0, after=False))
+        return stores[-1]
 
     _init(store_place, wrap)
-    return seen[-1].puts
+    return stores[-1].puts
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the effect", "after the effect"])
 def test_s56_a_crash_in_each_step_of_init_leaves_an_openable_or_an_empty_root(tmp_path: Path, after: bool) -> None:
-    steps = _requests_of_init(Place("local", str(tmp_path / "count")))
+    steps = _requests_of_init(GraphLocation("local", str(tmp_path / "count")))
     assert steps >= 3
     opened = 0
     for step in range(1, steps + 1):
-        place = Place("local", str(tmp_path / f"g{step}"))
-        with pytest.raises(Crash):
-            _init(place, partial(CrashingStore, n=step, after=after))
+        location = GraphLocation("local", str(tmp_path / f"g{step}"))
+        with pytest.raises(ScenarioCrash):
+            _init(location, partial(CrashingStore, n=step, after=after))
         try:
-            graph = omnigraph.open(place.uri, config=omnigraph.Config(fsync=False))
+            graph = omnigraph.open(location.uri, config=omnigraph.Config(fsync=False))
             opened += 1
             with pytest.raises(GraphExists):
-                _init(place)
+                _init(location)
         except NotFound:
-            _init(place)
-            graph = omnigraph.open(place.uri, config=omnigraph.Config(fsync=False))
+            _init(location)
+            graph = omnigraph.open(location.uri, config=omnigraph.Config(fsync=False))
         assert [info.kind for info in graph.commits()] == ["init"]
         graph.apply([person("a")])
-        read = omnigraph.open(place.uri, read_only=True, config=omnigraph.Config(fsync=False))
+        read = omnigraph.open(location.uri, read_only=True, config=omnigraph.Config(fsync=False))
         assert rows_of(read, "Person").keys() == {"a"}
     assert opened, "from the stamp on the graph is there"
 
@@ -501,18 +501,18 @@ def test_s56_a_crash_in_each_step_of_init_leaves_an_openable_or_an_empty_root(tm
 def test_s56_lost_answers_of_init(tmp_path: Path, fault: Fault) -> None:
     """Whichever PUT is concerned: the graph is there, or a typed error says to try again, and that works."""
     for step in range(1, 6):
-        place = Place("local", str(tmp_path / f"g{step}"))
+        location = GraphLocation("local", str(tmp_path / f"g{step}"))
         plan = FaultPlan.at(step, fault, kinds=[RequestKind.PUT])
         try:
-            _init(place, partial(FaultyStore, plan=plan))
+            _init(location, partial(FaultyStore, plan=plan))
         except Unavailable:
-            _init(place)
-        graph = omnigraph.open(place.uri, config=omnigraph.Config(fsync=False))
+            _init(location)
+        graph = omnigraph.open(location.uri, config=omnigraph.Config(fsync=False))
         assert [info.kind for info in graph.commits()] == ["init"]
         graph.apply([person("a")])
 
 
-def test_s57_init_on_an_existing_graph_never_destroys_it(local_bed: Bed) -> None:
+def test_s57_init_on_an_existing_graph_never_destroys_it(local_bed: ScenarioBed) -> None:
     local_bed.process().apply(*THREE_TABLES)
     before = {key: local_bed.store().get(key) for key in local_bed.place.all_keys()}
     for schema in (SCHEMA, "node Other { name: String @key }"):
@@ -525,7 +525,7 @@ def test_s57_init_on_an_existing_graph_never_destroys_it(local_bed: Bed) -> None
     assert not {"force", "overwrite", "exist_ok"} & set(inspect.signature(omnigraph.init).parameters)
 
 
-def test_s58_a_read_only_open_writes_nothing(local_bed: Bed) -> None:
+def test_s58_a_read_only_open_writes_nothing(local_bed: ScenarioBed) -> None:
     process = local_bed.process()
     process.apply(*THREE_TABLES)
     process.graph.branch.create("dev")
@@ -555,17 +555,17 @@ def test_s58_a_read_only_open_writes_nothing(local_bed: Bed) -> None:
 
 def test_s58_a_read_only_open_of_half_done_work_writes_nothing(tmp_path: Path) -> None:
     """A birth and a deletion that crashed are completed by writers only; a reader sees them as they will be."""
-    place = Place("local", str(tmp_path / "graph"))
-    steps = _requests_of_init(Place("local", str(tmp_path / "count")))
-    with pytest.raises(Crash):
-        _init(place, partial(CrashingStore, n=steps, after=False))
-    before = place.all_keys()
-    reader = omnigraph.open(place.uri, read_only=True, config=omnigraph.Config(fsync=False))
+    location = GraphLocation("local", str(tmp_path / "graph"))
+    steps = _requests_of_init(GraphLocation("local", str(tmp_path / "count")))
+    with pytest.raises(ScenarioCrash):
+        _init(location, partial(CrashingStore, n=steps, after=False))
+    before = location.all_keys()
+    reader = omnigraph.open(location.uri, read_only=True, config=omnigraph.Config(fsync=False))
     assert rows_of(reader, "Person") == {}
-    assert place.all_keys() == before
+    assert location.all_keys() == before
 
 
-def test_s59_a_store_without_conditional_put_is_refused_for_writing(local_bed: Bed) -> None:
+def test_s59_a_store_without_conditional_put_is_refused_for_writing(local_bed: ScenarioBed) -> None:
     local_bed.process().apply(person("a"))
     before = {key: local_bed.store().get(key) for key in local_bed.place.all_keys()}
     with pytest.raises(Unsupported) as caught:
@@ -577,12 +577,12 @@ def test_s59_a_store_without_conditional_put_is_refused_for_writing(local_bed: B
 
 
 def test_s59_and_for_init(tmp_path: Path) -> None:
-    place = Place("local", str(tmp_path / "graph"))
+    location = GraphLocation("local", str(tmp_path / "graph"))
     with pytest.raises(Unsupported) as caught:
-        _init(place, UnconditionalStore)
+        _init(location, UnconditionalStore)
     assert caught.value.code == "no_conditional_put"
     with pytest.raises(NotFound):
-        omnigraph.open(place.uri)
+        omnigraph.open(location.uri)
 
 
 @pytest.mark.parametrize(
@@ -590,7 +590,7 @@ def test_s59_and_for_init(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("read_only", [False, True])
 def test_s60_another_format_is_refused_with_no_side_effect(
-    local_bed: Bed, version: int, advice: str, read_only: bool
+    local_bed: ScenarioBed, version: int, advice: str, read_only: bool
 ) -> None:
     store = local_bed.store()
     stamp = json.loads(store.get("graph.json"))
@@ -603,17 +603,19 @@ def test_s60_another_format_is_refused_with_no_side_effect(
         return meters[-1]
 
     backend = _backend(local_bed.place, meter)
-    with meters[-1].measure() as seen, pytest.raises(Unsupported) as caught:
+    with meters[-1].measure() as cost, pytest.raises(Unsupported) as caught:
         GraphRuntime.open(backend, read_only=read_only)
     backend.close()
     assert caught.value.code == "storage_format"
     assert advice in str(caught.value)
     assert str(version) in str(caught.value)
-    assert [(one.kind, one.key) for one in seen.log] == [(RequestKind.GET, "graph.json")], "only the stamp is read"
+    assert [(request.kind, request.key) for request in cost.log] == [(RequestKind.GET, "graph.json")], (
+        "only the stamp is read"
+    )
     assert {key: store.get(key) for key in local_bed.place.all_keys()} == before
 
 
-def test_s60_a_record_of_another_version_is_refused(local_bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s60_a_record_of_another_version_is_refused(local_bed: ScenarioBed, monkeypatch: pytest.MonkeyPatch) -> None:
     first_process, reader = local_bed.process(fold="never"), local_bed.process(fold="never")
     monkeypatch.setattr("omnigraph.log.commit_record.RECORD_VERSION", 2)
     first_process.apply(person("a"))
@@ -624,7 +626,7 @@ def test_s60_a_record_of_another_version_is_refused(local_bed: Bed, monkeypatch:
         reader.apply(person("b"))
 
 
-def test_s42_to_s46_in_one_process_with_edges_and_folds(bed: Bed) -> None:
+def test_s42_to_s46_in_one_process_with_edges_and_folds(bed: ScenarioBed) -> None:
     """The same windows without a real death, on a graph with rows in tables and in the overlay."""
     process = bed.process()
     process.apply(person("a", 1), person("b", 2), knows("a", "b"))
@@ -641,17 +643,17 @@ def test_s42_to_s46_in_one_process_with_edges_and_folds(bed: Bed) -> None:
 
 def test_s56_racing_inits_by_schedule(tmp_path: Path) -> None:
     """One stands right after its stamp; the other is refused, and a reader already sees the empty graph."""
-    place = Place("local", str(tmp_path / "graph"))
+    location = GraphLocation("local", str(tmp_path / "graph"))
     pauses = ControlledPauses(give_up_after_s=WAIT_S)
-    backend = make_backend(place.uri, None, omnigraph.Config(fsync=False), pauses=pauses)
+    backend = make_backend(location.uri, None, omnigraph.Config(fsync=False), pauses=pauses)
 
     def others() -> None:
         with pytest.raises(GraphExists):
-            _init(place)
-        omnigraph.open(place.uri, config=omnigraph.Config(fsync=False)).apply([person("early")])
+            _init(location)
+        omnigraph.open(location.uri, config=omnigraph.Config(fsync=False)).apply([person("early")])
 
     pauses.call_at("init.stamped", others)
     init_graph(backend, compile_schema(SCHEMA, mint=lambda: backend.ids.token(8)))
     backend.close()
-    graph = omnigraph.open(place.uri, config=omnigraph.Config(fsync=False))
+    graph = omnigraph.open(location.uri, config=omnigraph.Config(fsync=False))
     assert rows_of(graph, "Person").keys() == {"early"}

@@ -10,11 +10,22 @@ from omnigraph.errors import BranchClosed, InvalidInput, NotFound, OmnigraphErro
 from omnigraph.log.branches import BranchExists
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
-from tests.scenarios.bed import WAIT_S, Bed, at_once, company, knows, outcomes, person, rows_of, set_age, without
+from tests.scenarios.bed import (
+    WAIT_S,
+    ScenarioBed,
+    at_once,
+    company,
+    knows,
+    outcomes,
+    person,
+    rows_of,
+    set_age,
+    without,
+)
 from tests.support.faulty_store import Fault, FaultPlan
 
 
-def test_s61_create_open_and_list(local_bed: Bed) -> None:
+def test_s61_create_open_and_list(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
     created = main.graph.branch.create("dev", actor="ada", message="try it")
@@ -26,7 +37,7 @@ def test_s61_create_open_and_list(local_bed: Bed) -> None:
     assert fork.parents == (main.graph.view().commit_id,)
 
 
-def test_s61_from_a_branch_that_is_not_main_it_inherits_that_state(local_bed: Bed) -> None:
+def test_s61_from_a_branch_that_is_not_main_it_inherits_that_state(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
     dev = main.graph.branch.create("dev")
@@ -40,7 +51,7 @@ def test_s61_from_a_branch_that_is_not_main_it_inherits_that_state(local_bed: Be
     assert kinds == ["fork", "mutate", "fork", "mutate", "init"]
 
 
-def test_s61_from_any_commit(local_bed: Bed) -> None:
+def test_s61_from_any_commit(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     commits = [main.apply(person("a", age)).commit_id for age in range(4)]
     for age, commit_id in enumerate(commits):
@@ -53,7 +64,7 @@ def test_s61_from_any_commit(local_bed: Bed) -> None:
     assert "never" not in main.graph.branch.list()
 
 
-def test_s61_creation_touches_no_table_and_costs_two_puts(local_bed: Bed) -> None:
+def test_s61_creation_touches_no_table_and_costs_two_puts(local_bed: ScenarioBed) -> None:
     main = local_bed.process(staged=True)
     main.apply(person("a"), company("c"))
     before = set(local_bed.place.all_keys())
@@ -65,7 +76,7 @@ def test_s61_creation_touches_no_table_and_costs_two_puts(local_bed: Bed) -> Non
     assert {key.split("/")[0] for key in set(local_bed.place.all_keys()) - before} == {"__manifest", "__branches"}
 
 
-def test_s62_writes_on_a_branch_leave_others_untouched(local_bed: Bed) -> None:
+def test_s62_writes_on_a_branch_leave_others_untouched(local_bed: ScenarioBed) -> None:
     main = local_bed.process(staged=True)
     main.apply(person("a", 1), company("x", 1))
     main.graph.branch.create("dev")
@@ -82,14 +93,14 @@ def test_s62_writes_on_a_branch_leave_others_untouched(local_bed: Bed) -> None:
     local_bed.assert_sound()
 
 
-def test_s63_branch_of_branch_of_branch_outlives_its_ancestors(local_bed: Bed) -> None:
+def test_s63_branch_of_branch_of_branch_outlives_its_ancestors(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
     created = main.graph.branch.create("one")
     created.apply([person("b", 2)])
-    two = created.branch.create("two")
-    two.apply([person("c", 3), knows("a", "c")])
-    three = two.branch.create("three")
+    second = created.branch.create("two")
+    second.apply([person("c", 3), knows("a", "c")])
+    three = second.branch.create("three")
     three.apply([person("d", 4)])
     history = [info.commit_id for info in three.commits(None)]
     main.graph.branch.delete("one")
@@ -105,7 +116,7 @@ def test_s63_branch_of_branch_of_branch_outlives_its_ancestors(local_bed: Bed) -
     local_bed.assert_sound()
 
 
-def test_s64_a_re_created_name_never_aliases_the_old_branch(local_bed: Bed) -> None:
+def test_s64_a_re_created_name_never_aliases_the_old_branch(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
     main.graph.branch.create("dev")
@@ -138,7 +149,7 @@ def test_s64_a_re_created_name_never_aliases_the_old_branch(local_bed: Bed) -> N
 
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
 @pytest.mark.parametrize("point", ["write.captured", "write.validated", "write.before-record"])
-def test_s64_a_writer_in_flight_is_fenced(local_bed: Bed, staged: bool, point: str) -> None:
+def test_s64_a_writer_in_flight_is_fenced(local_bed: ScenarioBed, staged: bool, point: str) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
     main.graph.branch.create("dev")
@@ -151,7 +162,7 @@ def test_s64_a_writer_in_flight_is_fenced(local_bed: Bed, staged: bool, point: s
     local_bed.assert_sound()
 
 
-def test_s64_a_fold_in_flight_is_fenced(local_bed: Bed) -> None:
+def test_s64_a_fold_in_flight_is_fenced(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     main.graph.branch.create("dev")
     dev = local_bed.process("dev", fold="never")
@@ -162,7 +173,7 @@ def test_s64_a_fold_in_flight_is_fenced(local_bed: Bed) -> None:
     local_bed.assert_sound()
 
 
-def test_s65_a_crash_inside_create_leaves_nothing_and_the_name_is_free(local_bed: Bed) -> None:
+def test_s65_a_crash_inside_create_leaves_nothing_and_the_name_is_free(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
     victim = local_bed.process()
@@ -175,7 +186,7 @@ def test_s65_a_crash_inside_create_leaves_nothing_and_the_name_is_free(local_bed
 
 
 @pytest.mark.parametrize("next_step", ["open", "delete", "create", "write", "list"])
-def test_s65_a_crash_inside_delete_is_completed_by_whoever_comes_next(local_bed: Bed, next_step: str) -> None:
+def test_s65_a_crash_inside_delete_is_completed_by_whoever_comes_next(local_bed: ScenarioBed, next_step: str) -> None:
     """The stream is closed, the registry says live. Nobody may write there, and the name can be used again."""
     main = local_bed.process()
     main.apply(person("a", 1))
@@ -205,7 +216,9 @@ def test_s65_a_crash_inside_delete_is_completed_by_whoever_comes_next(local_bed:
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.EXISTS_AFTER_EFFECT, Fault.EXISTS_WITHOUT_EFFECT])
 @pytest.mark.parametrize("key_class", [KeyClass.RECORD, KeyClass.REGISTRY])
 @pytest.mark.parametrize("verb", ["create", "delete"])
-def test_s65_lost_answers_of_create_and_delete(local_bed: Bed, fault: Fault, key_class: KeyClass, verb: str) -> None:
+def test_s65_lost_answers_of_create_and_delete(
+    local_bed: ScenarioBed, fault: Fault, key_class: KeyClass, verb: str
+) -> None:
     main = local_bed.process()
     main.apply(person("a", 1))
     if verb == "delete":
@@ -223,16 +236,16 @@ def test_s65_lost_answers_of_create_and_delete(local_bed: Bed, fault: Fault, key
     assert local_bed.ages("dev") == {"a": 1}
 
 
-def test_s65_racing_creates_of_one_name_have_one_winner(local_bed: Bed) -> None:
+def test_s65_racing_creates_of_one_name_have_one_winner(local_bed: ScenarioBed) -> None:
     makers = [local_bed.process() for _ in range(6)]
-    done, failed = outcomes(at_once(local_bed, [partial(maker.graph.branch.create, "dev") for maker in makers]))
-    assert len(done) == 1
+    successes, failed = outcomes(at_once(local_bed, [partial(maker.graph.branch.create, "dev") for maker in makers]))
+    assert len(successes) == 1
     assert all(isinstance(error, BranchExists) for error in failed), failed
-    done[0].apply([person("a", 1)])
+    successes[0].apply([person("a", 1)])
     assert local_bed.ages("dev") == {"a": 1}
 
 
-def test_s65_racing_deletes_end_with_the_branch_gone(local_bed: Bed) -> None:
+def test_s65_racing_deletes_end_with_the_branch_gone(local_bed: ScenarioBed) -> None:
     makers = [local_bed.process() for _ in range(4)]
     makers[0].graph.branch.create("dev")
     _, failed = outcomes(at_once(local_bed, [partial(maker.graph.branch.delete, "dev") for maker in makers]))
@@ -250,7 +263,7 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=lambda name: repr(name)[:24])
-def test_s66_dangerous_names_are_refused(local_bed: Bed, name: str) -> None:
+def test_s66_dangerous_names_are_refused(local_bed: ScenarioBed, name: str) -> None:
     main = local_bed.process()
     before = local_bed.place.all_keys()
     with pytest.raises(InvalidInput) as caught:
@@ -264,7 +277,7 @@ def test_s66_dangerous_names_are_refused(local_bed: Bed, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["main", "MAIN", "Main"])
-def test_s66_main_is_reserved(local_bed: Bed, name: str) -> None:
+def test_s66_main_is_reserved(local_bed: ScenarioBed, name: str) -> None:
     main = local_bed.process()
     for attempt in (main.graph.branch.create, main.graph.branch.delete):
         with pytest.raises(InvalidInput) as caught:
@@ -290,7 +303,7 @@ GOOD_NAMES = [
 ]
 
 
-def test_s66_names_that_share_a_prefix_are_independent(local_bed: Bed) -> None:
+def test_s66_names_that_share_a_prefix_are_independent(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     for number, name in enumerate(GOOD_NAMES):
         main.graph.branch.create(name).apply([person(f"row{number}")])
@@ -305,7 +318,7 @@ def test_s66_names_that_share_a_prefix_are_independent(local_bed: Bed) -> None:
     assert main.graph.branch.list() == sorted({*GOOD_NAMES, "main"} - {"a", "a/b/c"})
 
 
-def test_s66_names_that_differ_only_by_case_are_refused(local_bed: Bed) -> None:
+def test_s66_names_that_differ_only_by_case_are_refused(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     main.graph.branch.create("Review")
     with pytest.raises(BranchExists, match="Review"):
@@ -319,16 +332,16 @@ def test_s66_names_that_differ_only_by_case_are_refused(local_bed: Bed) -> None:
         main.graph.on_branch("Review")
 
 
-def test_s67_one_handle_reads_several_branches(local_bed: Bed) -> None:
+def test_s67_one_handle_reads_several_branches(local_bed: ScenarioBed) -> None:
     main = local_bed.process().graph
     main.apply([person("a", 1)])
     dev = main.branch.create("dev")
-    there = dev.apply([set_age("a", 2)]).commit_id
+    dev_commit = dev.apply([set_age("a", 2)]).commit_id
     main.apply([set_age("a", 3)])
-    assert there is not None
+    assert dev_commit is not None
     assert rows_of(main, "Person")["a"]["age"] == 3
     assert rows_of(main.on_branch("dev"), "Person")["a"]["age"] == 2
-    assert rows_of(main.at(there), "Person")["a"]["age"] == 2
+    assert rows_of(main.at(dev_commit), "Person")["a"]["age"] == 2
     assert rows_of(dev.on_branch("main"), "Person")["a"]["age"] == 3
     assert (main.branch_name, dev.branch_name) == ("main", "dev")
     with pytest.raises(NotFound) as caught:
@@ -336,7 +349,7 @@ def test_s67_one_handle_reads_several_branches(local_bed: Bed) -> None:
     assert caught.value.code == "branch_not_found"
 
 
-def test_s68_writes_accumulate_neither_branches_nor_refs(local_bed: Bed) -> None:
+def test_s68_writes_accumulate_neither_branches_nor_refs(local_bed: ScenarioBed) -> None:
     main = local_bed.process(fold="never")
     main.apply(person("a", 0))
     before = local_bed.place.all_keys()
@@ -354,7 +367,7 @@ def test_s68_writes_accumulate_neither_branches_nor_refs(local_bed: Bed) -> None
     assert local_bed.process().graph.branch.list() == ["main"]
 
 
-def _cost_of_delete(bed: Bed, name: str) -> tuple[int, int, int, int]:
+def _cost_of_delete(bed: ScenarioBed, name: str) -> tuple[int, int, int, int]:
     process = bed.process()
     process.graph.on_branch(name)
     with process.meter.measure() as cost:
@@ -364,7 +377,7 @@ def _cost_of_delete(bed: Bed, name: str) -> tuple[int, int, int, int]:
     return kinds[RequestKind.PUT], kinds[RequestKind.GET], kinds[RequestKind.LIST], kinds[RequestKind.DELETE]
 
 
-def test_s69_deleting_costs_the_same_with_few_and_with_many_branches(local_bed: Bed) -> None:
+def test_s69_deleting_costs_the_same_with_few_and_with_many_branches(local_bed: ScenarioBed) -> None:
     main = local_bed.process()
     main.apply(person("a"), company("c"))
     main.graph.branch.create("first")

@@ -17,9 +17,9 @@ from tests.scenarios import workers
 from tests.scenarios.bed import (
     SCHEMA,
     WAIT_S,
-    Bed,
-    Place,
-    Process,
+    GraphLocation,
+    ScenarioBed,
+    ScenarioProcess,
     at_once,
     company,
     knows,
@@ -35,7 +35,9 @@ from tests.support.processes import run_workers
 
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
 @pytest.mark.parametrize("point", ["write.captured", "write.validated", "write.before-record"])
-def test_s162_a_writer_in_flight_is_fenced_by_an_exclusive_open(local_bed: Bed, staged: bool, point: str) -> None:
+def test_s162_a_writer_in_flight_is_fenced_by_an_exclusive_open(
+    local_bed: ScenarioBed, staged: bool, point: str
+) -> None:
     process = local_bed.process(staged=staged)
     process.apply(person("a", 1))
     with process.hold_at(point, lambda: process.apply(person("late"))) as running:
@@ -59,7 +61,7 @@ def test_s162_a_writer_in_flight_is_fenced_by_an_exclusive_open(local_bed: Bed, 
     local_bed.assert_sound()
 
 
-def test_s162_a_takeover_fences_the_former_holder_and_readers_go_on(local_bed: Bed) -> None:
+def test_s162_a_takeover_fences_the_former_holder_and_readers_go_on(local_bed: ScenarioBed) -> None:
     first, second = local_bed.open(exclusive=True), local_bed.open(exclusive=True)
     with pytest.raises(WriterFenced):
         first.apply([person("a")])
@@ -77,7 +79,7 @@ def test_s162_a_takeover_fences_the_former_holder_and_readers_go_on(local_bed: B
     assert set(local_bed.ages()) == {"b", "c", "d"}
 
 
-def test_s162_folds_are_fenced_and_forks_are_free(local_bed: Bed) -> None:
+def test_s162_folds_are_fenced_and_forks_are_free(local_bed: ScenarioBed) -> None:
     process = local_bed.process(fold="never")
     process.apply(person("a", 1))
     with process.hold_at("fold.before-record", process.graph.fold) as running:
@@ -92,7 +94,7 @@ def test_s162_folds_are_fenced_and_forks_are_free(local_bed: Bed) -> None:
     local_bed.assert_sound()
 
 
-def _cost_of_insert(process: Process, name: str) -> tuple[Any, int, int, int]:
+def _cost_of_insert(process: ScenarioProcess, name: str) -> tuple[Any, int, int, int]:
     before = process.backend.tables.io_stats()
     with process.meter.measure() as cost:
         receipt = process.apply(person(name))
@@ -102,7 +104,9 @@ def _cost_of_insert(process: Process, name: str) -> tuple[Any, int, int, int]:
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
-def test_s165_the_first_write_on_a_fresh_branch_costs_what_it_costs_on_main(local_bed: Bed, staged: bool) -> None:
+def test_s165_the_first_write_on_a_fresh_branch_costs_what_it_costs_on_main(
+    local_bed: ScenarioBed, staged: bool
+) -> None:
     main = local_bed.process(staged=staged, fold="never")
     main.apply(person("warm"), company("c"))
     main.apply(person("warmer"))
@@ -113,13 +117,13 @@ def test_s165_the_first_write_on_a_fresh_branch_costs_what_it_costs_on_main(loca
     assert set(local_bed.ages("dev")) == {"warm", "warmer", "b"}
 
 
-def test_s166_two_births_of_one_table_at_the_same_moment(bed: Bed) -> None:
+def test_s166_two_births_of_one_table_at_the_same_moment(bed: ScenarioBed) -> None:
     makers = [bed.process(staged=True, fold="never") for _ in range(bed.place.scale(6, 3))]
-    done, failed = outcomes(
-        at_once(bed, [partial(one.apply, person(f"p{number}", number)) for number, one in enumerate(makers)])
+    successes, failed = outcomes(
+        at_once(bed, [partial(process.apply, person(f"p{number}", number)) for number, process in enumerate(makers)])
     )
     assert not failed
-    assert len(done) == len(makers)
+    assert len(successes) == len(makers)
     assert bed.ages() == {f"p{number}": number for number in range(len(makers))}
     datasets = {key.split("/")[1] for key in bed.place.all_keys() if key.startswith("tables/")}
     assert len(datasets) == 1
@@ -127,7 +131,7 @@ def test_s166_two_births_of_one_table_at_the_same_moment(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("crash", ["stage", "commit"])
-def test_s166_one_of_them_crashes_half_way(bed: Bed, crash: str) -> None:
+def test_s166_one_of_them_crashes_half_way(bed: ScenarioBed, crash: str) -> None:
     """One stands before its record, the other dies after its own birth: one dataset is named, all rows are there."""
     first_process, victim = bed.process(staged=True, fold="never"), bed.process(staged=True, fold="never")
     with first_process.hold_at("write.before-record", lambda: first_process.apply(person("a", 1))) as running:
@@ -141,7 +145,7 @@ def test_s166_one_of_them_crashes_half_way(bed: Bed, crash: str) -> None:
     bed.assert_sound()
 
 
-def test_s166_births_on_two_branches_at_once(local_bed: Bed) -> None:
+def test_s166_births_on_two_branches_at_once(local_bed: ScenarioBed) -> None:
     main = local_bed.process(staged=True, fold="never")
     main.graph.branch.create("dev")
     dev = local_bed.process("dev", staged=True, fold="never")
@@ -155,7 +159,7 @@ def test_s166_births_on_two_branches_at_once(local_bed: Bed) -> None:
     local_bed.assert_sound()
 
 
-def test_s168_init_by_eight_processes_at_once(local_place: Place) -> None:
+def test_s168_init_by_eight_processes_at_once(local_place: GraphLocation) -> None:
     results = run_workers(workers.init_graph, 8, {"uri": local_place.uri})
     answers = Counter(result.value for result in results)
     assert answers.pop("graph_exists") == 7
@@ -175,96 +179,98 @@ STEPS = pytest.mark.parametrize(
 )
 
 
-def _playing(bed: Bed, folds: tuple[bool, bool]) -> tuple[Process, list[FoldOrNot]]:
+def _playing(bed: ScenarioBed, folds: tuple[bool, bool]) -> tuple[ScenarioProcess, list[FoldOrNot]]:
     process = bed.process(fold="never")
     return process, [process.graph.fold if fold else lambda: None for fold in folds]
 
 
 @STEPS
-def test_s170_update_and_delete_of_rows_that_are_only_in_the_overlay(local_bed: Bed, folds: tuple[bool, bool]) -> None:
-    one, (first, second) = _playing(local_bed, folds)
-    one.apply(person("a", 1), person("b", 2), person("c", 3))
+def test_s170_update_and_delete_of_rows_that_are_only_in_the_overlay(
+    local_bed: ScenarioBed, folds: tuple[bool, bool]
+) -> None:
+    writer, (first, second) = _playing(local_bed, folds)
+    writer.apply(person("a", 1), person("b", 2), person("c", 3))
     first()
-    one.apply(person("d", 4), set_age("a", 10))
-    assert one.apply(set_age("d", 40)).counts["updated"] == 1
-    assert one.apply(Update("Person", {"city": "x"}, Compare("age", ">=", 10))).counts["updated"] == 2
-    assert one.apply(without("d")).counts["deleted"] == 1
-    assert one.apply(without("b")).counts["deleted"] == 1
+    writer.apply(person("d", 4), set_age("a", 10))
+    assert writer.apply(set_age("d", 40)).counts["updated"] == 1
+    assert writer.apply(Update("Person", {"city": "x"}, Compare("age", ">=", 10))).counts["updated"] == 2
+    assert writer.apply(without("d")).counts["deleted"] == 1
+    assert writer.apply(without("b")).counts["deleted"] == 1
     second()
-    found = local_bed.rows("Person")
-    assert {name: (row["age"], row["city"]) for name, row in found.items()} == {"a": (10, "x"), "c": (3, None)}
-    one.graph.fold()
-    assert local_bed.rows("Person") == found
+    people = local_bed.rows("Person")
+    assert {name: (row["age"], row["city"]) for name, row in people.items()} == {"a": (10, "x"), "c": (3, None)}
+    writer.graph.fold()
+    assert local_bed.rows("Person") == people
     local_bed.assert_sound()
 
 
 @STEPS
-def test_s170_delete_and_re_insert_across_a_fold(local_bed: Bed, folds: tuple[bool, bool]) -> None:
-    one, (first, second) = _playing(local_bed, folds)
-    one.apply(person("a", 1, email="a@x", city="Rome"))
+def test_s170_delete_and_re_insert_across_a_fold(local_bed: ScenarioBed, folds: tuple[bool, bool]) -> None:
+    writer, (first, second) = _playing(local_bed, folds)
+    writer.apply(person("a", 1, email="a@x", city="Rome"))
     first()
-    one.apply(without("a"))
+    writer.apply(without("a"))
     second()
     assert local_bed.ages() == {}
-    receipt = one.apply(person("a", 2))
+    receipt = writer.apply(person("a", 2))
     assert receipt.counts["inserted"] == 1
     assert local_bed.rows("Person")["a"] == {"id": "a", "name": "a", "age": 2, "email": None, "city": None}
-    one.apply(person("b", email="a@x"))
-    one.graph.fold()
+    writer.apply(person("b", email="a@x"))
+    writer.graph.fold()
     assert local_bed.rows("Person")["a"]["age"] == 2
     local_bed.assert_sound()
 
 
 @STEPS
-def test_s170_cascade_into_overlay_edges(local_bed: Bed, folds: tuple[bool, bool]) -> None:
-    one, (first, second) = _playing(local_bed, folds)
-    one.apply(person("a"), person("b"), company("x"), knows("a", "b"))
+def test_s170_cascade_into_overlay_edges(local_bed: ScenarioBed, folds: tuple[bool, bool]) -> None:
+    writer, (first, second) = _playing(local_bed, folds)
+    writer.apply(person("a"), person("b"), company("x"), knows("a", "b"))
     first()
-    one.apply(knows("b", "a"), works_at("a", "x"))
+    writer.apply(knows("b", "a"), works_at("a", "x"))
     second()
-    assert one.apply(without("a")).counts["deleted"] == 4
+    assert writer.apply(without("a")).counts["deleted"] == 4
     assert (local_bed.edges(), local_bed.edges("WorksAt")) == (set(), set())
-    one.graph.fold()
+    writer.graph.fold()
     assert (local_bed.edges(), local_bed.edges("WorksAt")) == (set(), set())
     local_bed.assert_sound()
 
 
 @STEPS
-def test_s170_a_schema_change_over_a_non_empty_overlay(local_bed: Bed, folds: tuple[bool, bool]) -> None:
-    one, (first, second) = _playing(local_bed, folds)
-    one.apply(person("a", 1, city="Rome"))
+def test_s170_a_schema_change_over_a_non_empty_overlay(local_bed: ScenarioBed, folds: tuple[bool, bool]) -> None:
+    writer, (first, second) = _playing(local_bed, folds)
+    writer.apply(person("a", 1, city="Rome"))
     first()
-    one.apply(person("b", 2, city="Oslo"))
+    writer.apply(person("b", 2, city="Oslo"))
     changed = SCHEMA.replace("city: String?", 'town: String? @rename_from("city")  nick: String?')
-    one.graph.schema.apply(changed)
+    writer.graph.schema.apply(changed)
     second()
-    found = local_bed.rows("Person")
-    assert {name: (row["town"], row["nick"]) for name, row in found.items()} == {
+    people = local_bed.rows("Person")
+    assert {name: (row["town"], row["nick"]) for name, row in people.items()} == {
         "a": ("Rome", None),
         "b": ("Oslo", None),
     }
-    one.graph.schema.apply(changed.replace("nick: String?", ""), allow_data_loss=True)
-    one.graph.schema.apply(changed)
-    one.apply(person("c", nick="cc"))
+    writer.graph.schema.apply(changed.replace("nick: String?", ""), allow_data_loss=True)
+    writer.graph.schema.apply(changed)
+    writer.apply(person("c", nick="cc"))
     assert {name: row["nick"] for name, row in local_bed.rows("Person").items()} == {"a": None, "b": None, "c": "cc"}
     local_bed.assert_sound()
 
 
 @STEPS
-def test_s170_forks_with_overlays_on_both_sides(local_bed: Bed, folds: tuple[bool, bool]) -> None:
-    one, (first, second) = _playing(local_bed, folds)
-    one.apply(person("a", 1), person("b", 2))
+def test_s170_forks_with_overlays_on_both_sides(local_bed: ScenarioBed, folds: tuple[bool, bool]) -> None:
+    writer, (first, second) = _playing(local_bed, folds)
+    writer.apply(person("a", 1), person("b", 2))
     first()
-    one.apply(set_age("a", 10))
-    one.graph.branch.create("dev")
+    writer.apply(set_age("a", 10))
+    writer.graph.branch.create("dev")
     dev = local_bed.process("dev", fold="never")
     dev.apply(set_age("a", 20), without("b"), person("c", 3))
-    one.apply(set_age("b", 30), person("d", 4))
+    writer.apply(set_age("b", 30), person("d", 4))
     second()
     assert local_bed.ages() == {"a": 10, "b": 30, "d": 4}
     assert local_bed.ages("dev") == {"a": 20, "c": 3}
     dev.graph.fold()
-    one.graph.fold()
+    writer.graph.fold()
     assert local_bed.ages() == {"a": 10, "b": 30, "d": 4}
     assert local_bed.ages("dev") == {"a": 20, "c": 3}
     local_bed.assert_sound()
@@ -272,7 +278,7 @@ def test_s170_forks_with_overlays_on_both_sides(local_bed: Bed, folds: tuple[boo
 
 @pytest.mark.parametrize("point", ["fold.captured", "fold.staged", "fold.before-record"])
 @pytest.mark.parametrize("verb", ["insert", "update", "delete", "re-insert", "staged update", "staged delete", "edge"])
-def test_s170_inline_and_staged_writes_against_a_fold(local_bed: Bed, point: str, verb: str) -> None:
+def test_s170_inline_and_staged_writes_against_a_fold(local_bed: ScenarioBed, point: str, verb: str) -> None:
     """A fold stands at each of its points while rows that it has taken are written again."""
     folder, writer = local_bed.process(fold="never"), local_bed.process(fold="never", staged=verb.startswith("staged"))
     folder.apply(person("a", 1), person("b", 2), knows("a", "b"))
@@ -305,7 +311,7 @@ def test_s170_inline_and_staged_writes_against_a_fold(local_bed: Bed, point: str
     local_bed.assert_sound()
 
 
-def test_s170_rules_hold_across_overlay_and_tables(local_bed: Bed) -> None:
+def test_s170_rules_hold_across_overlay_and_tables(local_bed: ScenarioBed) -> None:
     """Uniqueness, endpoints and cardinality count rows wherever they are."""
     process = local_bed.process(fold="never")
     process.apply(person("a", email="a@x"), company("x"), company("y"), company("z"), works_at("a", "x"))

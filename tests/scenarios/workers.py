@@ -81,15 +81,15 @@ def write_then_die(link: Link, *, uri: str, config: dict[str, Any], window: str,
 
 def _die_after(tables: Any, verb: str, count: int) -> None:
     """Kill this process as soon as `tables.<verb>` has returned `count` times, one after the other."""
-    original, lock, done = getattr(tables, verb), threading.Lock(), [0]
+    original, lock, call_count = getattr(tables, verb), threading.Lock(), [0]
 
     def count_call(*args: Any, **kwargs: Any) -> Any:
         with lock:
-            made = original(*args, **kwargs)
-            done[0] += 1
-            if done[0] == count:
+            result = original(*args, **kwargs)
+            call_count[0] += 1
+            if call_count[0] == count:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return made
+            return result
 
     setattr(tables, verb, count_call)
 
@@ -119,10 +119,10 @@ def write_rows(link: Link, *, uri: str, config: dict[str, Any], rows: int, threa
             raise
 
     running = [threading.Thread(target=write, args=(thread,)) for thread in range(threads)]
-    for one in running:
-        one.start()
-    for one in running:
-        one.join()
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
     if failures:
         raise failures[0]
     return rows * threads

@@ -108,7 +108,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What came back."""
 
     status: int
@@ -131,26 +131,26 @@ class Door:
     server: Server | None = None
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60, trust_env=False))
 
-    def call(self, method: str, path: str, **options: Any) -> Answer:
+    def call(self, method: str, path: str, **options: Any) -> HttpAnswer:
         headers = dict(options.pop("headers", None) or {})
         if self.token:
             headers.setdefault("Authorization", f"Bearer {self.token}")
         response = self.http.request(method, f"{self.url}{path}", headers=headers, **options)
         is_json = response.headers.get("content-type", "").startswith("application/json")
-        return Answer(response.status_code, response.json() if is_json else response.content, response.headers)
+        return HttpAnswer(response.status_code, response.json() if is_json else response.content, response.headers)
 
-    def get(self, rest: str, **query: Any) -> Answer:
+    def get(self, rest: str, **query: Any) -> HttpAnswer:
         return self.call("GET", f"/graphs/{self.name}/{rest}", params=query)
 
-    def post(self, rest: str, body: Any, **headers: str) -> Answer:
+    def post(self, rest: str, body: Any, **headers: str) -> HttpAnswer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.call("POST", f"/graphs/{self.name}/{rest}", json=body, headers=named)
 
-    def mutate(self, source: str, params: Mapping[str, Any] | None = None, **more: Any) -> Answer:
+    def mutate(self, source: str, params: Mapping[str, Any] | None = None, **more: Any) -> HttpAnswer:
         headers = {name: more.pop(name) for name in ("Idempotency_Key", "If_Match") if name in more}
         return self.post("mutate", {"source": source, "params": dict(params or {}), **more}, **headers)
 
-    def query(self, source: str = ALL, params: Mapping[str, Any] | None = None, **more: Any) -> Answer:
+    def query(self, source: str = ALL, params: Mapping[str, Any] | None = None, **more: Any) -> HttpAnswer:
         return self.post("query", {"source": source, "params": dict(params or {}), **more})
 
     def names(self) -> list[str]:

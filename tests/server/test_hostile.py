@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.server.bed import ADD, ALL, Answer, Door
+from tests.server.bed import ADD, ALL, Door, HttpAnswer
 
 JSON = {"content-type": "application/json"}
 
 
-def _send(door: Door, content: bytes, rest: str = "query", **headers: str) -> Answer:
+def _send(door: Door, content: bytes, rest: str = "query", **headers: str) -> HttpAnswer:
     return door.call("POST", f"/graphs/{door.name}/{rest}", content=content, headers={**JSON, **headers})
 
 

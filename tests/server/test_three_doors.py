@@ -14,7 +14,7 @@ import omnigraph as og
 from omnigraph.cli.errors import ExitCode
 from omnigraph.cli.main import run
 from omnigraph.errors import OmnigraphError
-from tests.server.bed import ADD, AGE, Answer, Door
+from tests.server.bed import ADD, AGE, Door, HttpAnswer
 
 TWO_BAD = "query two() { insert Person { name: 'x', age: 200 }  insert Person { name: 'y', age: -1 } }".replace(
     "'", '"'
@@ -25,11 +25,11 @@ NARROW = "node Person { name: String @key  age: String? }\n"
 NOWHERE = "01ARZ3NDEKTSV4RRFFQ69G5FAV.7"
 
 Python = Callable[[og.Graph], Any]
-Http = Callable[[Door], Answer]
+Http = Callable[[Door], HttpAnswer]
 
 
 @dataclass(frozen=True)
-class Case:
+class DoorCase:
     """What is wrong, how it is asked through each door, and what scripts and clients see."""
 
     what: str
@@ -44,7 +44,7 @@ class Case:
 
 
 CASES = [
-    Case(
+    DoorCase(
         "text that does not parse",
         lambda g: g.query("query q() { match"),
         ("query", "-e", "query q() { match"),
@@ -52,7 +52,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "text that does not fit the schema",
         lambda g: g.query("query q() { match { $p: Persn } return { $p } }"),
         ("query", "-e", "query q() { match { $p: Persn } return { $p } }"),
@@ -60,7 +60,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "a parameter that is missing",
         lambda g: g.mutate(ADD, {}),
         ("mutate", "-e", ADD),
@@ -68,7 +68,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "a mutation asked as a query",
         lambda g: g.query(STRICT),
         ("query", "-e", STRICT),
@@ -76,7 +76,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "two violations, both told",
         lambda g: g.mutate(TWO_BAD),
         ("mutate", "-e", TWO_BAD),
@@ -84,7 +84,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "an edge to nobody",
         lambda g: g.mutate(DANGLING),
         ("mutate", "-e", DANGLING),
@@ -92,7 +92,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "a key that exists",
         lambda g: g.mutate(STRICT, strict=True),
         ("mutate", "-e", STRICT, "--strict"),
@@ -100,7 +100,7 @@ CASES = [
         ExitCode.CONFLICT,
         409,
     ),
-    Case(
+    DoorCase(
         "a lost precondition",
         lambda g: g.mutate(AGE, {"n": "Ada", "a": 1}, if_commit=NOWHERE),
         ("mutate", "-e", AGE, "--params", '{"n": "Ada", "a": 1}', "--if-commit", NOWHERE),
@@ -108,7 +108,7 @@ CASES = [
         ExitCode.PRECONDITION,
         412,
     ),
-    Case(
+    DoorCase(
         "a branch that does not exist",
         lambda g: g.branch.delete("nothing"),
         ("branch", "delete", "nothing", "--confirm"),
@@ -116,7 +116,7 @@ CASES = [
         ExitCode.ERROR,
         404,
     ),
-    Case(
+    DoorCase(
         "a branch that exists",
         lambda g: g.branch.create("taken"),
         ("branch", "create", "taken"),
@@ -124,7 +124,7 @@ CASES = [
         ExitCode.CONFLICT,
         409,
     ),
-    Case(
+    DoorCase(
         "a name that is none",
         lambda g: g.branch.create("../../etc"),
         ("branch", "create", "../../etc"),
@@ -132,7 +132,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "a commit that does not exist",
         lambda g: g.at(NOWHERE).snapshot(),
         ("snapshot", "--at", NOWHERE),
@@ -140,7 +140,7 @@ CASES = [
         ExitCode.ERROR,
         404,
     ),
-    Case(
+    DoorCase(
         "a commit id that is none",
         lambda g: g.at("yesterday").snapshot(),
         ("snapshot", "--at", "yesterday"),
@@ -148,7 +148,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "a schema change that is not possible",
         lambda g: g.schema.apply(NARROW),
         ("schema", "apply", "--schema", "NARROW"),
@@ -156,7 +156,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "a merge with conflicts",
         lambda g: g.branch.merge("taken"),
         ("branch", "merge", "taken"),
@@ -164,7 +164,7 @@ CASES = [
         ExitCode.CONFLICT,
         409,
     ),
-    Case(
+    DoorCase(
         "a cursor that is none",
         lambda g: g.changes("what?"),
         ("changes", "--since", "what?"),
@@ -172,7 +172,7 @@ CASES = [
         ExitCode.VALIDATION,
         400,
     ),
-    Case(
+    DoorCase(
         "a cursor of a branch that is gone",
         lambda g: g.changes(NOWHERE),
         ("changes", "--since", NOWHERE),
@@ -185,7 +185,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_answer_through_three_doors(
-    case: Case, door: Door, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+    case: DoorCase, door: Door, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     graph = door.open_embedded()
     graph.mutate(ADD, {"n": "Ada", "a": 1})

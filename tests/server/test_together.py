@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.server.bed import ADD, AGE, Answer, Door, metric
+from tests.server.bed import ADD, AGE, Door, HttpAnswer, metric
 
 Serving = Callable[..., Door]
 CLIENTS = 12
 
 
-def _at_once(calls: list[Callable[[], Answer]]) -> list[Answer]:
+def _at_once(calls: list[Callable[[], HttpAnswer]]) -> list[HttpAnswer]:
     ready = threading.Barrier(len(calls))
 
-    def run(call: Callable[[], Answer]) -> Answer:
+    def run(call: Callable[[], HttpAnswer]) -> HttpAnswer:
         ready.wait(30)
         return call()
 

@@ -16,7 +16,7 @@ _HTTP_DATE = "Fri, 02 Jan 2026 03:04:05 GMT"
 
 
 @dataclass(frozen=True)
-class Answer:
+class CannedAnswer:
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
@@ -37,8 +37,8 @@ class S3Double:
         self.page_keys = 1000
         self.listing_order: Callable[[list[str]], list[str]] = sorted
         self.ignores_conditions = False
-        self.before: Callable[[str, str], Answer | None] = lambda method, key: None
-        self.after: Callable[[str, str], Answer | None] = lambda method, key: None
+        self.before: Callable[[str, str], CannedAnswer | None] = lambda method, key: None
+        self.after: Callable[[str, str], CannedAnswer | None] = lambda method, key: None
 
     @property
     def options(self) -> dict[str, str]:
@@ -50,12 +50,12 @@ class S3Double:
         }
 
     def always(self, status: int, body: bytes = b"") -> None:
-        self.before = lambda method, key: Answer(status, body)
+        self.before = lambda method, key: CannedAnswer(status, body)
 
     def count(self, method: str) -> int:
         return sum(1 for seen, _ in self.seen if seen == method)
 
-    def answer(self, method: str, target: str, body: bytes, conditional: bool) -> Answer:
+    def answer(self, method: str, target: str, body: bytes, conditional: bool) -> CannedAnswer:
         parts = urlsplit(target)
         query = parse_qs(parts.query)
         key = unquote(parts.path).removeprefix("/bucket").removeprefix("/")
@@ -65,30 +65,30 @@ class S3Double:
             return (
                 self.before(kind, key)
                 or self._effect(kind, key, query, body, conditional)
-                or Answer(500, b"no such request")
+                or CannedAnswer(500, b"no such request")
             )
 
-    def _effect(self, kind: str, key: str, query: dict[str, list[str]], body: bytes, conditional: bool) -> Answer:
+    def _effect(self, kind: str, key: str, query: dict[str, list[str]], body: bytes, conditional: bool) -> CannedAnswer:
         if kind == "LIST":
             list = self._list(query)
         elif kind == "PUT":
             list = self._put(key, body, conditional and not self.ignores_conditions)
         elif kind == "DELETE":
             self.objects.pop(key, None)
-            list = Answer(204)
+            list = CannedAnswer(204)
         elif key in self.objects:
-            list = Answer(200, self.objects[key], {"Last-Modified": _HTTP_DATE, "ETag": '"1"'})
+            list = CannedAnswer(200, self.objects[key], {"Last-Modified": _HTTP_DATE, "ETag": '"1"'})
         else:
-            list = Answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            list = CannedAnswer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         return self.after(kind, key) or list
 
-    def _put(self, key: str, body: bytes, conditional: bool) -> Answer:
+    def _put(self, key: str, body: bytes, conditional: bool) -> CannedAnswer:
         if conditional and key in self.objects:
-            return Answer(412)
+            return CannedAnswer(412)
         self.objects[key] = body
-        return Answer(200, headers={"ETag": '"1"'})
+        return CannedAnswer(200, headers={"ETag": '"1"'})
 
-    def _list(self, query: dict[str, list[str]]) -> Answer:
+    def _list(self, query: dict[str, list[str]]) -> CannedAnswer:
         prefix = query.get("prefix", [""])[0]
         keys = self.listing_order([key for key in self.objects if key.startswith(prefix)])
         start = int(query.get("continuation-token", ["0"])[0])
@@ -101,7 +101,7 @@ class S3Double:
         )
         token = f"<NextContinuationToken>{start + self.page_keys}</NextContinuationToken>" if more else ""
         text = f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{contents}</ListBucketResult>"
-        return Answer(200, text.encode())
+        return CannedAnswer(200, text.encode())
 
 
 class _Server(ThreadingHTTPServer):

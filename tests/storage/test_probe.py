@@ -13,7 +13,7 @@ from omnigraph.storage.address import open_store
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.metering import MeteredStore
 from omnigraph.storage.probe import lists_in_order, probe_conditional_put, probe_hard_links, probe_missing_key
-from tests.storage.s3_double import Answer, S3Double
+from tests.storage.s3_double import CannedAnswer, S3Double
 from tests.support.throttled_store import ThrottledStore
 
 
@@ -41,7 +41,7 @@ def test_a_store_that_ignores_the_condition_is_refused_by_name(double: S3Double)
 
 def test_a_store_that_does_not_know_the_header_is_refused_by_name(double: S3Double) -> None:
     store = open_store("s3://bucket/g", double.options)
-    double.before = lambda method, key: Answer(501) if method == "PUT" else None
+    double.before = lambda method, key: CannedAnswer(501) if method == "PUT" else None
     with pytest.raises(Unsupported, match="conditional PUT"):
         probe_conditional_put(store, "graph.json", b"{}")
 
@@ -54,7 +54,7 @@ def test_an_unreachable_store_is_not_called_unsupported(double: S3Double) -> Non
 
 def test_403_for_a_missing_key_names_the_permission(double: S3Double) -> None:
     # H25: without s3:ListBucket a missing key answers 403, and 'absent' could never be believed.
-    double.before = lambda method, key: Answer(403) if key not in double.objects else None
+    double.before = lambda method, key: CannedAnswer(403) if key not in double.objects else None
     with pytest.raises(Forbidden, match="s3:ListBucket") as caught:
         probe_missing_key(open_store("s3://bucket/g", double.options), "__manifest/never")
     assert caught.value.code == "list_permission_missing"
@@ -64,7 +64,7 @@ def test_403_for_a_missing_key_names_the_permission(double: S3Double) -> None:
 def test_something_that_answers_everything_is_no_store(double: S3Double) -> None:
     double.always(200, b"<html>")
     headers = {"Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT", "ETag": '"1"'}
-    double.before = lambda method, key: Answer(200, b"<html>", headers)
+    double.before = lambda method, key: CannedAnswer(200, b"<html>", headers)
     with pytest.raises(Unsupported, match="never written"):
         probe_missing_key(open_store("s3://bucket/g", double.options), "__manifest/never")
 

@@ -13,7 +13,7 @@ from omnigraph.errors import Forbidden, InvalidInput, NotFound, OmnigraphError, 
 from omnigraph.storage.address import open_store, parse_address
 from omnigraph.storage.remote import open_remote
 from omnigraph.storage.store import ObjectMissing, PutResult, Store
-from tests.storage.s3_double import STAMP, Answer, S3Double, serving
+from tests.storage.s3_double import STAMP, CannedAnswer, S3Double, serving
 
 Ask = Callable[[Store], object]
 ASKS: dict[str, Ask] = {
@@ -96,8 +96,10 @@ def test_409_and_412_to_anything_else_are_no_answer(double: S3Double, store: Sto
         ASKS[name](store)
 
 
-@pytest.mark.parametrize("lost", [Answer(503), Answer(200, drop=True)], ids=["503", "dropped"])
-def test_own_success_whose_answer_was_lost_comes_back_as_exists(double: S3Double, store: Store, lost: Answer) -> None:
+@pytest.mark.parametrize("lost", [CannedAnswer(503), CannedAnswer(200, drop=True)], ids=["503", "dropped"])
+def test_own_success_whose_answer_was_lost_comes_back_as_exists(
+    double: S3Double, store: Store, lost: CannedAnswer
+) -> None:
     # H25: obstore itself repeats the PUT and is told that the key exists.
     answers = [lost]
     double.after = lambda method, key: answers.pop() if method == "PUT" and answers else None
@@ -146,7 +148,7 @@ def _ask_a_silent_server(double: S3Double, name: str) -> None:
 
 def test_a_transient_503_is_repeated_by_the_client(double: S3Double, store: Store) -> None:
     double.objects["g/k/1"] = b"x"
-    answers = [Answer(503)]
+    answers = [CannedAnswer(503)]
     double.before = lambda method, key: answers.pop() if answers else None
     assert store.get("k/1") == b"x"
     assert double.count("GET") == 2
@@ -206,7 +208,7 @@ def test_get_many_asks_in_parallel(double: S3Double, store: Store, monkeypatch: 
     # The hooks run under the double's lock, so the meeting point stands before it.
     answer = double.answer
 
-    def meet(*request: object) -> Answer:
+    def meet(*request: object) -> CannedAnswer:
         together.wait()
         return answer(*request)  # type: ignore[arg-type]
 
@@ -215,7 +217,7 @@ def test_get_many_asks_in_parallel(double: S3Double, store: Store, monkeypatch: 
 
 
 def test_a_failed_get_many_leaves_no_request_behind(double: S3Double, store: Store) -> None:
-    double.before = lambda method, key: Answer(403) if key == "g/k/0" else None
+    double.before = lambda method, key: CannedAnswer(403) if key == "g/k/0" else None
     with pytest.raises(Forbidden):
         store.get_many([f"k/{n}" for n in range(40)])
     assert double.count("GET") == 40

@@ -14,7 +14,7 @@ How = Literal[
 ]
 
 
-class Fault:
+class ServerFault:
     """A planned misfortune. It counts the requests that match and strikes from the `nth` on, `times` times."""
 
     def __init__(

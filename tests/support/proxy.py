@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import get_args
 from urllib.parse import urlsplit
 
-from tests.support.faults import Fault, How
+from tests.support.faults import How, ServerFault
 from tests.support.http1 import CHUNK_BYTES, Connection, Message, body_of
 from tests.support.traffic import Request, Slope, Target, Traffic, check_names, fit, parse_target, wall_s
 
@@ -39,7 +39,7 @@ class _Exchange:
         self.head = head
         self.body = body
         self.target = target
-        self.fault: Fault | None = None
+        self.fault: ServerFault | None = None
         self.arrived_s = self.started_s = time.monotonic()
         self.answered_bytes = 0
         self.logged = False
@@ -64,7 +64,7 @@ class Proxy:
         self._admitted = 0
         self._queue: deque[asyncio.Future[None]] = deque()
         self._lock = threading.Lock()
-        self._faults: list[Fault] = []
+        self._faults: list[ServerFault] = []
         self._log: list[Request] = []
         self._late: set[asyncio.Task[None]] = set()
 
@@ -121,7 +121,7 @@ class Proxy:
         key_class: str | None = None,
         key: str | None = None,
         on_hit: Callable[[], None] | None = None,
-    ) -> Fault:
+    ) -> ServerFault:
         """Strike the `nth` request from now on that matches `method`, `key_class` and contains `key`.
 
         - `"403"`, `"404"`, `"409"`, `"412"`, `"500"`, `"503"`: that answer; the server never hears of the request.
@@ -144,7 +144,7 @@ class Proxy:
                 and (key is None or key in target.key)
             )
 
-        fault = Fault(how, nth, times, matches, on_hit)
+        fault = ServerFault(how, nth, times, matches, on_hit)
         with self._lock:
             self._faults.append(fault)
         return fault
@@ -225,7 +225,7 @@ class Proxy:
         await connection.writer.drain()
         return keep
 
-    def _struck(self, target: Target) -> Fault | None:
+    def _struck(self, target: Target) -> ServerFault | None:
         """The first planned fault that strikes; all that match count the request."""
         with self._lock:
             struck = [fault for fault in self._faults if fault.strikes(target)]
@@ -259,7 +259,7 @@ class Proxy:
         self._record(exchange, 0)
         return False
 
-    async def _arrive_late(self, exchange: _Exchange, fault: Fault) -> None:
+    async def _arrive_late(self, exchange: _Exchange, fault: ServerFault) -> None:
         await fault.wait_released()
         reader, writer = await asyncio.open_connection(self._host, self._port)
         try:

@@ -42,7 +42,7 @@ def tasks_run_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def run(actor: Actor, rows_per_part: int, **options: Any) -> OptimizeReport:
     workers = SparkWorkers(actor.runtime.backend.tables.location, rows_per_part=rows_per_part)
-    return Optimizer(actor.runtime, actor.branch, options=RewriteOptions(**options), elsewhere=workers).run()
+    return Optimizer(actor.runtime, actor.branch, options=RewriteOptions(**options), executor=workers).run()
 
 
 def coverage(actor: Actor, table_key: str) -> dict[str, dict[str, Any]]:

@@ -138,7 +138,7 @@ class TestOneRun:
         assert report.is_complete
 
 
-class TestIndexes:
+class TestOptimizedIndexes:
     @pytest.mark.parametrize("covered", [0, 0.5, 1])
     def test_answers_do_not_depend_on_coverage(self, world: World, covered: float) -> None:  # S126
         actor = world.actor(inline_share=0)

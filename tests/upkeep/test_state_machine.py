@@ -27,7 +27,16 @@ from omnigraph.upkeep.cleanup.retention import Policy
 from omnigraph.upkeep.optimize import Optimizer
 from tests.history.model import Model
 from tests.history.model import State as Places
-from tests.mutate.test_state_machine import MAIN, MAX_BRANCHES, POINTS, STEPS, Crash, Machine, Process, content
+from tests.mutate.test_state_machine import (
+    MAIN,
+    MAX_BRANCHES,
+    POINTS,
+    STEPS,
+    EffectCrash,
+    Machine,
+    MortalProcess,
+    content,
+)
 from tests.oracle import model
 
 #: Nothing is spared for its age: what falls out of retention goes as soon as the steps of cleanup allow.
@@ -88,14 +97,14 @@ class UpkeepMachine(Machine):
         """The process ends at a point; the next one finds the whole merge or nothing."""
 
         def die() -> None:
-            raise Crash(point)
+            raise EffectCrash(point)
 
         process = self.processes[who]
         process.pauses.call_at(point, die)
         self._merge(process, self._branch(source), self._branch(into), None)
         process.reopen()
 
-    def _merge(self, process: Process, source: str, into: str, resolve: Any) -> None:
+    def _merge(self, process: MortalProcess, source: str, into: str, resolve: Any) -> None:
         """Merge, as the model says, or be refused, as the model says."""
         if source == into:
             return
@@ -182,7 +191,7 @@ class UpkeepMachine(Machine):
         """Whatever it was doing, the graph says the same as before; the other process finds nothing to repair."""
 
         def die() -> None:
-            raise Crash(point)
+            raise EffectCrash(point)
 
         process, name = self.processes[who], self._branch(branch)
         process.pauses.call_at(point, die)
@@ -193,7 +202,7 @@ class UpkeepMachine(Machine):
             lambda: graph.cleanup(policy=Policy(keep=3, **SWIFT), confirm=True),
             lambda: _optimize(process, name, large=True),
         )[verb]
-        with suppress(Crash):
+        with suppress(EffectCrash):
             work()
         process.reopen()
         self._settle(name, self.states[name])
@@ -203,7 +212,7 @@ class UpkeepMachine(Machine):
 
     def _look_back(self) -> None:
         """Every commit of the way is whole or says that it was collected; in the end nothing is left to sweep."""
-        process = Process(self._uri, Config(fsync=False, fold="never"))
+        process = MortalProcess(self._uri, Config(fsync=False, fold="never"))
         try:
             main = process.graph(MAIN)
             for name, state in self.states.items():
@@ -229,7 +238,7 @@ class UpkeepMachine(Machine):
             process.backend.close()
 
 
-def _optimize(process: Process, name: str, *, large: bool) -> None:
+def _optimize(process: MortalProcess, name: str, *, large: bool) -> None:
     """A large one leaves an intent."""
     Optimizer(process.runtime, process.runtime.branch(name), intent_above_bytes=0 if large else 1 << 30).run()
 
@@ -245,7 +254,7 @@ def _outcome_code(work: Callable[[], object]) -> str:
         work()
     except MergeConflict:
         return "conflict"
-    except Crash:
+    except EffectCrash:
         return "crashed"
     return "merged"
 

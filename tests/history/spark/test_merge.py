@@ -16,7 +16,7 @@ from omnigraph.api import Graph
 from omnigraph.config import Config
 from omnigraph.errors import MergeConflict, Unsupported
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
-from tests.history.bed import Bed, change, kinds_of, knows, people, person, remove
+from tests.history.bed import MergeBed, change, kinds_of, knows, people, person, remove
 from tests.history.spark.test_on_tasks import merge_with
 from tests.history.test_truth_table import CONFLICTS, MIXED, OPS, run_cell
 from tests.spark.bed import LATER, comparable, make_graph
@@ -138,7 +138,7 @@ def test_conflicts_beyond_what_an_error_lists(
 ) -> None:
     """The first in order are listed, all are counted."""
     monkeypatch.setattr("omnigraph.history.spark.merge.CONFLICTS_MAX", 3)
-    bed = Bed.make(tmp_path / "graph")
+    bed = MergeBed.make(tmp_path / "graph")
     bed.main.apply(people(*(f"p{number}" for number in range(9))))
     bed.fork("work").apply([change(f"p{number}", age=1) for number in range(9)])
     bed.main.apply([change(f"p{number}", age=2) for number in range(9)])
@@ -150,7 +150,7 @@ def test_conflicts_beyond_what_an_error_lists(
 
 def test_a_reader_cannot_try_it_on_spark(on_spark: SparkSession, tmp_path: Path) -> None:
     """A dry run stages files there, so a handle that may not write is refused before anything is."""
-    bed = Bed.make(tmp_path / "graph")
+    bed = MergeBed.make(tmp_path / "graph")
     bed.main.apply(people("Alice"))
     bed.fork("work").apply([change("Alice", age=1)])
     reading = og.open(bed.place, read_only=True)

@@ -17,7 +17,7 @@ from omnigraph.api import Graph
 from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import MergeConflict
 from omnigraph.storage.open_backend import make_backend
-from tests.history.bed import QUIET, Bed, Content, change, content, knows, people, person, remove, rows
+from tests.history.bed import QUIET, Content, MergeBed, change, content, knows, people, person, remove, rows
 from tests.history.dying import merge_until_killed
 from tests.history.here import HereSession
 from tests.intents.ground import age, audits
@@ -28,9 +28,9 @@ MERGED = {"Alice": 1, "Bob": 2, "Carol": None, "Eve": 5}
 
 
 @pytest.fixture
-def diverged_bed(tmp_path: Path) -> Bed:
+def diverged_bed(tmp_path: Path) -> MergeBed:
     """Rows of the target in files and in the record; the source changes, removes and adds some of either."""
-    bed = Bed.make(tmp_path / "graph")
+    bed = MergeBed.make(tmp_path / "graph")
     bed.main.apply([*people("Alice", "Bob", "Carol", "Dan"), knows("Bob", "Carol", "b-c"), knows("Dan", "Bob", "d-b")])
     bed.main.fold()
     bed.main.apply([person("Zed", age=9)])
@@ -49,7 +49,7 @@ def check_merged(graph: Graph) -> None:
     assert graph.verify(deep=True).ok
 
 
-def merging(bed: Bed) -> tuple[Callable[[], object], ControlledPauses]:
+def merging(bed: MergeBed) -> tuple[Callable[[], object], ControlledPauses]:
     pauses = ControlledPauses()
     runtime = GraphRuntime.open(make_backend(str(bed.place), None, QUIET, pauses=pauses), read_only=False)
     graph, session = Graph(runtime, runtime.branch("main")), HereSession()
@@ -64,7 +64,7 @@ def tidy(path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["merge.staged", "merge.checked", "intent.confirmed", "write.before-record"])
-def test_folded_and_compacted_meanwhile(diverged_bed: Bed, point: str) -> None:
+def test_folded_and_compacted_meanwhile(diverged_bed: MergeBed, point: str) -> None:
     """Rows that the merge removes have moved into other files: they go all the same."""
     merge, pauses = merging(diverged_bed)
     pauses.call_at(point, lambda: tidy(diverged_bed.place))
@@ -73,14 +73,14 @@ def test_folded_and_compacted_meanwhile(diverged_bed: Bed, point: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["merge.staged", "merge.checked", "intent.confirmed", "write.before-record"])
-def test_written_meanwhile(diverged_bed: Bed, point: str) -> None:
+def test_written_meanwhile(diverged_bed: MergeBed, point: str) -> None:
     merge, pauses = merging(diverged_bed)
     pauses.call_at(point, lambda: diverged_bed.main.apply([change("Carol", age=8)]))
     merge()
     assert ages(diverged_bed.main) == {**MERGED, "Carol": 8}
 
 
-def test_a_conflict_that_came_meanwhile(diverged_bed: Bed) -> None:
+def test_a_conflict_that_came_meanwhile(diverged_bed: MergeBed) -> None:
     merge, pauses = merging(diverged_bed)
     pauses.call_at("merge.checked", lambda: diverged_bed.main.apply([change("Alice", age=8)]))
     with pytest.raises(MergeConflict):
@@ -90,12 +90,12 @@ def test_a_conflict_that_came_meanwhile(diverged_bed: Bed) -> None:
 
 
 @pytest.fixture(scope="module")
-def dead_merge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Bed, str], Path]:
+def dead_merge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[MergeBed, str], Path]:
     """The graph after its merge was killed at a point; made once per point."""
     folder = tmp_path_factory.mktemp("dead-merge")
     known: dict[str, Path] = {}
 
-    def make(bed: Bed, point: str) -> Path:
+    def make(bed: MergeBed, point: str) -> Path:
         if point not in known:
             place = folder / point
             shutil.copytree(bed.place, place)
@@ -110,7 +110,7 @@ def dead_merge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Bed, str],
 
 
 @pytest.fixture
-def dead(dead_merge: Callable[[Bed, str], Path], diverged_bed: Bed, tmp_path: Path) -> Callable[[str], Path]:
+def dead(dead_merge: Callable[[MergeBed, str], Path], diverged_bed: MergeBed, tmp_path: Path) -> Callable[[str], Path]:
     def copy(point: str) -> Path:
         place = tmp_path / "dead"
         shutil.copytree(dead_merge(diverged_bed, point), place)
@@ -125,7 +125,7 @@ def read_content(path: Path) -> Content:
 
 
 @pytest.mark.parametrize("point", ["intent.opened", "merge.staged", "intent.staged"])
-def test_killed_before_it_was_confirmed(diverged_bed: Bed, dead: Callable[[str], Path], point: str) -> None:
+def test_killed_before_it_was_confirmed(diverged_bed: MergeBed, dead: Callable[[str], Path], point: str) -> None:
     place = dead(point)
     assert read_content(place) == content(diverged_bed.main)
     graph = og.open(place, config=QUIET)

@@ -87,7 +87,7 @@ def contents(graph: Graph, types: Sequence[str] = TYPES) -> dict[str, list[dict[
 
 
 @dataclass(frozen=True)
-class Answer:
+class LoadAnswer:
     """What a load did or refused, in terms that both engines share."""
 
     refused: bool
@@ -97,14 +97,14 @@ class Answer:
     rejects: frozenset[tuple[str, int, str]]
 
 
-def answer_of(graph: Graph, paths: Any, rejects: Path, **options: Any) -> Answer:
+def answer_of(graph: Graph, paths: Any, rejects: Path, **options: Any) -> LoadAnswer:
     """Load, and read the rejects back."""
     rejects.mkdir(parents=True, exist_ok=True)
     try:
         report = load(graph, paths, rejects=str(rejects), **options)
     except LoadRejected as error:
-        return Answer(True, {}, error.details["totals"], 0, _read_rejects(rejects))
-    return Answer(False, report.counts, dict(report.rejects_by_code), report.duplicates, _read_rejects(rejects))
+        return LoadAnswer(True, {}, error.details["totals"], 0, _read_rejects(rejects))
+    return LoadAnswer(False, report.counts, dict(report.rejects_by_code), report.duplicates, _read_rejects(rejects))
 
 
 def _read_rejects(folder: Path) -> frozenset[tuple[str, int, str]]:
@@ -143,7 +143,7 @@ def pair(path: Path, config: Config, base: tuple[Line, ...] = BASE) -> tuple[Gra
     return graphs[0], graphs[1]
 
 
-def both(path: Path, config: Config, paths: Any, **options: Any) -> tuple[Answer, Graph]:
+def both(path: Path, config: Config, paths: Any, **options: Any) -> tuple[LoadAnswer, Graph]:
     local, spark = pair(path, config)
     expected = answer_of(local, paths, path / "rejects-local", engine="local", **options)
     found = answer_of(spark, paths, path / "rejects-spark", engine="spark", **options)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.load.bad_records import CASES, Case, mixture, prepare
+from tests.load.bad_records import CASES, BadRecordCase, mixture, prepare
 from tests.load.corpus import CORPUS, Entry
 from tests.load.corpus import contents as corpus_contents
 from tests.load.spark.loading import BASE, ONE_TASK, both, edge, node, random_input, write_lines
@@ -81,7 +81,7 @@ def test_the_corpus_of_mutations(entry: Entry, tmp_path: Path) -> None:  # S95-S
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_kind_of_bad_record(tmp_path: Path, case: Case) -> None:
+def test_every_kind_of_bad_record(tmp_path: Path, case: BadRecordCase) -> None:
     graph = prepare(tmp_path / "graph")
     mixed = mixture([case], 20)
     path = tmp_path / "input.jsonl"

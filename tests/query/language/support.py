@@ -31,7 +31,7 @@ def catalog() -> Catalog:
 
 
 @dataclass(frozen=True)
-class Case:
+class LanguageCase:
     """A query and what comes of it. A line `// values: {…}` gives parameters to bind."""
 
     path: Path
@@ -61,11 +61,11 @@ class Case:
         assert actual == self.expected
 
 
-def cases(folder: str) -> list[Case]:
-    return [Case(path) for path in sorted((GOLDEN / folder).glob("*.gq"))]
+def cases(folder: str) -> list[LanguageCase]:
+    return [LanguageCase(path) for path in sorted((GOLDEN / folder).glob("*.gq"))]
 
 
-def render_accepted(case: Case) -> str:
+def render_accepted(case: LanguageCase) -> str:
     """The printed trees of all queries of the case, and its bound parameters."""
     text = ""
     for query in parse_queries(case.source, f"{case.id}.gq"):
@@ -77,7 +77,7 @@ def render_accepted(case: Case) -> str:
     return text
 
 
-def render_refused(case: Case) -> str:
+def render_refused(case: LanguageCase) -> str:
     """The error of the case, or what was wrongly accepted."""
     try:
         return "accepted\n" + render_accepted(case)
@@ -85,7 +85,7 @@ def render_refused(case: Case) -> str:
         return f"{type(error).__name__} {error.code}\n{error}\n"
 
 
-def render_warned(case: Case) -> str:
+def render_warned(case: LanguageCase) -> str:
     """The report of lint as people see it, and as JSON."""
     report = lint(case.source, catalog(), f"{case.id}.gq")
     return report.render() + "\n" + json.dumps(report.to_json()["queries"], indent=1, ensure_ascii=False) + "\n"

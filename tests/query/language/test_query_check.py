@@ -29,7 +29,7 @@ def _facts(checked: CheckedQuery) -> tuple[object, ...]:
     """What a query means, apart from the order of its clauses."""
     assert isinstance(checked.body, CheckedRead)
     pattern = checked.body.pattern
-    blocks = sorted(repr(one) for one in (*pattern.optionals, *pattern.nots))
+    blocks = sorted(repr(inner) for inner in (*pattern.optionals, *pattern.nots))
     parts = (frozenset(pattern.variables), frozenset(pattern.hops), frozenset(pattern.filters), tuple(blocks))
     return parts, checked.body.columns, tuple(checked.reads.items())
 

@@ -74,7 +74,7 @@ query add() {  // why
 
 def _comments(text: str) -> list[str]:
     all = re.findall(r'"(?:\\.|[^"\\\n])*"|(//[^\n]*|/\*(?:.|\n)*?\*/)', text)
-    return [one.rstrip() for one in all if one]
+    return [comment.rstrip() for comment in all if comment]
 
 
 def test_one_layout() -> None:
@@ -89,7 +89,7 @@ def test_long_rows_are_broken() -> None:
 
 
 @pytest.mark.parametrize("case", support.cases("accepted"), ids=lambda case: case.id)
-def test_meaning_comments_and_idempotence(case: support.Case) -> None:
+def test_meaning_comments_and_idempotence(case: support.LanguageCase) -> None:
     once = format_queries(case.source)
     assert format_queries(once) == once
     assert _comments(once) == _comments(case.source)

@@ -15,19 +15,19 @@ from tests.query.language import support
 
 
 @pytest.mark.parametrize("case", support.cases("accepted"), ids=lambda case: case.id)
-def test_accepted(case: support.Case) -> None:
+def test_accepted(case: support.LanguageCase) -> None:
     case.settle(support.render_accepted(case))
 
 
 @pytest.mark.parametrize("case", support.cases("refused"), ids=lambda case: case.id)
-def test_refused(case: support.Case) -> None:
+def test_refused(case: support.LanguageCase) -> None:
     actual = support.render_refused(case)
     assert not actual.startswith("accepted"), actual
     case.settle(actual)
 
 
 @pytest.mark.parametrize("case", support.cases("warned"), ids=lambda case: case.id)
-def test_warned(case: support.Case) -> None:
+def test_warned(case: support.LanguageCase) -> None:
     case.settle(support.render_warned(case))
 
 
@@ -40,9 +40,9 @@ def test_corpus_reaches_every_code() -> None:
 def test_corpus_reaches_every_production() -> None:
     """Rules by the name they leave in the tree; rules that leave none are parts of others."""
     rules = {str(rule.alias or rule.origin.name) for rule in parser().rules}
-    named = {name for name in rules if not name.startswith("_")}
+    public_rules = {name for name in rules if not name.startswith("_")}
     trees = [parser().parse(case.source) for case in support.cases("accepted")]
-    assert {str(node.data) for tree in trees for node in tree.iter_subtrees()} == named
+    assert {str(node.data) for tree in trees for node in tree.iter_subtrees()} == public_rules
 
 
 def test_corpus_is_large_enough() -> None:

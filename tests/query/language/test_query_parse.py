@@ -54,8 +54,8 @@ def test_the_error_says_where_and_what_in_plain_json() -> None:
 def test_places_stay_true_when_queries_are_parsed_one_by_one() -> None:
     line = "query a() { } query b() { match { $p: Person } return { $p } } query c() { delete X }"
     error = _error(f"// Ω\n{line}")
-    found = [(diagnostic["line"], diagnostic["column"]) for diagnostic in error.details["diagnostics"]]
-    assert found == [(2, line.index("}") + 1), (2, line.rindex("}") + 1)]
+    positions = [(diagnostic["line"], diagnostic["column"]) for diagnostic in error.details["diagnostics"]]
+    assert positions == [(2, line.index("}") + 1), (2, line.rindex("}") + 1)]
 
 
 def test_a_missing_brace_spoils_one_query_only() -> None:

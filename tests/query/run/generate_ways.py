@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.query.run.generate import Draw, QueryMaker, GeneratedType, GeneratedWorld
+from tests.query.run.generate import Draw, GeneratedType, GeneratedWorld, QueryMaker
 
 
 @dataclass

@@ -165,7 +165,7 @@ class TestStaged:
         assert ages(tables.commit(base, again)) == {"a": 2, "b": 3}
 
 
-class TestRestage:
+class TestRestageBulk:
     def test_over_an_append_writes_no_data(self, tables: TableStore, tmp_path: Path) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
         staged = _upsert(tables, base, {"a": 10, "x": 7})

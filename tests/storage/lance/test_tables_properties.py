@@ -23,7 +23,7 @@ Model = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """Upserts of (id, number), deletes, and which further columns the writer's schema has, in which order."""
 
     upserts: dict[str, int]
@@ -59,7 +59,7 @@ def _value(column: str, number: int) -> Any:
 
 ids = st.sampled_from(UNIVERSE)
 changes = st.builds(
-    Change,
+    TableChange,
     st.dictionaries(ids, st.integers(0, 50), max_size=5),
     st.lists(ids, max_size=4, unique=True),
     st.permutations([0, 1, 2]).flatmap(lambda order: st.integers(0, 3).map(lambda count: tuple(order[:count]))),
@@ -74,7 +74,7 @@ steps = st.one_of(
 )
 
 
-class History:
+class TableHistory:
     """All versions ever made, each with what it must hold. A step builds on any of them, so there are forks."""
 
     def __init__(self, store: TableStore) -> None:
@@ -85,12 +85,12 @@ class History:
         """Favours the newest: small numbers count from the end."""
         return self.versions[-1 - number % len(self.versions)]
 
-    def write(self, number: int, change: Change, hint: bool) -> None:
+    def write(self, number: int, change: TableChange, hint: bool) -> None:
         pinned, model = self.at(number)
         staged = self.store.stage(pinned, change.delta(model, hint))
         self._commit(pinned, staged, change.apply(model))
 
-    def move(self, number: int, other: int, change: Change, through_json: bool) -> None:
+    def move(self, number: int, other: int, change: TableChange, through_json: bool) -> None:
         """Stage on one version, commit on another that may be newer, older or on another fork."""
         pinned, model = self.at(number)
         staged = self.store.stage(pinned, change.delta(model, False))
@@ -126,7 +126,7 @@ class History:
 
 def _run(history_steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        history = History(TableStore(folder, fsync=False))
+        history = TableHistory(TableStore(folder, fsync=False))
         for verb, *arguments in history_steps:
             getattr(history, verb)(*arguments)
             history.check(*history.versions[-1])

@@ -82,7 +82,7 @@ def test_workers_build_the_indexes(
     before = rows(scattered_graph)
     workers = SparkWorkers(scattered_graph._runtime.backend.tables.location, spark, rows_per_part=20)
     options = RewriteOptions(target_rows=20)
-    report = Optimizer(scattered_graph._runtime, scattered_graph._branch, options=options, elsewhere=workers).run()
+    report = Optimizer(scattered_graph._runtime, scattered_graph._branch, options=options, executor=workers).run()
     assert report.is_complete
     assert rows(scattered_graph) == before
     found = {table["table_key"]: table for table in scattered_graph.snapshot(indexes=True)["tables"]}["node:Person"]
@@ -98,7 +98,7 @@ def test_workers_build_the_indexes(
         assert list(find_index_disagreements(pinned, list_schema_indexes(type_def, pinned), sample=60)) == []
     assert scattered_graph.verify(deep=True).ok
     assert (
-        Optimizer(scattered_graph._runtime, scattered_graph._branch, options=options, elsewhere=workers).run().commits
+        Optimizer(scattered_graph._runtime, scattered_graph._branch, options=options, executor=workers).run().commits
         == ()
     )
 
