@@ -1,4 +1,4 @@
-"""One place, one name: turns what a user writes into a store, and into the same place as Lance wants it named."""
+"""Addresses of graphs: turns what a user writes into an object store, and into the address that Lance takes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A graph's place in its one normal form. `options` use the names that obstore and Lance share."""
+    """The address of a graph in its normal form. `options` use the names that obstore and Lance share."""
 
     uri: str
     scheme: str  # "file" or one of the remote schemes
@@ -78,7 +78,7 @@ class Address:
 def parse_address(
     uri: str, options: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None
 ) -> Address:
-    """The one name of the place that `uri` means, with the options that reach it from this environment."""
+    """The normal form of `uri`, with the options that reach it from this environment."""
     scheme = _SCHEME.match(uri)
     if not uri.strip():
         raise InvalidInput("the graph's address is empty", code="invalid_address", advice=_ADVICE)
@@ -99,7 +99,7 @@ def parse_address(
 
 
 def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fsync: bool = True) -> Store:
-    """The store at `uri`. Nothing is asked of it yet: a wrong address or a dead server shows at the first request."""
+    """The store at `uri`. Sends no request: a wrong address or a dead server shows at the first use."""
     address = parse_address(uri, storage_options)
     if address.is_local:
         return LocalStore(address.uri, fsync=fsync)
@@ -116,19 +116,19 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fs
 
 
 def lance_address(uri: str, storage_options: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
-    """The URI and the storage options that make Lance read and write at the same place."""
+    """The URI and the storage options with which Lance reads and writes at the same address."""
     address = parse_address(uri, storage_options)
     return address.uri, dict(address.options)
 
 
 def lists_in_order(uri: str) -> bool:
-    """Whether the store at this address is known to list keys in order; S3 Express directory buckets do not (H28)."""
+    """Whether the store at this address lists keys in order; S3 Express directory buckets do not (H28)."""
     bucket = uri.partition("://")[2].partition("/")[0]
     return not (uri.startswith("s3://") and bucket.endswith(_EXPRESS_SUFFIX))
 
 
 def _local_path(uri: str) -> str:
-    """The real path: a symbolic link that is turned round later must not move an open graph."""
+    """The real path: a symbolic link that is changed later must not move an open graph."""
     if _SCHEME.match(uri) is None:
         return os.path.realpath(os.path.expanduser(uri))
     parts = urlsplit(uri)
@@ -143,7 +143,7 @@ def _local_path(uri: str) -> str:
 
 def _remote_uri(scheme: str, uri: str) -> str:
     path = uri.partition("://")[2]
-    # A percent sign, a query or a blank would be read differently by the two clients: one place, two names.
+    # obstore and Lance would read a percent sign, a query or a blank differently, as two different addresses.
     if re.search(r"[%?#\\\s]", path):
         raise InvalidInput(
             f"not a storage address: {uri!r}",
@@ -166,14 +166,14 @@ def _remote_options(scheme: str, options: Mapping[str, str], environ: Mapping[st
         endpoint = next((environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None)
         if endpoint:
             named_options["aws_endpoint"] = endpoint
-    # Whoever writes http:// in an endpoint means it; both clients would otherwise refuse without saying why.
+    # An endpoint with http:// is meant; without this option both clients refuse it without saying why.
     if named_options.get("aws_endpoint", "").startswith("http://"):
         named_options.setdefault("allow_http", "true")
     return named_options
 
 
 def _option_name(scheme: str, name: str) -> str:
-    """One spelling per option, so that the two clients cannot prefer different synonyms."""
+    """The one spelling of an option, so that obstore and Lance cannot prefer different synonyms."""
     lowered = name.lower()
     bare = next((lowered[len(head) :] for head in _OPTION_PREFIXES[scheme] if lowered.startswith(head)), lowered)
     if bare in _CLIENT_OPTIONS or bare in _LANCE_ONLY:

@@ -1,4 +1,4 @@
-"""Everything effectful that an operation needs, in one value that is handed down and never looked up."""
+"""All effects that an operation needs (storage, clock, ids, threads), in one value that callers hand down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PARALLEL_TABLES = 16
 
 @dataclass(frozen=True)
 class Backend:
-    """One graph's storage as one process sees it, with the clock, the ids and the test hooks that go with it."""
+    """One graph's storage as one process uses it, with its clock, its source of ids and its pause points."""
 
     store: Store
     tables: TableStore
@@ -40,7 +40,7 @@ class Backend:
     )
 
     def in_parallel(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
-        """`work` of every item, at once, in their order; the first error is raised after all have ended."""
+        """Call `work` for every item in parallel, in order. Raises the first error after all calls ended."""
         item_list = list(items)
         if len(item_list) <= 1:
             return [work(item) for item in item_list]
@@ -52,12 +52,12 @@ class Backend:
         return [future.result() for future in futures]
 
     def start(self, work: Callable[[], B]) -> Future[B]:
-        """Start `work` now, beside what the caller does meanwhile; meters see it as the caller's."""
+        """Start `work` in another thread; meters count its requests as the caller's."""
         return self._workers.submit(copy_context().run, work)
 
     def in_background(self, work: Callable[[], object]) -> None:
-        """Work nobody waits for, such as a fold; its failure is nobody's failure. `close` waits for it."""
-        # A process that is ending takes no more work; what led here has been done and must be answered as such.
+        """Start work that no caller waits for, such as a fold, and whose failure is ignored. `close` waits for it."""
+        # A process that is ending accepts no more work; the operation that asks for it has succeeded all the same.
         with suppress(RuntimeError):
             self._background.submit(work)
 

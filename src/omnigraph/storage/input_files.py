@@ -1,4 +1,4 @@
-"""Files that users name as input: paths, directories, globs, in a file system or an object store. Read only."""
+"""Input files that users name by path, directory or glob, in a file system or an object store. Read only."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class InputFiles:
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, pattern: str) -> list[InputFile]:
-        """The files that a path, a directory or a glob means, by name.
+        """The files that a path, a directory or a glob stands for, sorted by path.
 
-        A directory means all files below it, but none whose name, or folder, begins with a dot or an underscore.
-        Raises InvalidInput if there is nothing; a directory may be empty.
+        A directory stands for all files below it, except files and folders whose name begins with a dot or an
+        underscore. Raises InvalidInput if nothing matches; a directory may be empty.
         """
         remote = _REMOTE.match(pattern)
         files = self._find_remote(pattern, *remote.groups()) if remote else _find_local(_local(pattern))
@@ -121,7 +121,7 @@ def _remote_file(root: str, info: ObjectInfo) -> InputFile:
 
 
 def _local(path: str) -> str:
-    # Not the real path: rejects name a file as the user did.
+    # Not the real path: rejected records name a file as the user did.
     return parse_address(path).uri if path.startswith("file:") else os.path.expanduser(path)
 
 
@@ -170,7 +170,7 @@ def _is_data(relative: str) -> bool:
 
 
 def _matches(key: str, pattern: str) -> bool:
-    """As a shell does: `*` stays within one folder, `**` crosses them."""
+    """Matches like a shell: `*` stays within a folder, `**` crosses folders."""
     return re.fullmatch("".join(_expression(part) for part in _GLOB_PART.findall(pattern)), key, re.DOTALL) is not None
 
 

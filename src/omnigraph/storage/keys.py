@@ -1,4 +1,4 @@
-"""What a key may look like, and which part of the on-disk layout it belongs to."""
+"""Storage keys: which are valid, and which part of the on-disk layout each belongs to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEMPORARY = re.compile(rf"(?:{_SEGMENT}/)*{re.escape(TEMPORARY_PREFIX)}[^/\\\x0
 
 
 class KeyClass(StrEnum):
-    """The parts of the layout that costs are counted by."""
+    """The parts of the layout by which requests are counted."""
 
     RECORD = "record"
     REGISTRY = "registry"
@@ -50,7 +50,7 @@ def classify(key: str) -> KeyClass:
 
 
 def check_key(key: str) -> str:
-    """`key` itself, if every store can hold it under exactly that name."""
+    """Return `key`. Raises InvalidInput if some store could not hold exactly that name."""
     if _KEY.fullmatch(key) is None:
         raise InvalidInput(
             f"not a storage key: {key!r}",
@@ -61,12 +61,12 @@ def check_key(key: str) -> str:
 
 
 def is_temporary(key: str) -> bool:
-    """Whether it names a temporary file of a directory: of a put that has not ended, or never will."""
+    """Whether the key names a temporary file of a local put that is under way or was killed."""
     return _TEMPORARY.fullmatch(key) is not None
 
 
 def check_prefix(prefix: str) -> str:
-    """`prefix` itself, if it names a folder ('' is the root)."""
+    """Return `prefix`. Raises InvalidInput if it does not name a folder ('' is the root)."""
     if prefix and (not prefix.endswith("/") or _KEY.fullmatch(prefix[:-1]) is None):
         raise InvalidInput(
             f"not a folder prefix: {prefix!r}", code="invalid_key", advice="A prefix is a key followed by '/'"

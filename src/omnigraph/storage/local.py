@@ -1,8 +1,8 @@
 """A graph in a directory.
 
-`put_if_absent` writes a temporary file beside the target, makes it durable, and gives it its name with a hard link,
-which fails if the name is taken: the one file-system call that is atomic and refuses to replace. Everything a caller
-is told has happened survives a power cut (H41), unless `fsync=False`, which is for tests.
+`put_if_absent` writes a temporary file beside the target, makes it durable, and names it with a hard link, which fails
+if the name is taken: the only file-system call that is atomic and refuses to replace. A request that has returned
+survives a power cut (H41), unless `fsync=False`, which is for tests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNAVAILABLE = {
 
 
 class LocalStore:
-    """Objects are files below `root_path`; the directory is made by the first put."""
+    """Objects are files below `root_path`; the first put creates the directory."""
 
     def __init__(self, root_path: str | os.PathLike[str], *, fsync: bool = True, ids: IdSource | None = None) -> None:
         self._root = os.path.abspath(os.fspath(root_path))
@@ -80,7 +80,7 @@ class LocalStore:
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         path = self.path_of(key)
         with self.typed_errors("create", key):
-            # Names are never reused, so an existing one settles it without writing and syncing a temporary file.
+            # Names are never reused, so an existing name decides without writing and syncing a temporary file.
             if os.path.lexists(path):
                 return self._exists(path)
             temporary = self._write_temporary(path, data)
@@ -108,7 +108,7 @@ class LocalStore:
             raise self._classify_error(error, "look up", key) from error
 
     def leftovers(self) -> list[ObjectInfo]:
-        """Temporary files, sorted by key: of puts that are under way, or whose process was killed."""
+        """Temporary files of puts that are under way or whose process was killed, sorted by key."""
         with self.typed_errors("list", ""):
             keys = sorted(key for key in _walk(self._root, "", temporary=True) if is_temporary(key))
             infos = [_info_or_none(f"{self._root}/{key}", key) for key in keys]
@@ -128,7 +128,7 @@ class LocalStore:
         return objects
 
     def drop_leftover(self, key: str) -> None:
-        """Remove a temporary file. A put that still needs it finds it gone, has no effect, and says so."""
+        """Remove a temporary file. A put that still needs it fails without effect."""
         assert is_temporary(key), key
         with self.typed_errors("delete", key), suppress(FileNotFoundError):
             os.unlink(f"{self._root}/{key}")
@@ -157,19 +157,19 @@ class LocalStore:
             if error.errno in _NO_HARD_LINKS:
                 raise no_hard_links(self._root) from error
             raise
-        # The name must be durable before the caller is told; the temporary's removal rides in the same sync.
+        # The name must be durable before the call returns; the same sync covers the removal of the temporary file.
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         self._settle_name(path)
         return PutResult.CREATED
 
     def _exists(self, path: str) -> PutResult:
-        # The caller may find its own bytes there (a link whose answer was lost) and acknowledge them: sync the name.
+        # The caller may find its own bytes under the name and acknowledge them as its commit: sync the name.
         self._settle_name(path)
         return PutResult.EXISTS
 
     def _settle_name(self, path: str) -> None:
-        """Whatever fails here, it is not as if the object were not there."""
+        """Sync the folder of a name. The object exists by now, so an error is `NOT_DURABLE` and never a failed put."""
         try:
             self._settle(os.path.dirname(path))
         except OSError as error:
@@ -202,7 +202,7 @@ class LocalStore:
         return temporary
 
     def _make_folder(self, folder: str) -> None:
-        """Make a missing folder, but never a root that was there before: an unmounted disk is not an empty graph."""
+        """Create a missing folder, but never a root that existed before: an unmounted disk is not an empty graph."""
         self._check_root("write into", folder)
         os.makedirs(folder, exist_ok=True)
         self._remember_root()
@@ -210,9 +210,9 @@ class LocalStore:
             self._durable.discard(folder)
 
     def _settle(self, folder: str) -> None:
-        """Make the names inside `folder` durable, and once per folder the path that leads to it.
+        """Make the names in `folder` durable, and once per folder also the path that leads to it.
 
-        Another process may have made the folder and not yet synced its parent, so existing is not enough.
+        The path counts too because another process may have created the folder and not yet synced its parent.
         """
         if not self._fsync:
             return
@@ -223,14 +223,14 @@ class LocalStore:
         while above != self._root and above.startswith(self._root):
             above = os.path.dirname(above)
             _sync(above, os.O_RDONLY | os.O_DIRECTORY)
-        # Above the root reading may be denied, and nothing can be done about it.
+        # The process may have no permission to read above the root.
         with suppress(PermissionError):
             _sync(os.path.dirname(self._root), os.O_RDONLY | os.O_DIRECTORY)
         with self._durable_lock:
             self._durable.add(folder)
 
     def _check_root(self, verb: str, key: str) -> None:
-        """A missing file means something only while the root is still the directory it was."""
+        """Raise Unavailable if the root is no longer the directory it was, in which a missing file means nothing."""
         first_seen_id = self._remember_root()
         if first_seen_id is not None and _identity(self._root) != first_seen_id:
             raise Unavailable(
@@ -241,7 +241,7 @@ class LocalStore:
             )
 
     def _remember_root(self) -> tuple[int, int] | None:
-        """What the root is, once it is there. A thread that looked before it was made forgets nothing others learnt."""
+        """Device and inode of the root, remembered once it exists, whichever thread sees it first."""
         root_id = self._root_id
         if root_id is None:
             root_id = _identity(self._root)
@@ -274,7 +274,7 @@ class LocalStore:
         return Unavailable(problem, code=code, advice=advice, root=self._root)
 
     def _obstruction_error(self, verb: str, key: str, number: int) -> OmnigraphError:
-        """A put that found no folder to put into: another process removed it, or a file stands in its place."""
+        """The error of a put without a folder: another process removed it, or a file has its name."""
         problem = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
         if number == errno.ENOENT:
             return Unavailable(problem, code="folder_vanished", advice="Try again", root=self._root)
@@ -338,7 +338,7 @@ def drop_leftover(store: Store, key: str) -> None:
 
 
 def no_hard_links(root: str) -> Unsupported:
-    """The refusal of a file system on which put-if-absent cannot be made."""
+    """The error for a file system on which put-if-absent is impossible."""
     return Unsupported(
         f"the file system of {root} has no hard links, so it cannot create a file only if it is absent",
         code="no_conditional_put",
@@ -381,7 +381,7 @@ def _sync(path: str | Path, flags: int) -> None:
 
 
 def _walk(folder: str, prefix: str, *, temporary: bool = False) -> Iterator[str]:
-    """Keys below a folder, in no order; a folder that vanishes meanwhile had nothing to list."""
+    """Keys below a folder, in any order; a folder that vanishes meanwhile counts as empty."""
     try:
         entries = os.scandir(folder)
     except (FileNotFoundError, NotADirectoryError):

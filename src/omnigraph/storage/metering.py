@@ -1,4 +1,4 @@
-"""Counts what an operation costs: requests by kind and key class, bytes, and how many had to wait for each other."""
+"""Counts what an operation costs: requests by kind and key class, bytes, and sequential hops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RequestKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as the store would bill it. Requests of one `call` ran side by side."""
+    """One request as the store would bill it. Requests of the same `call` ran in parallel."""
 
     call: int
     kind: RequestKind
@@ -42,7 +42,7 @@ class Request:
 
 
 class Measurement:
-    """What happened inside one window. Lance's own requests are added by whoever ran Lance."""
+    """The requests inside one window. The caller of Lance adds Lance's own requests."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -53,7 +53,7 @@ class Measurement:
         self.lance_hops = 0
 
     def add_lance(self, read_iops: int, write_iops: int, hops: int = 0) -> None:
-        """Add requests that Lance made past the seam; its statistics do not tell hops, so the caller may."""
+        """Add requests that Lance made past the seam; Lance does not count hops, so the caller may pass them."""
         with self._lock:
             self.lance_reads += read_iops
             self.lance_writes += write_iops
@@ -125,9 +125,9 @@ Listener = Callable[[Sequence[Request]], None]
 
 
 class MeteredStore:
-    """Passes every request on and records it in the open windows; with none open it costs one look.
+    """Passes every request on and records it in the open windows; costs almost nothing while none is open.
 
-    `listener` hears of every call when it has ended, in the thread and context that made it.
+    `listener` is called with the requests of every call when it has ended, in the thread and context of the call.
     """
 
     def __init__(self, inner: Store, clock: Clock | None = None, listener: Listener | None = None) -> None:
@@ -148,7 +148,7 @@ class MeteredStore:
 
     @contextmanager
     def measure(self, label: str = "", *, this_context_only: bool = False) -> Iterator[Measurement]:
-        """Record requests until the block ends: of all threads, or only of this context and those copied from it."""
+        """Record requests until the block ends: of all threads, or only of this context and contexts copied from it."""
         window = Measurement(label)
         if this_context_only:
             token = _in_context.set((*_in_context.get(), (id(self), window)))
@@ -237,7 +237,7 @@ class MeteredStore:
 
 
 class _Call:
-    """One call in flight; on leaving it becomes one request per key."""
+    """One call in flight; when it ends it becomes one `Request` per key."""
 
     __slots__ = (
         "_clock", "_hearers", "_keys", "_kind", "_number", "_sent_bytes", "_started_s",

@@ -1,4 +1,4 @@
-"""From an address to the parts that reach a graph there."""
+"""Opens a `Backend`: the store, the tables and the threads for a graph at an address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_backend(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> Backend:
-    """The parts that reach one graph. `wrap` puts meters, throttles or faults around the store."""
+    """The backend of the graph at `uri`. `wrap` puts a meter, or in tests a throttle or faults, around the store."""
     config = config or Config.from_environment()
     store = open_store(uri, storage_options, fsync=config.fsync)
     address, options = lance_address(uri, storage_options)

@@ -1,7 +1,7 @@
-"""Files that users ask for: one file, or a folder of them, in a file system or an object store.
+"""Output files that users ask for: one file, or a folder of files, in a file system or an object store.
 
-A file appears whole or not at all. A folder in a file system is filled beside its place and then gets its name, so
-that nobody ever sees half of it; in an object store, where folders do not exist, `_SUCCESS` is written last.
+A file appears whole or not at all. A folder in a file system is filled under a temporary name and renamed at the end,
+so that no reader sees half of it; in an object store, where folders do not exist, `_SUCCESS` is written last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = 8
 
 @dataclass(frozen=True, slots=True)
 class OutputFolder:
-    """Where files are written by name. Picklable, so that every worker writes for itself."""
+    """A folder to write files into. Picklable, so that every worker writes its own files."""
 
     address: str
     storage_options: tuple[tuple[str, str], ...] = ()
@@ -41,7 +41,7 @@ class OutputFolder:
 
     @contextmanager
     def open_writer(self, name: str, ids: IdSource) -> Iterator[BinaryIO]:
-        """A stream into a file, which gets its name when the block ends well."""
+        """A stream into a file, which gets its name if the block ends without an error."""
         if not self.is_local:
             with self._store().open_writer(name) as stream:
                 yield stream
@@ -63,12 +63,12 @@ class OutputFolder:
 
     @contextmanager
     def open_reader(self, name: str) -> Iterator[BinaryIO]:
-        """A file of this folder in the file system."""
+        """A stream of a file of this folder, which must be in the file system."""
         with _output_errors(self.path(name)), Path(self.path(name)).open("rb") as stream:
             yield stream
 
     def size_bytes(self, name: str) -> int | None:
-        """None if the file is not there."""
+        """Size of a file; None if it does not exist."""
         if not self.is_local:
             try:
                 return self._store().head(name).size_bytes
@@ -88,7 +88,7 @@ class OutputFolder:
             os.replace(self.path(old), self.path(new))
 
     def drop(self, name: str) -> None:
-        """Remove a folder inside this one, with what is in it; it may be missing."""
+        """Remove a folder inside this one with its content; the folder may be missing."""
         if self.is_local:
             shutil.rmtree(self.path(name), ignore_errors=True)
             return
@@ -97,7 +97,7 @@ class OutputFolder:
             store.delete(info.key)
 
     def holds_anything(self, name: str = "") -> bool:
-        """Whether there is a file of this name, or anything in the folder."""
+        """Whether a file of this name exists or, without a name, whether the folder holds anything."""
         if not self.is_local:
             if name:
                 return self.size_bytes(name) is not None
@@ -114,9 +114,10 @@ class OutputFolder:
 
 @contextmanager
 def fill_folder(folder: OutputFolder, ids: IdSource, *, overwrite: bool) -> Iterator[OutputFolder]:
-    """A folder to fill, which becomes `folder` when the block ends well; before that it has another name, or no mark.
+    """A folder to fill, which becomes `folder` if the block ends without an error.
 
-    Refuses a folder that holds something, unless `overwrite`; in an object store always.
+    Until then the folder has a temporary name or, in an object store, lacks `_SUCCESS`. Raises InvalidInput if `folder`
+    holds something, unless `overwrite` is set; in an object store always.
     """
     if folder.holds_anything() and not (overwrite and folder.is_local):
         advice = "Choose another, or say --overwrite" if folder.is_local else "Choose an empty folder"
@@ -144,7 +145,7 @@ def fill_folder(folder: OutputFolder, ids: IdSource, *, overwrite: bool) -> Iter
 
 @contextmanager
 def scratch_beside(folder: OutputFolder, ids: IdSource) -> Iterator[OutputFolder]:
-    """A folder inside a directory for files on the way to another; it is gone afterwards."""
+    """A temporary folder inside `folder`, which is removed at the end."""
     name = f".{ids.token(_TOKEN)}.tmp"
     try:
         yield replace(folder, address=folder.path(name))
@@ -157,7 +158,7 @@ def output_exists_error(path: str, advice: str = "Choose another name, or say --
 
 
 def _swap(new: Path, path: Path, ids: IdSource) -> None:
-    """`new` becomes `place`. What was there is put aside first: a folder that is not empty cannot be replaced."""
+    """Rename `new` to `path`. Moves an existing folder aside first, since a folder with content cannot be replaced."""
     if not path.exists():
         new.rename(path)
         return
@@ -172,7 +173,7 @@ def _swap(new: Path, path: Path, ids: IdSource) -> None:
 
 @contextmanager
 def _output_errors(path: str) -> Iterator[None]:
-    """Errors of the file system as ours."""
+    """Turns errors of the file system into typed errors."""
     try:
         yield
     except OmnigraphError:

@@ -1,4 +1,4 @@
-"""Asks a store, before anything depends on it, whether it keeps the promises that the commit protocol stands on."""
+"""Probes: check, when a graph is created, that a store keeps the promises on which the commit protocol depends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_IMPLEMENTED = 501
 def probe_conditional_put(store: Store, key: str, data: bytes) -> None:
     """Refuse a store that lets an existing key be created again.
 
-    `key` must exist and hold exactly `data`, so that a store which ignores the condition does no harm by obeying.
+    `key` must exist and hold exactly `data`, so that a store which ignores the condition overwrites it unchanged.
     """
     try:
         answer = store.put_if_absent(key, data)
@@ -84,7 +84,7 @@ def probe_hard_links(store: Store, ids: IdSource | None = None) -> None:
 
 
 def lists_in_order(store: Store) -> bool:
-    """Whether the store's first listed key is the least; where it is not, the store itself lists whole instead."""
+    """Whether the first key that the store lists is the least. Stores without order list everything instead."""
     return address.lists_in_order(store.root)
 
 

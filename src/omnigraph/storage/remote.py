@@ -1,8 +1,8 @@
 """A graph in an object store: S3, Google Cloud Storage, Azure Blob Storage, through obstore.
 
-Every error of obstore becomes one of the seam's typed answers here. `AlreadyExistsError` is passed on as `EXISTS`
-although it may mean four things (H25): taken by another, taken by this very request whose first answer was lost,
-taken by an earlier attempt, or not taken at all (S3's 409). Only reading the key tells.
+Every error of obstore becomes one of the typed errors of the seam. `AlreadyExistsError` becomes `EXISTS`, although it
+may mean four things (H25): another writer created the key, this request did and its first response was lost, an
+earlier attempt did, or nobody did (S3's 409). Only reading the key tells.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RemoteStore:
             return [self._get_or_none(key) for key in keys]
         threads = self._threads()
         futures = [threads.submit(self._get_or_none, key) for key in keys]
-        # All have ended before an error is raised: no request of a failed call runs on behind the caller's back.
+        # Wait for all before raising an error: no request of a failed call may still run after it.
         wait(futures)
         return [future.result() for future in futures]
 
@@ -103,17 +103,17 @@ class RemoteStore:
 
     @contextmanager
     def open_writer(self, key: str) -> Iterator[BinaryIO]:
-        """A stream into an object, which appears when the block ends well, replacing what was there."""
+        """A stream into an object, which appears or is replaced if the block ends without an error."""
         try:
             # No `with`: leaving it by an error would complete the upload of half a file.
             writer = obstore.open_writer(self._client, check_key(key))
-            yield writer  # type: ignore[misc]  # it writes, and that is all it does
+            yield writer  # type: ignore[misc]  # callers only write to it
             writer.close()
         except (failures.BaseError, OSError) as error:
             raise self._classify_error(error, "write", key) from error
 
     def rename(self, old: str, new: str) -> None:
-        """A copy and a delete: objects have no names to change."""
+        """Copy and delete: object stores have no rename."""
         try:
             obstore.rename(self._client, check_key(old), check_key(new), overwrite=True)
         except (failures.BaseError, OSError) as error:
@@ -133,7 +133,7 @@ class RemoteStore:
                 page = [_info(meta) for meta in first]
                 if _in_order(page):
                     return page
-                # The newest record could be on any page (H28): never trust this store's first one again.
+                # The newest record could be on any page (H28): never trust the first page of this store again.
                 self._ordered = False
             pages = obstore.list(self._client, folder, chunk_size=_WHOLE_PAGE_KEYS)
             return sorted((_info(meta) for page in pages for meta in page), key=_key)
@@ -161,7 +161,7 @@ class RemoteStore:
             return self._pool
 
     def _classify_error(self, error: Exception, verb: str, key: str) -> OmnigraphError:
-        """Which of the seam's answers an error of obstore is. LIST has no error classes, so the status decides too."""
+        """The typed error for an error of obstore. LIST has no error classes, so the HTTP status decides too."""
         text = str(error).partition("\n\nDebug source")[0]
         status_match = _STATUS.search(text)
         status = int(status_match.group(1)) if status_match else None
@@ -172,7 +172,7 @@ class RemoteStore:
             return self._missing_error(
                 problem, key, bucket=verb in _NEEDS_BUCKET or _NO_BUCKET.search(text) is not None
             )
-        # S3 answers 400 also to an upload that stalled; that one is worth another try.
+        # S3 also answers 400 to an upload that stalled, which is worth another try.
         if "incorrectly configured region" in text or (status in (301, 307, 400) and "RequestTimeout" not in text):
             return InvalidInput(
                 f"{problem}: the store does not accept the request as it is addressed: {_brief(text)}",
@@ -183,7 +183,7 @@ class RemoteStore:
         return self._unavailable_error(problem, text, status)
 
     def _missing_error(self, problem: str, key: str, *, bucket: bool) -> NotFound:
-        """A missing bucket is never taken for a missing key: 'no such record' would be an answer about the graph."""
+        """A missing bucket is never reported as a missing key, which would be a statement about the graph."""
         if not bucket:
             return ObjectMissing(f"no object {key!r} in {self._root}", key=key, root=self._root)
         return NotFound(
@@ -225,7 +225,7 @@ def open_remote(
     retry_limit_s: float = RETRY_LIMIT_S,
     ordered: bool = True,
 ) -> RemoteStore:
-    """The client for `root`, not yet connected: `config` holds the store's own options, `client` those of HTTP."""
+    """The store at `root`, not yet connected: `config` holds options of the store, `client` those of HTTP."""
     bounds: dict[str, Any] = {"timeout": _seconds(timeout_s), "connect_timeout": _seconds(CONNECT_TIMEOUT_S)}
     options: ClientConfig = {**bounds, **client}  # type: ignore[typeddict-item]
     retry: RetryConfig = {

@@ -1,8 +1,8 @@
-"""The object-store seam: the few requests that everything but Lance's own I/O is made of.
+"""The object-store seam: the few requests through which all storage goes, except Lance's own I/O.
 
-Three typed answers besides success: the key is missing (`ObjectMissing`), the credentials are refused
-(`Forbidden`), the store did not answer (`Unavailable`). A `put_if_absent` that raises `Unavailable` has an
-unknown outcome; only the caller can find out, by reading the key.
+Requests fail with one of three typed errors: the key is missing (`ObjectMissing`), the credentials are refused
+(`Forbidden`), the store does not answer (`Unavailable`). The outcome of a `put_if_absent` that raises `Unavailable` is
+unknown; the caller finds it out by reading the key.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class ObjectMissing(NotFound):
 
 
 NOT_DURABLE = "not_durable"
-"""Code of an `Unavailable` put: the object has its name, and only another put can tell whether it will keep it."""
+"""Code of an `Unavailable` put: the object exists, but may not survive a power cut until another put succeeds."""
 
 
 class PutResult(Enum):
-    """What a conditional PUT answered. `EXISTS` is a reason to read the key, never proof of a lost race."""
+    """Result of a conditional PUT. `EXISTS` is a reason to read the key, never proof of a lost race."""
 
     CREATED = "created"
     EXISTS = "exists"
@@ -35,7 +35,7 @@ class PutResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One listed object; `modified_at` is the store's clock, not ours."""
+    """One listed object; `modified_at` is a time of the store's clock, not of this process."""
 
     key: str
     size_bytes: int
@@ -53,20 +53,20 @@ class Store(Protocol):
         """The whole object. Raises ObjectMissing, Forbidden, Unavailable."""
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Objects in the order asked, None where missing; one sequential hop however many."""
+        """The objects in the order of `keys`, None for a missing one; one sequential hop for all."""
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         """Create the object, durably, unless the key exists."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Create or replace, durably. Only for objects whose content any writer would write alike, and for stubs."""
+        """Create or replace the object, durably. Only for stubs and for content that every writer would write alike."""
 
     def head(self, key: str) -> ObjectInfo: ...
 
     def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
         """Objects below `prefix` (a folder, ending in '/'), sorted by key.
 
-        `first_page` asks for one request only: at least the first key in order, perhaps all of them.
+        With `first_page` the store sends one request and returns at least the first key in order, perhaps all.
         Temporary files of unfinished puts never appear.
         """
 

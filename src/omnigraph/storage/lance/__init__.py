@@ -1,8 +1,9 @@
-"""Tables: the only package that knows Lance.
+"""Tables: the only package that knows Lance. It holds pinned versions, staging, indexes, compaction and `arrow_fit`.
 
-A table version is a *detached* Lance version: immutable, found by its id alone, and named by nobody until a commit
-record does. Lance checks nothing when it makes one (no conflict, no key), so exactly one function commits
-(`TableStore.commit`), it takes a pinned handle, and everything it applies was computed against that very pin.
+A table version is a *detached* Lance version: immutable, found by its id alone, and invisible until a commit record
+names it. Lance checks nothing when it makes a version (no conflict, no key), so exactly one function calls Lance's
+commit (`TableStore._commit`), on a pinned handle, with changes that were computed against that pin.
+Every room from `log` upwards may import this package; nothing here imports a room other than `schema` and `storage`.
 """
 
 from omnigraph.storage.lance.bulk_tables import (

@@ -20,13 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.storage.lance.build_operation import build_operations, find_new_fields, find_unchanged_fragments
+from omnigraph.storage.lance.build_operation import find_new_fields, find_unchanged_fragments
 from omnigraph.storage.lance.errors import lance_call
 from omnigraph.storage.lance.indexes import IndexPlan, IndexSpec, build_index, index_from_json, index_to_json
 from omnigraph.storage.lance.pinned_table import PinnedTable
 from omnigraph.storage.lance.row_address import ROW_ADDRESS, group_by_fragment
 from omnigraph.storage.lance.staged_table import (
     StagedTable,
+    data_bytes,
     deletion_path,
     dump_fragment,
     fragment_files,
@@ -121,15 +122,11 @@ class BulkTables:
             emptied=(),
             delete_ids=(),
             rows_written=0,
-            bytes_written=sum(
-                file.file_size_bytes or 0 for fragment in map(load_fragment, fragments) for file in fragment.files
-            ),
+            bytes_written=data_bytes(map(load_fragment, fragments)),
             rows_removed=0,
             adds_columns=not overwrite and bool(find_new_fields(base, schema)),
         )
-        version = base
-        for operation in build_operations(base, staged) if not staged.is_empty else ():
-            version = self._store._commit(base.table, version, operation, staged.files(), built_on=base.version)
+        version = self._store._commit_staged(base, staged)
         return self._count_rows(staged, base, self._store._versions.keep(version))
 
     def open_staged(self, staged: StagedTable) -> PinnedTable:

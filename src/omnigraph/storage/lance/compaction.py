@@ -1,4 +1,4 @@
-"""Compaction: small fragments and removed rows become few full fragments."""
+"""Compaction: rewrites small fragments, and fragments with many removed rows, into few full ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.lance.errors import lance_call
 from omnigraph.storage.lance.pinned_table import PinnedTable
+from omnigraph.storage.lance.staged_table import data_bytes
 
 if TYPE_CHECKING:
     from lance import LanceOperation
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RewriteOptions:
-    """Which fragments are worth rewriting: those below the target, and those with this share of removed rows.
+    """Which fragments are worth rewriting: those below `target_rows`, and those with this share of removed rows.
 
-    A fragment above `small_rows` joins smaller ones only if it has at most `size_ratio` times their rows: so a row is
+    A fragment above `small_rows` joins smaller ones only if it has at most `size_ratio` times their rows. So a row is
     rewritten a few times in its life and not by every run, and a table keeps a handful of fragments, each much larger
-    than the last.
+    than the one before.
     """
 
     target_rows: int = 1 << 20
@@ -43,7 +44,7 @@ class RewriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class FragmentSize:
-    """One fragment as the grouping sees it."""
+    """The rows and bytes of one fragment, from which compaction decides."""
 
     id: int
     rows: int
@@ -52,8 +53,8 @@ class FragmentSize:
 
     @classmethod
     def of(cls, fragment: FragmentMetadata) -> FragmentSize:
-        size_bytes = sum(file.file_size_bytes or 0 for file in fragment.files)
-        return cls(fragment.id, fragment.num_rows, fragment.physical_rows - fragment.num_rows, size_bytes)
+        removed = fragment.physical_rows - fragment.num_rows
+        return cls(fragment.id, fragment.num_rows, removed, data_bytes([fragment]))
 
     @property
     def live_bytes(self) -> int:
@@ -61,10 +62,10 @@ class FragmentSize:
 
 
 def group_fragments(fragments: Sequence[FragmentSize], options: RewriteOptions) -> list[list[int]]:
-    """Ids of fragments to be rewritten together. What a run has grouped, the next run leaves alone.
+    """Groups of fragment ids to rewrite together. The next run leaves the result of a group alone.
 
-    Lance's own planner never mixes indexed with unindexed fragments, so it would need a second run after the
-    indexes have caught up.
+    Not Lance's own planner, since that never mixes indexed with unindexed fragments: it would need a second run after
+    the indexes have caught up.
     """
     wasteful = {
         fragment.id
@@ -92,20 +93,20 @@ def _can_join(fragment: FragmentSize, group: Sequence[FragmentSize], options: Re
 
 
 def rewrite_groups(base: PinnedTable, options: RewriteOptions) -> list[list[int]]:
-    """What `plan_rewrite` would do, without a request."""
+    """The groups that `plan_rewrite` would rewrite, found without a request."""
     return group_fragments([FragmentSize.of(fragment) for fragment in base.metadata], options)
 
 
 def plan_rewrite(base: PinnedTable, options: RewriteOptions) -> list[CompactionTask]:
-    """Independent tasks; each can be pickled and run where there is room for it."""
+    """Independent tasks, each of which can be pickled and run in any process."""
     groups = rewrite_groups(base, options)
     if not groups:
         return []
     from lance.optimize import Compaction, CompactionTask
 
-    by_id = {one.id: one for one in base.metadata}
+    by_id = {fragment.id: fragment for fragment in base.metadata}
     with lance_call(f"plan compaction of table {base.table}"):
-        # Lance's planner is asked about nothing: only it can spell out all the options that a task needs.
+        # A plan of Lance over no fragment: only Lance can spell out all the options that a task needs.
         lance_options = {**options.for_lance(), "excluded_fragment_ids": list(by_id)}
         empty_plan = json.loads(Compaction.plan(base.lance(), lance_options).json())
         shared = {
@@ -114,19 +115,19 @@ def plan_rewrite(base: PinnedTable, options: RewriteOptions) -> list[CompactionT
         }
         return [
             CompactionTask.from_json(
-                json.dumps({"task": {"fragments": [by_id[one].to_json() for one in group]}, **shared})
+                json.dumps({"task": {"fragments": [by_id[fragment_id].to_json() for fragment_id in group]}, **shared})
             )
             for group in groups
         ]
 
 
 def rewrite_tasks(base: PinnedTable, options: RewriteOptions) -> list[str]:
-    """The tasks of `plan_rewrite` as texts, for other processes."""
+    """The tasks of `plan_rewrite` as JSON, for other processes."""
     return [task.json() for task in plan_rewrite(base, options)]
 
 
 def run_rewrite_task(base: PinnedTable, task: str) -> str:
-    """Do one of them, anywhere; the text of its result."""
+    """Run one task of `rewrite_tasks`, in any process, and return its result as JSON."""
     from lance.optimize import CompactionTask
 
     return str(run_rewrite(base, CompactionTask.from_json(task)).json())
@@ -139,13 +140,16 @@ def rewrite_results(texts: Iterable[str]) -> list[RewriteResult]:
 
 
 def run_rewrite(base: PinnedTable, task: CompactionTask) -> RewriteResult:
-    """Write the new files of one task; nobody names them yet."""
+    """Write the new files of one task; no version names them yet."""
     with lance_call(f"compact table {base.table}"):
         return task.execute(base.lance())
 
 
 def rewrite_operation(base: PinnedTable, results: Sequence[RewriteResult]) -> LanceOperation.BaseOperation:
-    """Fresh ids are set by hand: left at zero, an index would claim to cover a fragment that it never saw."""
+    """The operation that replaces the old fragments by the rewritten ones.
+
+    New fragments get ids that were never used: with id zero, an index would claim to cover a fragment it never saw.
+    """
     from lance import LanceOperation as Op
 
     fragment_id = base.max_fragment_id

@@ -1,7 +1,7 @@
-"""Lance's errors, told apart by what the caller does next.
+"""Turns errors of Lance into typed errors, by what the caller can do next.
 
-Lance raises ValueError, OSError, RuntimeError or ArrowInvalid for any cause, with the cause in the text only; the
-guard tests pin the phrases that are recognised here.
+Lance raises ValueError, OSError, RuntimeError or ArrowInvalid for any cause, and only the text names the cause; the
+guard tests pin the phrases that this module recognises.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from omnigraph.storage.store import ObjectMissing
 
 
 class AlreadyBorn(Exception):
-    """Version 1 of the table exists: the answer to a second birth."""
+    """A second birth of a table failed because version 1 exists."""
 
 
 #: A birth is prepared on version 0, which never exists; once there is a version 1, Lance looks for it.
@@ -43,9 +43,11 @@ _READ_ONLY = re.compile(r"os error 30\b|Read-only file system")
 
 
 def classify_error(error: BaseException, action: str) -> OmnigraphError:
-    """The typed error for one raised by Lance. The order matters: a 404 also carries the words of an I/O error."""
+    """The typed error for an error of Lance. The order matters: a 404 also carries the words of an I/O error."""
     text = str(error)
-    words = _PLACE.sub(" ", text)  # a folder may be called "Forbidden", and a line of source be numbered 403
+    words = _PLACE.sub(
+        " ", text
+    )  # without paths: a folder may be called "Forbidden", and a line of source be numbered 403
     if _FULL.search(words):
         advice = "Free some space on that file system and try again"
         return Unavailable(f"{action}: the disk is full ({text})", code="disk_full", advice=advice)
@@ -67,7 +69,7 @@ def classify_error(error: BaseException, action: str) -> OmnigraphError:
 
 @contextmanager
 def lance_call(action: str) -> Iterator[None]:
-    """Wraps every call into Lance; `what` says which table and what was being done."""
+    """Wraps every call into Lance; `action` starts the error message and names the table and what is done to it."""
     try:
         yield
     except OmnigraphError:
@@ -85,7 +87,7 @@ def lance_call(action: str) -> Iterator[None]:
 
 @contextmanager
 def lance_read(table: str) -> Iterator[None]:
-    """Wraps reads of a pinned version: a file that it names and that is not there is damage."""
+    """Wraps reads of a pinned version, where a missing file means that the table is damaged."""
     try:
         with lance_call(f"read table {table}"):
             yield

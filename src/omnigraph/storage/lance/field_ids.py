@@ -1,8 +1,8 @@
 """Field ids: which column of a data file is which column of the table.
 
-A property's column has one name for ever but any number of field ids: two branches may add the same columns in
-another order. So data files are written with the ids of their own schema, counted from zero, and get the ids of
-the table when the commit is built. A staged file therefore fits any base and is never written twice for its ids.
+A property's column has the same name for ever but any number of field ids: two branches may add the same columns in
+different orders. So data files are written with ids counted from zero over their own schema, and the commit replaces
+those by the ids of the table. A staged file therefore fits any base and is never written again because of its ids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WRAP = 1 << 64
 
 
 def field_ids(schema: LanceSchema) -> dict[FieldPath, int]:
-    """Every field, nested ones too, by the names on its path."""
+    """The id of every field, nested ones too, by the names on its path."""
     ids_by_path: dict[FieldPath, int] = {}
 
     def walk(field: LanceField, parent_path: FieldPath) -> None:
@@ -41,21 +41,21 @@ def field_ids(schema: LanceSchema) -> dict[FieldPath, int]:
 
 
 def fresh_schema(schema: pa.Schema) -> LanceSchema:
-    """The ids a data file of this schema is written with."""
+    """The schema with the ids that a data file is written with: counted from zero."""
     from lance.schema import LanceSchema
 
     return LanceSchema.from_pyarrow(schema)
 
 
 def extend_schema(schema: LanceSchema, max_field_id: int, added: Sequence[pa.Field]) -> LanceSchema:
-    """`schema` plus nullable columns under ids never used before in this line of versions."""
+    """`schema` plus nullable columns, with ids that were never used in this line of versions."""
     make, (metadata, *protos) = schema.__reduce__()
     _, (_, *fresh) = fresh_schema(pa.schema(added)).__reduce__()
     return make(metadata, *protos, *(_shift_field_ids(proto, max_field_id + 1) for proto in fresh))
 
 
 def renumber(fragments: Iterable[FragmentMetadata], written: pa.Schema, target: LanceSchema) -> None:
-    """Give data files that were written with `fresh_schema(written)` the ids of `target`, in place."""
+    """Replace the field ids of data files written with `fresh_schema(written)` by those of `target`, in place."""
     target_ids = field_ids(target)
     new_id_by_old = {old: target_ids[path] for path, old in field_ids(fresh_schema(written)).items()}
     for fragment in fragments:

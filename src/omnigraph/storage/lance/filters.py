@@ -1,13 +1,15 @@
-"""Filters: what Lance can evaluate, and what Arrow has to.
+"""Filters: which ones Lance can evaluate, and which ones Arrow evaluates on the rows.
 
-Filters are Arrow expressions and reach Lance as Substrait, which knows no unsigned numbers, no binary columns and
-no vectors; what it cannot carry is evaluated here on the rows. Both sides agree except on `~isin` over nulls: Lance
-follows SQL (null is neither in nor out), Arrow does not, so plans add `is_valid` where that matters.
+Filters are Arrow expressions and reach Lance as Substrait, which knows no unsigned numbers, no binary columns and no
+vectors; Arrow evaluates filters over those. Both agree except on `~isin` over nulls: Lance follows SQL (null is
+neither in nor out), Arrow does not, so plans add `is_valid` where that matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +24,10 @@ def _fits_substrait(kind: pa.DataType) -> bool:
 
 
 def to_substrait(where: pc.Expression, schema: pa.Schema) -> bytes:
-    """The filter as Lance takes it, over a table of this schema.
+    """The filter as Substrait, the form in which Lance takes it, over a table of this schema.
 
-    Substrait holds the whole schema, and one column that it cannot name spoils every filter: such columns are
-    replaced by others that nobody refers to. Lance itself does so for fewer types.
+    Substrait contains the whole schema, and a column with a type that it lacks makes every filter invalid. Such
+    columns are replaced by placeholders that no filter refers to. Lance itself does so for fewer types.
     """
     from pyarrow.substrait import serialize_expressions
 
@@ -37,7 +39,7 @@ def to_substrait(where: pc.Expression, schema: pa.Schema) -> bytes:
 
 
 def refers_to(where: pc.Expression, schema: pa.Schema, name: str) -> bool:
-    """Whether the filter names the column: it then cannot be bound without it."""
+    """Whether the filter names the column: such a filter cannot be bound to the schema without that column."""
     without = pa.schema([field for field in schema if field.name != name])
     try:
         without.empty_table().filter(where)
@@ -53,7 +55,7 @@ def columns_in_filter(where: pc.Expression, schema: pa.Schema) -> list[str]:
 
 
 def can_lance_evaluate(where: pc.Expression, schema: pa.Schema, stored: pa.Schema) -> bool:
-    """False if the filter names a column that the version does not hold or that cannot be carried to Lance."""
+    """False if the filter names a column that the version does not store or that Substrait has no type for."""
     doubtful = [
         field.name
         for field in schema
@@ -63,22 +65,16 @@ def can_lance_evaluate(where: pc.Expression, schema: pa.Schema, stored: pa.Schem
 
 
 def equals_any(column: pa.Field, values: Sequence[Any]) -> pc.Expression | str | None:
-    """A filter for `column` being one of the values that an index can answer; None if Lance has no way to say it."""
+    """A filter for `column` being one of the values, which an index can answer; None if Lance cannot express it."""
     if pa.types.is_unsigned_integer(column.type):
-        # As text, since Substrait cannot carry them; nothing but digits goes in.
+        # As SQL text, since Substrait has no unsigned integers; `int` lets nothing but digits in.
         return f"`{column.name}` IN ({', '.join(str(int(value)) for value in values)})"
     if not _fits_substrait(column.type) or pa.types.is_nested(column.type):
         return None
     return pc.field(column.name).isin(pa.array(values, column.type))
 
 
-def both(*conditions: pc.Expression | None) -> pc.Expression | None:
-    """All of them; None stands for no condition."""
-    return _all(condition for condition in conditions if condition is not None)
-
-
-def _all(conditions: Iterable[pc.Expression]) -> pc.Expression | None:
-    conjunction: pc.Expression | None = None
-    for condition in conditions:
-        conjunction = condition if conjunction is None else conjunction & condition
-    return conjunction
+def all_of(*conditions: pc.Expression | None) -> pc.Expression | None:
+    """The conjunction of the conditions; None stands for no condition."""
+    present = [condition for condition in conditions if condition is not None]
+    return reduce(and_, present) if present else None

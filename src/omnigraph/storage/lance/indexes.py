@@ -1,4 +1,4 @@
-"""Indexes as segments: what to build, on which fragments, and which segments have become useless."""
+"""Indexes as segments: which to build, over which fragments, and which segments have become useless."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from omnigraph.storage.lance.pinned_table import PinnedTable, Segment, plain_kin
 if TYPE_CHECKING:
     from lance.dataset import Index
 
-#: More segments than this of one name are merged by building the index anew: each is asked on every lookup.
+#: An index with this many segments is built anew as one: every lookup asks each segment.
 MAX_SEGMENTS = 8
 #: A vector index over fewer rows is worth nothing, and some kinds cannot be trained on them.
 MIN_VECTOR_ROWS = 256
-#: All vectors missing, or with cosine all without a direction.
+#: Lance's error if all vectors are missing, or with the cosine metric all are zero.
 _UNTRAINABLE = "KMeans cannot train"
 
 
@@ -37,7 +37,7 @@ class IndexSpec:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """Build `spec` over `fragments`, and forget `dead` segments."""
+    """Build `spec` over `fragments`, and remove the `dead` segments."""
 
     spec: IndexSpec
     fragments: tuple[int, ...]
@@ -45,24 +45,28 @@ class IndexPlan:
 
 
 def plan_index(spec: IndexSpec, segments: Collection[Segment], rows: dict[int, int]) -> IndexPlan | None:
-    """What is missing for `spec`, given the rows of each fragment; None if nothing is."""
-    named_segments = [one for one in segments if one.name == spec.name]
-    alive = [one for one in named_segments if one.fragments & rows.keys() and one.kind == plain_kind(spec.kind)]
-    covered = {fragment for one in alive for fragment in one.fragments}
+    """What to build and remove for `spec`, given the rows of each fragment; None if the index is complete."""
+    named_segments = [segment for segment in segments if segment.name == spec.name]
+    alive = [
+        segment
+        for segment in named_segments
+        if segment.fragments & rows.keys() and segment.kind == plain_kind(spec.kind)
+    ]
+    covered = {fragment for segment in alive for fragment in segment.fragments}
     missing = [fragment for fragment in rows if fragment not in covered]
-    if spec.is_vector and sum(rows[one] for one in missing) < MIN_VECTOR_ROWS:
+    if spec.is_vector and sum(rows[fragment] for fragment in missing) < MIN_VECTOR_ROWS:
         missing = []
-    dead = [one for one in named_segments if one not in alive]
+    dead = [segment for segment in named_segments if segment not in alive]
     if missing and len(alive) >= MAX_SEGMENTS:
         missing, dead = list(rows), named_segments
     return IndexPlan(spec, tuple(missing), tuple(dead)) if missing or dead else None
 
 
 def split_index_plan(plan: IndexPlan, rows: Mapping[int, int], *, most_rows: int, most_parts: int) -> list[IndexPlan]:
-    """The plan as several that can be built at once, each over its own fragments; all of them make up the index.
+    """Split a plan into several that can be built in parallel, each over its own fragments.
 
-    Only a sorted index is cut: it answers the same however it is divided, at the price of one look per part. An
-    index of words ranks by the statistics of its segment, and one of vectors learns its partitions from all rows.
+    Only a sorted index is split: it finds the same rows however it is divided, at the price of one lookup per part. A
+    full-text index ranks by the statistics of its segment, and a vector index learns its partitions from all rows.
     """
     part_count = min(
         most_parts, -(-sum(rows[fragment] for fragment in plan.fragments) // most_rows), len(plan.fragments)
@@ -79,7 +83,7 @@ def split_index_plan(plan: IndexPlan, rows: Mapping[int, int], *, most_rows: int
 
 
 def build_index(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) -> Index | None:
-    """Write one segment that nobody names yet; None if these rows have nothing that a vector index could learn from."""
+    """Write one segment, which no version names yet; None if a vector index could learn nothing from these rows."""
     with lance_call(f"index {spec.column} of table {base.table}"):
         try:
             # `replace` only silences the check that the name is new; it removes nothing.
@@ -91,13 +95,13 @@ def build_index(base: PinnedTable, spec: IndexSpec, fragments: Sequence[int]) ->
                 return None
             raise
         if spec.kind == "INVERTED":
-            # Committed as built it would be accepted, and then every search would fail.
+            # Lance would accept the segment without this step, and then every search would fail.
             index = base.lance().merge_existing_index_segments([index])
     return index
 
 
 def index_to_json(index: Index) -> dict[str, Any]:
-    """A built segment as a plain value, so that another process can commit it."""
+    """A built segment as plain values, so that another process can commit it."""
     return {
         "uuid": str(index.uuid),
         "name": index.name,
@@ -133,7 +137,7 @@ def index_from_json(raw: Mapping[str, Any]) -> Index:
 
 
 def index_to_remove(segment: Segment) -> Index:
-    """How a commit names a segment to forget; Lance looks at the uuid only."""
+    """The value by which a commit names a segment to remove; Lance looks at the uuid only."""
     from lance.dataset import Index
 
     return Index(

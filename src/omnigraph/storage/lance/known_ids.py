@@ -1,4 +1,4 @@
-"""Ids of small data files this process has written or read: what a file lacks need not be looked for in it."""
+"""Ids in small data files that this process has written or read: lookups skip files that lack an id."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 _MOST_IDS = 200_000
 SMALL_ROWS = 4096
-"""Fragments up to this size are worth knowing whole: folds and small writes make them, compaction merges them."""
+"""Fragments up to this size have all their ids remembered: folds and small writes make them, compaction merges them."""
 
 _Key = tuple[str, str | None]
 
 
 class KnownIds:
-    """Data files are immutable and their names unique, so this is never stale; the oldest are forgotten first.
+    """Ids by data file. Never stale, since data files are immutable and their names unique; evicts the oldest first.
 
-    A file is known whole (as written), or as of one deletion file (as read): rows removed then may be there in an
-    older version, so that knowledge counts for that deletion file only.
+    Ids that this process wrote hold for the file in every version. Ids that it read hold for one deletion file only:
+    an older version may still have rows that were removed by then.
     """
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class KnownIds:
         self._count = 0
 
     def remember_written(self, fragments: Sequence[FragmentMetadata], ids: Collection[str]) -> None:
-        """Each of these new fragments holds some of the ids and no others."""
+        """Remember that each of these new fragments holds some of the ids and no others."""
         if fragments and len(ids) <= _MOST_IDS // 4:
             id_set = frozenset(ids)
             self._remember({(str(file.path), None): id_set for fragment in fragments for file in fragment.files})
 
     def remember_read(self, fragments: Sequence[FragmentMetadata], ids: Mapping[int, Collection[str]]) -> None:
-        """These fragments, as they are in one version, hold exactly these ids (by the fragment's number)."""
+        """Remember that these fragments, as they are in one version, hold exactly these ids, by fragment id."""
         self._remember({_key(fragment): frozenset(ids[fragment.id]) for fragment in fragments})
 
     def unknown_small(self, fragments: Sequence[FragmentMetadata]) -> list[FragmentMetadata]:
@@ -48,7 +48,7 @@ class KnownIds:
             ]
 
     def may_hold(self, fragments: Sequence[FragmentMetadata], ids: Collection[str]) -> set[int] | None:
-        """The fragments in which one of the ids could be; None if that is all of them."""
+        """Ids of the fragments that may hold one of the ids; None means all fragments."""
         with self._lock:
             ids_by_fragment = [self._of(fragment) for fragment in fragments]
         possible = {

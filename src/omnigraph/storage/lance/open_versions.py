@@ -1,4 +1,4 @@
-"""Versions that this process has open: one Lance session for all tables, a handle per pin, and what they asked for."""
+"""Versions that this process has open: one Lance session for all tables, one handle per version, and their I/O."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _KEPT_VERSIONS = 512
 _KEPT_FRAGMENTS = 100_000
-"""In all versions together: each takes 1.4 kB in every handle that has been read through."""
+"""Fragments of all kept versions together: each takes 1.4 kB in every handle that has been read through."""
 
 _ALWAYS_KEPT = 64
-"""However large their tables are, so that a graph of several such tables need not open them again and again."""
+"""Versions kept however large they are, so that a graph of several large tables does not open them repeatedly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class IoStats:
 
 
 class OpenVersions:
-    """Thread-safe. A version never changes, so a handle of it is good for as long as it is kept."""
+    """A thread-safe cache of handles. A version never changes, so its handle never becomes stale."""
 
     def __init__(
         self, address: str, options: Mapping[str, str] | None, *, index_cache_bytes: int, metadata_cache_bytes: int
@@ -80,7 +80,7 @@ class OpenVersions:
         return f"{self._address}/tables/{table}"
 
     def open(self, table: str, version: str) -> PinnedTable:
-        """The version, from memory if it was opened or committed here. Raises ObjectMissing if it is not there."""
+        """The version, from memory if this process opened or committed it. Raises ObjectMissing if there is none."""
         with self._lock:
             cached = self._kept.get((table, version))
             if cached is not None:
@@ -95,12 +95,12 @@ class OpenVersions:
         return self.keep(PinnedTable(table, dataset, self.ids))
 
     def get_cached(self, table: str, version: str) -> PinnedTable | None:
-        """The version if it is in memory."""
+        """The version if it is in memory, else None."""
         with self._lock:
             return self._kept.get((table, version))
 
     def keep(self, opened: PinnedTable) -> PinnedTable:
-        """Remember a version; of two handles of it the first one stays."""
+        """Keep a version in memory and return its handle: the first one, if the version was kept before."""
         with self._lock:
             if self._meter is None:
                 self._meter = opened.lance()
@@ -114,13 +114,13 @@ class OpenVersions:
             return self._kept[key]
 
     def adopt(self, table: str, dataset: lance.LanceDataset) -> lance.LanceDataset:
-        """A handle of the shared session for one that was made outside of it, without a request."""
+        """Reopen a dataset of another Lance session in the shared session, without a request."""
         with self._lock:
             self._outside = self._outside + IoStats.of(dataset.io_stats_snapshot())
         return self._handle(table, dataset)
 
     def reopen(self, base: PinnedTable) -> PinnedTable:
-        """The same version under a handle of its own: building an index locks the handle against all other use."""
+        """The same version under a new handle: building an index locks the handle against all other use."""
         return PinnedTable(base.table, self._handle(base.table, base.lance()), self.ids)
 
     def io_stats(self) -> IoStats:

@@ -16,7 +16,7 @@ from omnigraph.errors import Unsupported
 from omnigraph.storage.lance.arrow_fit import ReadShape, with_columns
 from omnigraph.storage.lance.errors import lance_call, lance_read
 from omnigraph.storage.lance.field_ids import read_proto
-from omnigraph.storage.lance.filters import both, can_lance_evaluate, columns_in_filter, equals_any, to_substrait
+from omnigraph.storage.lance.filters import all_of, can_lance_evaluate, columns_in_filter, equals_any, to_substrait
 from omnigraph.storage.lance.known_ids import KnownIds
 from omnigraph.storage.lance.row_address import (
     ROW_ADDRESS,
@@ -26,21 +26,21 @@ from omnigraph.storage.lance.row_address import (
     pack_addresses,
     split_address,
 )
-from omnigraph.storage.lance.staged_table import fragment_files
+from omnigraph.storage.lance.staged_table import data_bytes, fragment_files
 
 if TYPE_CHECKING:
     import lance
     from lance.dataset import LanceScanner
     from lance.fragment import FragmentMetadata
 
-#: Values per pushed-down `isin`; longer lists are cut.
+#: Values per pushed-down `isin`; longer lists become several filters.
 _VALUES_PER_FILTER = 2_000
-#: Looking for more than one row in this many reads the column once instead of asking for each value.
+#: A lookup of more than one row in this many scans the column instead of asking the index for each value.
 _SCAN_INSTEAD_RATIO = 50
 _FEW_VALUES = 200
 _ROWS_PER_TAKE = 8_192
 
-#: Which version a commit was prepared on, kept in its transaction.
+#: Property of a Lance transaction: the version on which the commit was prepared.
 BASE_PROPERTY = "base"
 
 _MANIFEST_MAX_FRAGMENT = 11
@@ -52,7 +52,7 @@ _U64 = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo:
-    """One index: all segments of one name. Rows of fragments outside `covered_fragments` are found by scanning."""
+    """One index: all segments of one name. Lookups scan the fragments outside `covered_fragments`."""
 
     name: str
     kind: str
@@ -63,7 +63,7 @@ class IndexInfo:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One built part of an index in one version; `fragments` may name some that are gone."""
+    """One built part of an index in one version; `fragments` may name fragments that no longer exist."""
 
     uuid: str
     name: str
@@ -79,10 +79,10 @@ def plain_kind(kind: str) -> str:
 
 
 class PinnedTable:
-    """One version of one table. Immutable and thread-safe; opening it cost its manifest, reading costs the data.
+    """One version of one table. Immutable and thread-safe; opening it costs its manifest, reading costs the data.
 
-    Reads take an optional `schema`: the columns and types the caller knows. Columns of it that this version lacks
-    come as nulls, columns that it lacks are not read: a schema may be older or newer than the version.
+    Reads take an optional `schema`, the columns and types that the caller knows; it may be older or newer than the
+    version. Columns of the schema that this version lacks come as nulls; other columns of the version are not read.
     """
 
     def __init__(self, table: str, dataset: lance.LanceDataset, known_ids: KnownIds | None = None) -> None:
@@ -95,7 +95,7 @@ class PinnedTable:
         return f"PinnedTable({self.table!r}, {self.version!r})"
 
     def lance(self) -> lance.LanceDataset:
-        """The raw handle, for engines that scan it. Nothing may commit through it."""
+        """The raw Lance handle, for engines that scan it. Nothing may commit through it."""
         return self._dataset
 
     @cached_property
@@ -104,7 +104,7 @@ class PinnedTable:
 
     @cached_property
     def metadata(self) -> tuple[FragmentMetadata, ...]:
-        """Fragments as the manifest has them; no request."""
+        """Fragments as the manifest describes them; costs no request."""
         return tuple(fragment.metadata for fragment in self._dataset.get_fragments())
 
     @cached_property
@@ -113,8 +113,8 @@ class PinnedTable:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Bytes of the data files, live rows and removed ones alike."""
-        return sum(file.file_size_bytes or 0 for fragment in self.metadata for file in fragment.files)
+        """Bytes of the data files, removed rows included."""
+        return data_bytes(self.metadata)
 
     @cached_property
     def fragments(self) -> int:
@@ -122,18 +122,18 @@ class PinnedTable:
 
     @cached_property
     def manifest(self) -> dict[int, Any]:
-        """Single-valued parts of the Lance manifest, by field number."""
+        """Single-valued fields of the Lance manifest, by protobuf field number."""
         return {tag: value for tag, _, value in read_proto(bytes(self._dataset._ds.serialized_manifest()))}
 
     @property
     def max_fragment_id(self) -> int:
-        """Greatest fragment id ever used in this line of versions, -1 if none; ids of removed ones stay taken."""
+        """Greatest fragment id ever used in this line of versions, -1 if none; ids are not used again."""
         return int(self.manifest.get(_MANIFEST_MAX_FRAGMENT, -1))
 
     def find(
         self, ids: Sequence[str], columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None
     ) -> pa.Table:
-        """The rows of these ids, in no order."""
+        """The rows with these ids, in any order."""
         possible = self._may_hold(ids)
         if possible is not None and not possible:
             return self._shape(columns, schema).out.empty_table()
@@ -171,9 +171,9 @@ class PinnedTable:
         return shape.fit(self._take(matches[ROW_ADDRESS], shape.physical))
 
     def _may_hold(self, ids: Sequence[str]) -> set[int] | None:
-        """The fragments to look into, None for all. The ids of small ones are read whole, once per process.
+        """The fragments that may hold one of the ids, None for all. Reads the ids of small fragments once per process.
 
-        Without that every lookup would read every fragment that folds have left since the last compaction.
+        Otherwise every lookup would read every fragment that folds have added since the last compaction.
         """
         unread = self._known_ids.unknown_small(self.metadata)
         if unread:
@@ -188,7 +188,7 @@ class PinnedTable:
         return ids_by_fragment
 
     def addresses(self, ids: Sequence[str], fragment_ids: Collection[int] | None = None) -> pa.Table:
-        """`id` and `_rowaddr` of the ids that are here, optionally only in some fragments."""
+        """`id` and `_rowaddr` of those ids that this version holds, optionally only in some fragments."""
         possible = self._may_hold(ids)
         if possible is not None:
             fragment_ids = possible if fragment_ids is None else possible & set(fragment_ids)
@@ -218,11 +218,11 @@ class PinnedTable:
         return self._batches_of(self._scanner(list(columns), None, fragment_ids, address=True))
 
     def row_at(self, fragment_id: int, offset: int) -> pa.Table:
-        """The one row at this place, whole."""
+        """All columns of the row at this offset of a fragment."""
         return self._take(pa.chunked_array([[pack_address(fragment_id, offset)]], pa.uint64()), self.schema.names)
 
     def offsets_of(self, fragment_id: int) -> npt.NDArray[np.uint64]:
-        """The places of a fragment that hold a row; costs its deletion file and no data."""
+        """The offsets of a fragment that hold a row; costs its deletion file and no data."""
         parts = [
             offsets_of(batch.column(ROW_ADDRESS).to_numpy())
             for batch in self._batches_of(self._scanner([], None, [fragment_id], address=True))
@@ -230,24 +230,24 @@ class PinnedTable:
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def ids_at(self, fragment_id: int, offsets: npt.NDArray[np.uint64]) -> list[str]:
-        """The ids at these places of a fragment."""
+        """The ids at these offsets of a fragment."""
         addresses = pa.chunked_array([pa.array(pack_addresses(fragment_id, offsets))])
         return list(self._take(addresses, ["id"])["id"].to_pylist())
 
     def rows_at(
         self, fragment_id: int, offsets: npt.NDArray[np.uint64], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """These columns and `_rowaddr` of the rows at these places of a fragment."""
+        """These columns and `_rowaddr` of the rows at these offsets of a fragment."""
         for start in range(0, len(offsets), _ROWS_PER_TAKE):
             addresses = pa.array(pack_addresses(fragment_id, offsets[start : start + _ROWS_PER_TAKE]))
             rows = self._take(pa.chunked_array([addresses]), list(columns))
-            assert rows.num_rows == len(addresses), "a place without a row was asked for"
+            assert rows.num_rows == len(addresses), "an offset without a row was asked for"
             yield from (
                 rows.append_column(ROW_ADDRESS_FIELD, pa.chunked_array([addresses])).combine_chunks().to_batches()
             )
 
     def read_fragment(self, fragment_id: int) -> int:
-        """Read all of one fragment and forget it: whether it can be read, and how many rows it has."""
+        """Read all of one fragment, to see that it is readable, and return its number of rows."""
         scanner = self._scanner(list(self.schema.names), None, [fragment_id])
         return sum(batch.num_rows for batch in self._batches_of(scanner))
 
@@ -260,7 +260,7 @@ class PinnedTable:
         *,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Rows that satisfy `where` and are not hidden, then the limit (H10)."""
+        """Rows that satisfy `where` and are not hidden; the limit applies to those (H10)."""
         shape = self._shape(columns, schema)
         batches: list[pa.RecordBatch] = []
         remaining = limit
@@ -296,23 +296,25 @@ class PinnedTable:
 
     def indices(self) -> list[IndexInfo]:
         """Indexes by name, with the fragments of this version that each covers."""
-        fragment_ids = {one.id for one in self.metadata}
+        fragment_ids = {fragment.id for fragment in self.metadata}
         segments_by_name: dict[str, list[Segment]] = {}
-        for one in self.segments():
-            segments_by_name.setdefault(one.name, []).append(one)
+        for segment in self.segments():
+            segments_by_name.setdefault(segment.name, []).append(segment)
         return [
             IndexInfo(
                 name=name,
                 kind=parts[0].kind,
                 columns=parts[0].columns,
-                covered_fragments=frozenset(fragment for one in parts for fragment in one.fragments & fragment_ids),
-                segments=tuple(one.uuid for one in parts),
+                covered_fragments=frozenset(
+                    fragment for segment in parts for fragment in segment.fragments & fragment_ids
+                ),
+                segments=tuple(segment.uuid for segment in parts),
             )
             for name, parts in segments_by_name.items()
         ]
 
     def segments(self) -> list[Segment]:
-        """Every part of every index; at most one request, and none if there is no index."""
+        """Every segment of every index; costs at most one request, and none if there is no index."""
         with lance_call(f"list indexes of table {self.table}"):
             return [
                 Segment(
@@ -328,7 +330,7 @@ class PinnedTable:
             ]
 
     def base_version(self) -> str | None:
-        """The version this one was committed on, as its transaction says (one request); None for a birth."""
+        """The version that this one was committed on, from its transaction (one request); None for a birth."""
         with lance_call(f"read the transaction of version {self.version} of table {self.table}"):
             transaction = self._dataset.read_transaction(int(self.version))
         base = (transaction.transaction_properties or {}).get(BASE_PROPERTY)
@@ -337,11 +339,11 @@ class PinnedTable:
     def files(self) -> set[str]:
         """Every file this version names, by key relative to the graph's root; a key ending in '/' is a folder.
 
-        Includes the manifest of version 1: without it a second birth would make the table anew.
+        Includes the manifest of version 1: without that manifest a second birth would create the table anew.
         """
         names = {_BIRTH_MANIFEST, self.manifest_file}
-        names.update(name for one in self.metadata for name in fragment_files(one))
-        names.update(f"_indices/{one.uuid}/" for one in self.segments())
+        names.update(name for fragment in self.metadata for name in fragment_files(fragment))
+        names.update(f"_indices/{segment.uuid}/" for segment in self.segments())
         transaction = self.manifest.get(_MANIFEST_TRANSACTION)
         if transaction:
             names.add(f"_transactions/{bytes(transaction).decode()}")
@@ -349,7 +351,7 @@ class PinnedTable:
 
     @property
     def manifest_file(self) -> str:
-        """Relative to the table, like everything in it."""
+        """Path of the manifest, relative to the table."""
         number = int(self.version)
         return f"_versions/d{number}.manifest" if number >= _DETACHED else f"_versions/{_U64 - number}.manifest"
 
@@ -370,12 +372,12 @@ class PinnedTable:
         if not self.rows:
             return
         is_visible = ~pc.field("id").isin(pa.array(hidden_ids, pa.utf8())) if hidden_ids else None
-        scanner = self._try_push_down(shape, both(where, is_visible), limit, fragment_ids)
+        scanner = self._try_push_down(shape, all_of(where, is_visible), limit, fragment_ids)
         if scanner is not None:
             for batch in self._batches_of(scanner):
                 yield shape.fit_batch(batch)
             return
-        # Only Arrow can be told that a column is null in all these rows, or evaluate what Lance cannot.
+        # Lance cannot evaluate the filter, or does not store a column of it, which is null in all these rows.
         wider = self._shape(with_columns(shape.out.names, "id", *columns_in_filter(where, shape.known)), shape.known)
         for batch in self._batches_of(self._scanner(wider.physical, is_visible, fragment_ids)):
             with lance_call(f"filter table {self.table}"):
@@ -389,7 +391,7 @@ class PinnedTable:
         limit: int | None,
         fragment_ids: Collection[int] | None = None,
     ) -> LanceScanner | None:
-        """A scanner that evaluates the filter itself, or None if Lance cannot."""
+        """A scanner in which Lance evaluates the filter, or None if Lance cannot."""
         if where is not None and not can_lance_evaluate(where, shape.known, self.schema):
             return None
         try:
@@ -435,7 +437,7 @@ class PinnedTable:
         *,
         address: bool = False,
     ) -> pa.Table:
-        """Through the index if there is one; long lists are cut into several questions."""
+        """Rows whose `column` is one of the values, through an index if there is one; long lists take several scans."""
         fields = [self.schema.field(name) for name in columns]
         schema = pa.schema([*fields, ROW_ADDRESS_FIELD] if address else fields)
         batches: list[pa.RecordBatch] = []
@@ -445,7 +447,7 @@ class PinnedTable:
         return pa.Table.from_batches(batches, schema)
 
     def _hash_matches(self, column: str, values: Sequence[Any], fragment_ids: Collection[int] | None) -> pa.Table:
-        """Reads the whole column once: cheaper than asking for a large share of its values."""
+        """Like `_matches`, by one scan of the whole column: cheaper for a large share of its values."""
         value_set = pa.array(values, self.schema.field(column).type)
         schema = pa.schema([self.schema.field(column), ROW_ADDRESS_FIELD])
         matching = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +143,11 @@ def load_fragment(text: str) -> FragmentMetadata:
     from lance.fragment import FragmentMetadata
 
     return FragmentMetadata.from_json(text)
+
+
+def data_bytes(fragments: Iterable[FragmentMetadata]) -> int:
+    """Bytes of the data files, rows that were removed since included."""
+    return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
 
 
 def deletion_path(fragment: FragmentMetadata) -> str | None:

@@ -48,6 +48,7 @@ from omnigraph.storage.lance.staged_table import (
     StagedTable,
     StagedVersion,
     TableDelta,
+    data_bytes,
     dump_fragment,
     fragment_files,
     load_fragment,
@@ -71,20 +72,20 @@ _DETACHED_RETRIES = 20
 
 
 class RewriteExecutor(Protocol):
-    """Other processes that do the long work on one version; what they write is named by nobody."""
+    """Runs the long work of a rewrite in other processes; no version names the files that they write."""
 
     def rewrite(self, base: PinnedTable, tasks: Sequence[str]) -> Sequence[str]:
-        """Tasks of `rewrite_tasks` → what `run_rewrite_task` said of each."""
+        """Run `run_rewrite_task` for each task of `rewrite_tasks`, and return the results."""
 
     def index(self, base: PinnedTable, plans: Sequence[IndexPlan]) -> Sequence[Mapping[str, Any]]:
-        """What `build_elsewhere` said of the segments that these plans ask for, one or several of each."""
+        """Run `build_segment` for each plan, or for several parts of it, and return the segments."""
 
 
 class TableStore:
     """All Lance tables of one graph, below `<address>/tables/`. Thread-safe; one shared cache for all tables.
 
-    `local_root` is the same place as a path, for a graph in a directory: Lance's files are then made durable
-    before a commit returns, unless `fsync` is off.
+    `local_root` is the address as a path, if the graph is in a directory: Lance's files are then made durable before
+    a commit returns, unless `fsync` is off.
     """
 
     def __init__(
@@ -110,9 +111,9 @@ class TableStore:
         self._threads: ThreadPoolExecutor | None = None
 
     def birth(self, table: str, kind: EntityKind) -> PinnedTable:
-        """The empty version 1, made if missing: a pure function of the table's identity (H14).
+        """Return the empty version 1, and create it if it is missing: its content depends on the kind alone (H14).
 
-        Racing births, and one after a crash half-way, all end with the same version.
+        Racing births, and a birth after one that crashed half-way, all end with the same version.
         """
         schema = pa.schema(system_fields(kind))
         born = self._versions.get_cached(table, _BIRTH_VERSION) or self._commit_birth(table, schema)
@@ -126,12 +127,12 @@ class TableStore:
         except AlreadyBorn:
             born = self.open(table, _BIRTH_VERSION)
         if self._directory_sync is not None:
-            # Whoever made it may not have come to its fsync; whatever is built on it here must not outlive it.
+            # The process that created the table may have died before its fsync; versions built on it here need it.
             self._directory_sync.sync(born.files())
         return born
 
     def open(self, table: str, version: str) -> PinnedTable:
-        """The version, from memory if it was opened or committed here. Raises ObjectMissing if it is not there."""
+        """The version, from memory if this process opened or committed it. Raises ObjectMissing if there is none."""
         return self._versions.open(table, version)
 
     @property
@@ -146,7 +147,7 @@ class TableStore:
         return BulkTables(self)
 
     def write_rows(self, table: str, rows: pa.Table, *, max_rows_per_file: int = _ROWS_PER_FILE) -> list[str]:
-        """Data files of a table that was born, durable and named by nobody; their descriptions."""
+        """Write durable data files of an existing table, which no version names yet, and return their descriptions."""
         fragments = self._write_fragments(table, self._versions.uri(table), align_decimals(rows), max_rows_per_file)
         if self._directory_sync is not None:
             self._directory_sync.sync(
@@ -155,18 +156,18 @@ class TableStore:
         return [dump_fragment(fragment) for fragment in fragments]
 
     def without_cache(self) -> TableStore:
-        """The same tables with nothing in memory, for reading: what it answers, the store has just said."""
+        """The same tables with empty caches, for reads that must see what the object store holds now."""
         return TableStore(self._address, self._options, fsync=False)
 
     def stage(self, base: PinnedTable, change: TableDelta) -> StagedTable:
-        """Write data files and deletion files for `change` on `base`. Nobody can see them."""
+        """Write data files and deletion files for `change` on `base`; no version names them yet."""
         rows = fit_row_images(change.rows, change.schema) if change.rows is not None and change.rows.num_rows else None
         added = () if change.overwrite else find_new_fields(base, change.schema)
         written_ids = rows["id"].combine_chunks() if rows is not None else pa.array([], pa.utf8())
         removed_ids: Sequence[str] = ()
         if not change.overwrite:
             removed_ids = _distinct_present([*written_ids.to_pylist(), *change.delete_ids], change.present_ids)
-        # The data file, the deletion files and the index list that the commit needs are one hop together.
+        # Data file, deletion files and the index list that the commit needs travel in parallel: one hop.
         writing = self._pool().submit(self._write, base, rows) if rows is not None and base.metadata else None
         warming = self._pool().submit(base.segments) if base.metadata else None
         deletions = delete_from(base, removed_ids, self._pool().map)
@@ -184,7 +185,7 @@ class TableStore:
             emptied=deletions.emptied,
             delete_ids=tuple(change.delete_ids),
             rows_written=len(written_ids),
-            bytes_written=sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files),
+            bytes_written=data_bytes(fragments),
             rows_removed=base.rows if change.overwrite else deletions.rows(base),
             adds_columns=bool(added),
             written_ids=written_ids,
@@ -193,10 +194,10 @@ class TableStore:
     def restage(
         self, staged: StagedTable, base: PinnedTable, *, present_ids: Collection[str] | None = None
     ) -> StagedTable:
-        """The same data files on another base: own ids are looked for there and removed (H4).
+        """Put the same data files on another base, and remove from that base the rows they replace (H4).
 
-        Deletion files are written anew for every fragment that differs from the old base, so that no other
-        writer's removals are lost. `present_ids` is the hint of `TableDelta`, about the new base.
+        Writes new deletion files for every fragment that differs from the old base, so that no other writer's
+        removals are lost. `present_ids` is the hint of `TableDelta`, about the new base.
         """
         if staged.version is not None:
             return BulkTables(self).restage(staged, base)
@@ -230,15 +231,15 @@ class TableStore:
             emptied=(),
             delete_ids=(),
             rows_written=base.rows,
-            bytes_written=sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files),
+            bytes_written=data_bytes(fragments),
             rows_removed=base.rows,
             adds_columns=False,
         )
 
     def stage_index(self, base: PinnedTable, specs: Sequence[IndexSpec], drop: Sequence[str] = ()) -> StagedVersion:
-        """Build what is missing of the wanted indexes, as further segments; forget dropped names and dead segments.
+        """Build what the table lacks of these indexes as further segments; remove dropped names and dead segments.
 
-        A name that is both wanted and dropped is built anew.
+        An index that is in both `specs` and `drop` is built anew.
         """
         version = self._build_indexes(base, specs, drop, base.version)
         return StagedVersion(base.table, base.version, version.version)
@@ -255,7 +256,7 @@ class TableStore:
     ) -> StagedVersion:
         """Remove `delete_ids`, compact the table, and bring its indexes up to date, as in `stage_index`.
 
-        Compaction and the building of indexes run here, or `elsewhere`.
+        Compaction and the building of indexes run in this process, or in the processes of `executor`.
         """
         shrunk = self._delete_ids(base, delete_ids) if delete_ids else base
         rewrite_options = options or RewriteOptions()
@@ -276,11 +277,11 @@ class TableStore:
         built_on: str | None = None,
         executor: RewriteExecutor | None = None,
     ) -> StagedVersion:
-        """The version that holds what the tasks of `plan_rewrite(base)` wrote, wherever they ran.
+        """Make the version that holds what the tasks of `plan_rewrite(base)` wrote, wherever they ran.
 
-        A rewritten fragment is covered by no index (rows are known by their address), so a second commit on top
-        indexes the new ones; only the last of the versions is ever named. `built_on` is the pin that it replaces,
-        if `base` is itself a step on the way.
+        No index covers a rewritten fragment, since indexes know rows by their address; so a second commit on top
+        indexes the new fragments, and a commit record only ever names the last version. `built_on` is the pin that
+        the result replaces, if `base` is itself an intermediate version.
         """
         pin = built_on or base.version
         effective = [result for result in results if result.new_fragments or result.original_fragments]
@@ -295,13 +296,10 @@ class TableStore:
 
     def _delete_ids(self, base: PinnedTable, ids: Sequence[str]) -> PinnedTable:
         staged = self.stage(base, TableDelta(base.schema, delete_ids=tuple(ids)))
-        version = base
-        for operation in build_operations(base, staged) if not staged.is_empty else ():
-            version = self._commit(base.table, version, operation, staged.files(), built_on=base.version)
-        return version
+        return self._commit_staged(base, staged)
 
     def commit(self, base: PinnedTable, staged: StagedTable | StagedVersion) -> PinnedTable:
-        """The version that `staged` makes of `base`: durable, warm in memory, and named by nobody yet."""
+        """Make the version that `staged` describes: durable, cached in memory, and not yet named by a commit record."""
         if (staged.table, staged.base_version) != (base.table, base.version):
             raise AssertionError(f"staged for {staged.table}@{staged.base_version}, committed on {base}")
         if staged.is_empty:
@@ -309,17 +307,14 @@ class TableStore:
         if staged.version is not None:
             return self.open(staged.table, staged.version)
         assert isinstance(staged, StagedTable)
-        version = base
-        for operation in build_operations(base, staged):
-            version = self._commit(base.table, version, operation, staged.files(), built_on=base.version)
-        return self._versions.keep(version)
+        return self._versions.keep(self._commit_staged(base, staged))
 
     def io_stats(self) -> IoStats:
-        """What Lance asked of the store so far, over all tables."""
+        """Requests and bytes of Lance so far, over all tables."""
         return self._versions.io_stats()
 
     def close(self) -> None:
-        """Stop the helper threads and forget every handle."""
+        """Stop the helper threads and drop every handle."""
         with self._lock:
             threads, self._threads = self._threads, None
         self._versions.forget()
@@ -343,27 +338,32 @@ class TableStore:
             built = self._pool().map(
                 lambda plan: build_index(self._versions.reopen(base), plan.spec, plan.fragments), plans_to_build
             )
-        dead_segments = [one for plan in plans for one in plan.dead] + [
-            one for one in base.segments() if one.name in drop
-        ]
-        return self._commit_indexes(base, [one for one in built if one is not None], dead_segments, built_on)
+        dead_segments = [segment for plan in plans for segment in plan.dead]
+        dead_segments += [segment for segment in base.segments() if segment.name in drop]
+        return self._commit_indexes(base, [index for index in built if index is not None], dead_segments, built_on)
 
     def _plan_indexes(self, base: PinnedTable, specs: Sequence[IndexSpec], drop: Sequence[str] = ()) -> list[IndexPlan]:
-        remaining_segments = [one for one in base.segments() if one.name not in drop]
-        rows = {one.id: one.num_rows for one in base.metadata}
+        remaining_segments = [segment for segment in base.segments() if segment.name not in drop]
+        rows = {fragment.id: fragment.num_rows for fragment in base.metadata}
         return [plan for plan in (plan_index(spec, remaining_segments, rows) for spec in specs) if plan is not None]
 
     def _commit_indexes(
         self, base: PinnedTable, new: Sequence[Index], dead_segments: Sequence[Segment], built_on: str
     ) -> PinnedTable:
-        """Segments that were built on `base`, here or elsewhere, become part of a version on top of it."""
+        """Commit a version on top of `base` with segments that this or another process built on `base`."""
         if not new and not dead_segments:
             return base
         from lance import LanceOperation as Op
 
-        operation = Op.CreateIndex(list(new), [index_to_remove(one) for one in dead_segments])
-        files = [f"_indices/{one.uuid}/" for one in new]
+        operation = Op.CreateIndex(list(new), [index_to_remove(segment) for segment in dead_segments])
+        files = [f"_indices/{index.uuid}/" for index in new]
         return self._versions.keep(self._commit(base.table, base, operation, files, built_on=built_on))
+
+    def _commit_staged(self, base: PinnedTable, staged: StagedTable) -> PinnedTable:
+        version = base
+        for operation in build_operations(base, staged) if not staged.is_empty else ():
+            version = self._commit(base.table, version, operation, staged.files(), built_on=base.version)
+        return version
 
     def _commit(
         self,
@@ -373,12 +373,12 @@ class TableStore:
         files: Iterable[str],
         built_on: str | None = None,
     ) -> PinnedTable:
-        """The only call of Lance's commit in the code base: detached, on a pinned handle; without one, a birth.
+        """The only call of Lance's commit in the code base: detached, on a pinned handle; without a base, a birth.
 
-        Lance applies the operation to the handle's version and checks nothing: no conflict, no key, not even
-        that the transaction was prepared on that version. So the three are compared here. A birth must not be
-        retried by Lance: its retry would make a version 2. Afterwards `files`, which the operation names, and
-        what the commit itself wrote are durable.
+        Lance applies the operation to the version of the handle and checks nothing: no conflict, no key, not even
+        that the transaction was prepared on that version. So this function compares the versions of handle,
+        transaction and pin. Lance must not retry a birth: its retry would make a version 2. When this returns,
+        `files`, which the operation names, and the files of the commit itself are durable.
         """
         from lance import LanceDataset, Transaction
 
@@ -414,7 +414,7 @@ class TableStore:
         rows: pa.Table | pa.RecordBatchReader,
         max_rows: int = _ROWS_PER_FILE,
     ) -> list[FragmentMetadata]:
-        """Data files with field ids of their own, so that they fit any base; mode 'overwrite' means just that."""
+        """Write data files with field ids counted from zero (mode 'overwrite'), so that they fit any base."""
         from lance.fragment import write_fragments
 
         with lance_call(f"stage rows of table {table}"):
@@ -450,6 +450,7 @@ class TableStore:
 
 
 def _distinct_present(ids: Sequence[str], hint: Collection[str] | None) -> list[str]:
+    """The distinct ids that the base may hold, according to the hint `TableDelta.present_ids`."""
     distinct = dict.fromkeys(ids)
     if hint is None:
         return list(distinct)
