@@ -33,7 +33,7 @@ def test_a_rule_names_the_file_that_tests_it() -> None:
     }
     wrong = [number for number, path in told.items() if not path.exists() or number not in _tested_rules(path)]
     assert wrong == []
-    folders = (ROOT / "tests" / "schedules", ROOT / "tests" / "recovery")
+    folders = (ROOT / "tests" / "schedules", ROOT / "tests" / "intents")
     tested = set().union(*(_tested_rules(path) for folder in folders for path in folder.glob("test_*.py")))
     assert set(told) == tested
 

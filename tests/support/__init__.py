@@ -52,7 +52,7 @@ often invisible above them; `times=None` makes it last until `s3_proxy.clear_fau
 
 **Processes** (`tests.support.processes`)::
 
-    # tests/write/workers.py
+    # tests/commit/workers.py
     def insert(link: Link, *, place: dict[str, str], rows: int) -> int:
         g = og.open(...)
         link.ready()                                   # all start together, after imports and opening

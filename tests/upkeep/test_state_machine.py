@@ -1,6 +1,6 @@
 """Writers, branches, merges, crashes, optimize and cleanup in any order: what is kept stays whole, the rest goes.
 
-The machine of tests/mutations with merges and upkeep beside it. A commit that was kept reads exactly as when it was
+The machine of tests/mutate with merges and upkeep beside it. A commit that was kept reads exactly as when it was
 made; one that was collected says so and never shows half of itself; a merge finds its base however much was collected.
 S124, S128–S133, S161
 """

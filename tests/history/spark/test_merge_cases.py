@@ -1,6 +1,6 @@
 """The whole truth table, with upkeep at random points, and every case beside it with a real Spark session.
 
-S61–S94: the tests of tests/history_graph with their own expectations; there the cases run with upkeep as well.
+S61–S94: the tests of tests/history with their own expectations; there the cases run with upkeep as well.
 """
 
 from __future__ import annotations
