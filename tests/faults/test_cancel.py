@@ -29,8 +29,8 @@ def _interrupt() -> None:
 
 
 def _names(graph: Graph) -> list[str]:
-    found: list[str] = graph.table("Person").to_arrow(["name"])["name"].to_pylist()
-    return sorted(found)
+    names: list[str] = graph.table("Person").to_arrow(["name"])["name"].to_pylist()
+    return sorted(names)
 
 
 @pytest.mark.parametrize(("operation", "point"), _PLACES, ids=_IDS)
@@ -38,21 +38,21 @@ def test_interrupted_at_a_named_point(operation: FaultOperation, point: str, jud
     """Ctrl-C: whole or nothing; the same handle then finishes the work, and so does everybody else. S7"""
     uri = judge.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, **operation.config)
-    told = f"{operation} interrupted at {point}"
+    case = f"{operation} interrupted at {point}"
     try:
         prepared = operation.prepare(process)
         process.pauses.call_at(point, _interrupt)
         with pytest.raises(KeyboardInterrupt):
             operation.run(process, prepared)
-        happened = judge.check(operation, uri, DIED, told)
-        assert happened or not point.endswith("after-record") or operation.name == "fold", told
+        happened = judge.check(operation, uri, DIED, case)
+        assert happened or not point.endswith("after-record") or operation.name == "fold", case
         if not happened:
             answer = attempt(process, operation, prepared)
-            assert answer.is_positive, f"{told}: the same handle then fails with {answer.error!r}"
-            happened = judge.check(operation, uri, answer, told)
+            assert answer.is_positive, f"{case}: the same handle then fails with {answer.error!r}"
+            happened = judge.check(operation, uri, answer, case)
     finally:
         process.close()
-    judge.finish(operation, uri, happened, told, thorough=False)
+    judge.finish(operation, uri, happened, case, thorough=False)
 
 
 @pytest.mark.slow
@@ -61,17 +61,17 @@ def test_an_error_at_a_named_point(operation: FaultOperation, point: str, judge:
     """The same with a typed error, which before the record is the answer. S6"""
     uri = judge.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, **operation.config)
-    told = f"{operation} failed at {point}"
+    case = f"{operation} failed at {point}"
     try:
         prepared = operation.prepare(process)
         process.pauses.fail_at(point, Unavailable("injected: this point failed", code="injected_fault"))
         answer = attempt(process, operation, prepared)
         # A point after the record is no place where the engine itself fails; that it is whole is all that is asked.
-        whole = FaultAnswer(died=True) if "after" in point or "registry" in point or "stamped" in point else answer
-        happened = judge.check(operation, uri, whole, told)
+        judged_answer = FaultAnswer(died=True) if "after" in point or "registry" in point or "stamped" in point else answer
+        happened = judge.check(operation, uri, judged_answer, case)
     finally:
         process.close()
-    judge.finish(operation, uri, happened, told, thorough=False)
+    judge.finish(operation, uri, happened, case, thorough=False)
 
 
 def test_a_waiting_writer_is_interrupted(judge: Judge, tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ def test_interrupted_anywhere(name: str, judge: Judge, tmp_path: Path) -> None:
             running.interrupt()
         running.join()
         assert isinstance(running.raised, KeyboardInterrupt)
-        told = f"{operation} interrupted from outside at {point}"
-        happened = judge.check(operation, uri, DIED, told)
+        case = f"{operation} interrupted from outside at {point}"
+        happened = judge.check(operation, uri, DIED, case)
         process.close()
-        judge.finish(operation, uri, happened, told, thorough=False)
+        judge.finish(operation, uri, happened, case, thorough=False)
 
 
 class _Interruptible:

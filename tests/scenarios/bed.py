@@ -153,7 +153,7 @@ class ScenarioProcess:
             work()
         except ScenarioCrash:
             return
-        raise AssertionError(f"{point} was never reached: {self.pauses.seen}")
+        raise AssertionError(f"{point} was never reached: {self.pauses.points_reached}")
 
     def count_calls(self, name: str) -> list[str]:
         """The tables for which `backend.tables.<name>` is called from now on."""

@@ -574,7 +574,7 @@ def test_s35_s36_an_unclear_answer_is_looked_into(race_bed: ScenarioBed, fault: 
     process.apply(person("warm"))
     plan = process.fail(FaultPlan.at(1, fault, **RECORD_PUT))
     receipt = process.apply(person("a", 1))
-    assert len(plan.fired) == 1
+    assert len(plan.hits) == 1
     assert receipt.commit_id == race_bed.chain()[-1].commit_id
     assert receipt.attempts == 1
     assert len(race_bed.logical()) == 2

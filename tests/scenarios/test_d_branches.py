@@ -225,7 +225,7 @@ def test_s65_lost_answers_of_create_and_delete(
         main.graph.branch.create("dev")
     plan = main.fail(FaultPlan.at(1, fault, kinds=[RequestKind.PUT], key_classes=[key_class]))
     getattr(main.graph.branch, verb)("dev")
-    assert len(plan.fired) == 1
+    assert len(plan.hits) == 1
     main.fail(FaultPlan.none())
     fresh = local_bed.process()
     assert fresh.graph.branch.list() == (["dev", "main"] if verb == "create" else ["main"])

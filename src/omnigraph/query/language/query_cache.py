@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from omnigraph.query.language.check import check_query
 from omnigraph.query.language.checked import CheckedQuery
@@ -12,8 +12,13 @@ from omnigraph.schema.catalog import Catalog
 
 _MAX_QUERIES = 256
 
-_queries: OrderedDict[tuple[str, str | None, str], CheckedQuery] = OrderedDict()
-_lock = threading.Lock()
+
+@dataclass(frozen=True, slots=True)
+class _SchemaKey:
+    """A catalog as part of a cache key: equal by its hash, which is much cheaper than comparing all types."""
+
+    hash: str
+    catalog: Catalog = field(compare=False)
 
 
 def get_checked_query(source: str, name: str | None, catalog: Catalog) -> CheckedQuery:
@@ -21,15 +26,9 @@ def get_checked_query(source: str, name: str | None, catalog: Catalog) -> Checke
 
     The key holds the hash of the schema, so a query is checked again after a schema change. Errors are not cached.
     """
-    key = (source, name, catalog.hash)
-    with _lock:
-        if key in _queries:
-            _queries.move_to_end(key)
-            return _queries[key]
-    checked = check_query(pick_query(source, name), catalog)
-    with _lock:
-        # Another thread may have checked the same query: all callers share one tree, by whose identity plans are kept.
-        checked = _queries.setdefault(key, checked)
-        while len(_queries) > _MAX_QUERIES:
-            _queries.popitem(last=False)
-    return checked
+    return _check(source, name, _SchemaKey(catalog.hash, catalog))
+
+
+@lru_cache(maxsize=_MAX_QUERIES)
+def _check(source: str, name: str | None, schema: _SchemaKey) -> CheckedQuery:
+    return check_query(pick_query(source, name), schema.catalog)
