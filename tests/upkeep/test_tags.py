@@ -107,7 +107,7 @@ def test_an_unclear_answer_is_no_refusal(world: World, fault: Fault) -> None:
     actor = world.actor(wrap=lambda store: FaultyStore(store, plan))
     commit_id = actor.head.commit_id
     assert actor.graph.tags.create("x", commit_id).commit_id == commit_id
-    assert len(plan.fired) == 1
+    assert len(plan.hits) == 1
     assert [tag.commit_id for tag in world.actor().graph.tags.list()] == [commit_id]
 
 

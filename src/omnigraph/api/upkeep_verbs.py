@@ -6,18 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from omnigraph.api.handle import Handle
-from omnigraph.api.recovery import recovery
-from omnigraph.commit.back_pressure import tables_in_need
+from omnigraph.api.recovery import make_recovery
 from omnigraph.intents.recovery import RecoveryResult
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.report import CleanupReport
-from omnigraph.upkeep.cleanup.retention import Policy, seconds_of
+from omnigraph.upkeep.cleanup.retention import Policy, parse_age_s
 from omnigraph.upkeep.intent_report import IntentReport, report_intents
-from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
-from omnigraph.upkeep.repair import RepairReport, repair
+from omnigraph.upkeep.optimize import Optimizer, OptimizeReport, types_needing_optimize
 from omnigraph.upkeep.tags import Tags
 from omnigraph.upkeep.verify.findings import VerifyReport
-from omnigraph.upkeep.verify.verify import verify_graph
+from omnigraph.upkeep.verify.verify import RepairReport, repair, verify_graph
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,26 +47,25 @@ class UpkeepVerbs(Handle):
         """
         if not dry_run:
             self._for_writing()
-        elsewhere = None
+        executor = None
         if engine == "spark" and not dry_run:
             from omnigraph.upkeep.compact_on_spark import SparkWorkers
 
-            elsewhere = SparkWorkers(self._site.backend.tables.location, spark)
+            executor = SparkWorkers(self._runtime.backend.tables.location, spark)
         optimizer = Optimizer(
-            self._site, self._branch, self._holder, types=types, progress=progress, elsewhere=elsewhere
+            self._runtime, self._branch, self._holder, types=types, progress=progress, executor=executor
         )
         return optimizer.preview() if dry_run else optimizer.run()
 
     def needs_upkeep(self) -> list[str]:
         """Types with so many small fragments that optimize should run. The newest known record tells, at no cost."""
-        record = self._branch.publisher.head
-        names = {one.id: one.name for one in self._site.catalogs.get(record.schema).types}
-        return [names[table] for table in tables_in_need(record, self._site.backend.config) if table in names]
+        head = self._branch.publisher.head
+        return types_needing_optimize(head, self._runtime.catalogs.get(head.schema), self._runtime.backend.config)
 
     def optimize_if_needed(self) -> OptimizeReport | None:
         """Optimize the types that need it, if any does: what a long-lived process calls now and then."""
-        needy = self.needs_upkeep()
-        return self.optimize(needy) if needy else None
+        types = self.needs_upkeep()
+        return self.optimize(types) if types else None
 
     def cleanup(
         self,
@@ -83,11 +80,11 @@ class UpkeepVerbs(Handle):
         Only a preview unless `confirm`. All branches; tags, starts of branches and merge bases stay. `policy` has
         the finer settings, and then decides alone.
         """
-        wanted = policy or Policy(keep, seconds_of(older_than) if older_than is not None else None)
+        wanted = policy or Policy(keep, parse_age_s(older_than) if older_than is not None else None)
         if confirm:
             self._for_writing()
         holders = {self._branch.entry.stream: self._holder} if self._holder else {}
-        run = Cleanup(self._site, wanted, holders)
+        run = Cleanup(self._runtime, wanted, holders)
         return run.run() if confirm else run.preview()
 
     def recover(self, now: str | None = None) -> list[RecoveryResult]:
@@ -98,22 +95,22 @@ class UpkeepVerbs(Handle):
         """
         self._for_writing()
         holders = {self._branch.entry.stream: self._holder} if self._holder else {}
-        return recovery(self._site, holders).run(now=now)
+        return make_recovery(self._runtime, holders).run(now=now)
 
     def recover_list(self) -> list[IntentReport]:
         """Every bulk operation that left word of itself, and what is left of those that were given up."""
-        return report_intents(self._site)
+        return report_intents(self._runtime)
 
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Check the whole graph, all branches: records, registry, tables, files, rows. `deep` reads every file."""
-        return verify_graph(self._site, deep=deep)
+        return verify_graph(self._runtime, deep=deep)
 
     def repair(self) -> RepairReport:
         """Make anew what is derived and damaged: indexes, registry tombstones. Data is never guessed."""
         self._for_writing()
-        return repair(self._site, self._holder)
+        return repair(self._runtime, self._holder)
 
     @property
     def tags(self) -> Tags:
         """Names for commits, which cleanup never collects."""
-        return Tags(self._site)
+        return Tags(self._runtime)

@@ -1,4 +1,4 @@
-"""From what a user names to files, and from files to splits with exact line numbers."""
+"""Finds the input files that a caller names, and cuts them into splits with exact line numbers."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _PEEK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LoadSources:
-    """What the caller names: files of mixed records, and files that are about one type, by its name.
+    """What the caller names: files of mixed records, and files of records of one type, by the type's name.
 
-    A name is that of a node or edge type; `node:Person` and `edge:Knows` say which, where both have one.
+    `node:Person` and `edge:Knows` say which type is meant if a node type and an edge type have the same name.
     """
 
     mixed: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def _to_path_tuple(paths: Paths) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One input file. `index` is its place in the input order, in which later records win."""
+    """One input file. `index` is its position in the input; later records win over earlier ones."""
 
     index: int
     path: str
@@ -73,7 +73,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All files of a load, and the types that were named, also those without a file."""
+    """All files of a load, and the types that the caller named, including types without a file."""
 
     sources: tuple[SourceFile, ...]
     named_types: tuple[tuple[EntityKind, str], ...]
@@ -81,12 +81,12 @@ class Inputs:
 
     @property
     def size_bytes(self) -> int:
-        """As stored: of compressed files, the compressed size."""
+        """The total size as stored: for compressed files, the compressed size."""
         return sum(source.size_bytes for source in self.sources)
 
 
 def discover(load_sources: LoadSources, catalog: Catalog, files: InputFiles) -> Inputs:
-    """The files behind the names, in the order given. Raises InvalidInput for what is not there or has no type."""
+    """Finds the files of all sources, in their order. Raises `InvalidInput` for a missing file or an unknown type."""
     sources: list[SourceFile] = []
     named_types: list[tuple[EntityKind, str]] = []
     groups: list[tuple[TypeDef | None, Iterable[str]]] = [(None, load_sources.mixed)]
@@ -96,10 +96,10 @@ def discover(load_sources: LoadSources, catalog: Catalog, files: InputFiles) -> 
         groups.append((type_def, paths))
     if not load_sources.mixed and not load_sources.typed:
         raise InvalidInput("no input is named", code="no_input", advice="Name at least one file")
-    for one_or_none, group in groups:
+    for file_type, group in groups:
         for path in group:
             for found_file in files.find(path):
-                source = _describe_file(len(sources), found_file.path, found_file.size_bytes, one_or_none)
+                source = _describe_file(len(sources), found_file.path, found_file.size_bytes, file_type)
                 sources.append(_detect_json_lines(source, files))
     _refuse_duplicates(sources)
     return Inputs(tuple(sources), tuple(named_types), files)
@@ -147,7 +147,7 @@ def _describe_file(index: int, path: str, size_bytes: int, type_def: TypeDef | N
 
 
 def _detect_json_lines(source: SourceFile, files: InputFiles) -> SourceFile:
-    """`.json` may hold one array or one object per line: the first character tells."""
+    """Decides by the first character whether a `.json` file is one array or has one object per line."""
     if source.format != "json":
         return source
     split = Split(source.index, source.path, "ndjson", compression=source.compression)
@@ -171,7 +171,7 @@ def _refuse_duplicates(sources: Sequence[SourceFile]) -> None:
 
 
 def plan_splits(inputs: Inputs, split_bytes: int) -> list[Split]:
-    """Parts of about this size, in the order of the input. Text that is cut is scanned once to count its lines."""
+    """Cuts the input into splits of about this size, in order. Text that is cut is scanned once to count its lines."""
     return [split for source in inputs.sources for split in _split_file(source, inputs.files, split_bytes)]
 
 
@@ -185,8 +185,8 @@ def _split_file(source: SourceFile, files: InputFiles, split_bytes: int) -> Iter
         source.compression,
         size_bytes=source.size_bytes,
     )
-    cuttable = source.compression is None and source.format in ("ndjson", "csv", "parquet")
-    if not cuttable or source.size_bytes <= split_bytes:
+    can_be_cut = source.compression is None and source.format in ("ndjson", "csv", "parquet")
+    if not can_be_cut or source.size_bytes <= split_bytes:
         yield whole_file
         return
     with translate_read_errors(whole_file), files.open(source.path) as file:
@@ -197,7 +197,7 @@ def _split_file(source: SourceFile, files: InputFiles, split_bytes: int) -> Iter
 
 
 def _split_text(whole_file: Split, file: BinaryIO, split_bytes: int) -> Iterator[Split]:
-    """Cut at the first line end at or behind each multiple of the size; of CSV, at one that is not within quotes."""
+    """Cuts at the first line end at or behind each multiple of the size; in CSV, at a line end outside quotes."""
     is_csv = whole_file.format == "csv"
     columns = _read_csv_header(whole_file, file) if is_csv else ()
     start, first_line, at, line, quotes = 0, 1, 0, 1, 0
@@ -239,11 +239,11 @@ def _read_csv_header(whole_file: Split, file: BinaryIO) -> tuple[str, ...]:
 def _split_row_groups(whole_file: Split, file: BinaryIO, split_bytes: int) -> Iterator[Split]:
     from pyarrow import parquet
 
-    described: Any = parquet.ParquetFile(file).metadata
+    metadata: Any = parquet.ParquetFile(file).metadata
     start, first_line, rows, size = 0, 1, 0, 0
-    for group in range(described.num_row_groups):
-        rows += described.row_group(group).num_rows
-        size += described.row_group(group).total_byte_size
-        if size >= split_bytes or group == described.num_row_groups - 1:
+    for group in range(metadata.num_row_groups):
+        rows += metadata.row_group(group).num_rows
+        size += metadata.row_group(group).total_byte_size
+        if size >= split_bytes or group == metadata.num_row_groups - 1:
             yield replace(whole_file, start=start, end=group + 1, first_line=first_line, size_bytes=size)
             start, first_line, size = group + 1, rows + 1, 0

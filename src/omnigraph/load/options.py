@@ -1,4 +1,4 @@
-"""How a load is to be done."""
+"""The options of a load."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LoadOptions:
             )
 
     def engine_for(self, size_bytes: int) -> Literal["local", "spark"]:
-        """Which engine an input of this size gets. Raises if it is too large for the one that was asked for."""
+        """Returns the engine for an input of this size. Raises if the input is too large for the requested engine."""
         engine = self.engine
         if engine == "auto":
             engine = "local" if size_bytes < self.spark_from_bytes else "spark"

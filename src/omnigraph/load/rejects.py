@@ -1,4 +1,4 @@
-"""Rejected records as NDJSON, in a directory or below an object-store address."""
+"""Writes rejected records as NDJSON, in a directory or below an object-store address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.storage.address import open_store, parse_address
 
 
 def encode_rejects(rejects: Iterable[Reject]) -> bytes:
-    """One line each, in UTF-8 whatever is in the texts."""
+    """Encodes one line per reject, in UTF-8 even if a text has unpaired surrogates."""
     return b"".join(_encode_reject(reject) for reject in rejects)
 
 
@@ -20,14 +20,14 @@ def _encode_reject(reject: Reject) -> bytes:
     document = reject.to_json()
     try:
         return json.dumps(document, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half of a surrogate pair: only escapes can show it
+    except UnicodeEncodeError:  # an unpaired surrogate: only an escape can represent it
         return json.dumps(document).encode() + b"\n"
 
 
 def write_rejects(
     directory: str, name: str, rejects: Iterable[Reject], storage_options: Mapping[str, str] | None = None
 ) -> str:
-    """Write the file `name` below the directory, replacing one of an earlier attempt. Its path."""
+    """Writes the file `name` below the directory, replacing that of an earlier attempt, and returns its path."""
     address = parse_address(directory, storage_options)
     data = encode_rejects(rejects)
     if not address.is_local:

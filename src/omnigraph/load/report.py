@@ -1,4 +1,4 @@
-"""What became of a load, and the error of one that was refused."""
+"""The report of a load, and the error of a load that is refused because of rejected records."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class RejectSummary:
 
     @classmethod
     def from_rejects(cls, rejects: Sequence[Reject]) -> RejectSummary:
-        """Of all rejects, in the order of the input."""
+        """Summarizes all rejects, which are in the order of the input."""
         return cls(len(rejects), dict(Counter(reject.code for reject in rejects)), tuple(rejects[:SAMPLE_SIZE]))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a load did. `commit_id` is None if there was nothing to do; `counts` go by table, such as `node:Person`."""
+    """What a load did. `commit_id` is None if nothing changed; `counts` are by table, such as `node:Person`."""
 
     commit_id: str | None
     counts: Mapping[str, Mapping[str, int]]
@@ -49,16 +49,16 @@ class LoadReport:
 
     @property
     def loaded(self) -> int:
-        """Rows that were inserted or updated."""
+        """The number of rows that were inserted or updated."""
         return sum(table_counts["inserted"] + table_counts["updated"] for table_counts in self.counts.values())
 
     def to_json(self) -> dict[str, Any]:
         return {
             "commit_id": self.commit_id,
-            "counts": {table: dict(one) for table, one in self.counts.items()},
+            "counts": {table: dict(table_counts) for table, table_counts in self.counts.items()},
             "rejects": self.rejects,
             "rejects_by_code": dict(self.rejects_by_code),
-            "sample": [dict(one) for one in self.sample],
+            "sample": [dict(reject) for reject in self.sample],
             "duplicates": self.duplicates,
             "rejects_path": self.rejects_path,
             "engine": self.engine,
@@ -68,7 +68,7 @@ class LoadReport:
 
     @classmethod
     def from_receipt(cls, receipt: Receipt) -> LoadReport:
-        """From the receipt of a load whose result is `load_result`: a repeated load reports what the first one did."""
+        """Builds the report from a receipt. A load repeated with the same client key reports what the first one did."""
         result = dict(receipt.result)
         return cls(
             receipt.commit_id,
@@ -92,7 +92,7 @@ def build_load_result(
     rejects_path: str | None,
     engine: str,
 ) -> dict[str, Any]:
-    """The `result` of a load's plan: what is remembered under its client key, so without the sample's texts."""
+    """Builds the result that is stored under the client key of a load, so without the texts of sampled rejects."""
     return {
         "counts": {table: dict(table_counts) for table, table_counts in counts.items()},
         "rejects": summary.count,
@@ -106,7 +106,7 @@ def build_load_result(
 def load_rejected_error(
     summary: RejectSummary, rejects_path: str | None = None, *, even_skipping: bool = False
 ) -> LoadRejected:
-    """The refusal: the first rejects with file, line, column, code and reason, and the totals by code."""
+    """Builds the error: the first rejects with file, line, column, code and reason, and the totals by code."""
     first = summary.sample[0]
     more = f" (and {summary.count - 1} more)" if summary.count > 1 else ""
     where = f"{first.file}, line {first.line}: " if first.line else ""

@@ -1,4 +1,4 @@
-"""A load from end to end: find the input, choose the engine, run, report."""
+"""The walk of a load: find the input files, choose the engine, run it, report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from omnigraph.storage.input_files import InputFiles
 
 @dataclass(frozen=True)
 class LoadJob:
-    """Everything that an engine is told. `session` is a SparkSession, or None for the process's own."""
+    """Everything that an engine needs. `session` is a `SparkSession`; if None, the engine uses that of the process."""
 
     runtime: GraphRuntime
     branch: Branch
@@ -37,7 +37,7 @@ class LoadJob:
 
 
 def find_inputs(load_sources: LoadSources, catalogs: Catalogs, publisher: Publisher, options: LoadOptions) -> Inputs:
-    """The files behind the names. A type that is not known may be new: then the newest record is asked for."""
+    """Finds the input files. If a named type is unknown, it may be new: then the newest commit record is read."""
     files = InputFiles(options.storage_options)
     try:
         return discover(load_sources, catalogs.get(publisher.head.schema), files)
@@ -48,22 +48,22 @@ def find_inputs(load_sources: LoadSources, catalogs: Catalogs, publisher: Publis
 
 
 def run_load(job: LoadJob) -> LoadReport:
-    """Load on the engine that the options and the size of the input ask for."""
+    """Runs a load in this process or on Spark, as the options and the size of the input require."""
     if job.options.mode == "overwrite":
-        # It depends on the whole table: repeated by itself it would silently undo what others wrote since.
+        # An overwrite replaces whole tables: retried after a conflict, it would silently undo what others wrote since.
         job = replace(job, write=replace(job.write, on_conflict="fail"))
     if job.options.engine_for(job.inputs.size_bytes) == "local" and not _overwrites_too_many_rows(job):
         return run_in_process(job)
-    # The Spark plane takes its time to import, and imports this module: only where it is used.
+    # Spark is slow to import, and this module is imported by `load.spark`.
     from omnigraph.load.spark.load import load_files
 
     return load_files(job)
 
 
 def _overwrites_too_many_rows(job: LoadJob) -> bool:
-    """Whether the choice of the engine is ours, and a small input would replace more rows than fit in memory.
+    """Whether the engine is `auto` and a small input would replace more rows than this process should have in memory.
 
-    Of mixed records it is not known yet which types they replace: then every table counts.
+    It is not known yet which types mixed records replace, so for them every table counts.
     """
     if job.options.engine != "auto" or job.options.mode != "overwrite":
         return False

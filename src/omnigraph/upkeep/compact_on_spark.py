@@ -12,8 +12,8 @@ from omnigraph.storage.lance import (
     PinnedTable,
     TableLocation,
     build_segment,
-    split_index_plan,
     run_rewrite_task,
+    split_index_plan,
 )
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What `recover --list` tells: every intent, and what those that were given up have left for cleanup."""
+"""The report of `recover --list`: every intent, and the files that abandoned intents left for cleanup."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from omnigraph.intents.objects import IntentAborted, IntentConfirmed, store_now
 from omnigraph.intents.states import IntentFolder, IntentState, list_intents, read_intent
 from omnigraph.storage.store import ObjectInfo
 from omnigraph.upkeep.cleanup.mark import Marks
-from omnigraph.upkeep.cleanup.report import Counted, by_table
-from omnigraph.upkeep.cleanup.survey import archived_body, take_survey
+from omnigraph.upkeep.cleanup.report import FileTotals, total_by_area
+from omnigraph.upkeep.cleanup.survey import read_archived_body, take_survey
 
-State = Literal["live", "unconfirmed", "confirmed", "aborted", "done", "abandoned", "unreadable"]
+IntentStatus = Literal["live", "unconfirmed", "confirmed", "aborted", "done", "abandoned", "unreadable"]
 
 
 @dataclass(frozen=True)
 class IntentReport:
-    """One intent. `garbage` counts, by table, files that no commit names and that were written while it ran."""
+    """One intent. `garbage` totals, by table, the files written while it ran that no commit names."""
 
     id: str
-    state: State
+    state: IntentStatus
     opened_at: datetime
     last_sign_at: datetime
     operation: str | None = None
@@ -33,7 +33,7 @@ class IntentReport:
     base: str | None = None
     commit_id: str | None = None
     reason: str | None = None
-    garbage: Mapping[str, Counted] | None = None
+    garbage: Mapping[str, FileTotals] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -48,44 +48,42 @@ class IntentReport:
             "commit_id": self.commit_id,
             "reason": self.reason,
             "garbage": [
-                {"place": place, "files": one.files, "size_bytes": one.size_bytes}
-                for place, one in sorted((self.garbage or {}).items())
+                {"place": area, "files": total.files, "size_bytes": total.size_bytes}
+                for area, total in sorted((self.garbage or {}).items())
             ],
         }
 
 
-def report_intents(site: GraphRuntime) -> list[IntentReport]:
-    """All of them, the oldest first."""
-    found = [one for one in list_intents(site.backend.store) if one.has_opening]
-    if not found:
+def report_intents(runtime: GraphRuntime) -> list[IntentReport]:
+    """Reports all intents, the oldest first."""
+    folders = {folder.op_id: folder for folder in list_intents(runtime.backend.store) if folder.has_opening}
+    if not folders:
         return []
-    # Asking the store for its time is a write. Who may only read uses its own: a listing decides nothing.
-    now = site.backend.clock.now() if site.read_only else store_now(site.backend)
-    told = [_report(site, one, now) for one in found]
-    given_up = {one.op_id: one for one in found if one.has_ended}
-    unnamed = _unnamed(site) if any(one.state == "abandoned" for one in told) else None
-    return sorted(
-        (
-            replace(one, garbage=_left_by(given_up[one.id], unnamed))
-            if unnamed is not None and one.state == "abandoned"
-            else one
-            for one in told
-        ),
-        key=lambda one: (one.opened_at, one.id),
-    )
+    # The store's time costs a write. A read-only graph uses its own clock, since a listing decides nothing.
+    now = runtime.backend.clock.now() if runtime.read_only else store_now(runtime.backend)
+    reports = [_report_intent(runtime, folder, now) for folder in folders.values()]
+    unnamed = _find_unnamed_files(runtime) if any(report.state == "abandoned" for report in reports) else None
+    if unnamed is not None:
+        reports = [
+            replace(report, garbage=_files_left_by(folders[report.id], unnamed))
+            if report.state == "abandoned"
+            else report
+            for report in reports
+        ]
+    return sorted(reports, key=lambda report: (report.opened_at, report.id))
 
 
-def _report(site: GraphRuntime, found: IntentFolder, now: datetime) -> IntentReport:
+def _report_intent(runtime: GraphRuntime, folder: IntentFolder, now: datetime) -> IntentReport:
     try:
-        state = read_intent(site.backend, found)
+        state = read_intent(runtime.backend, folder)
     except (Corruption, Unsupported) as error:
-        return IntentReport(found.op_id, "unreadable", found.opening_time, found.last_sign_at, reason=error.message)
+        return IntentReport(folder.op_id, "unreadable", folder.opening_time, folder.last_sign_at, reason=error.message)
     opening = state.opening
     return IntentReport(
-        id=found.op_id,
-        state=_state(state, now, site.backend.config.recovery_grace),
-        opened_at=found.opening_time,
-        last_sign_at=found.last_sign_at,
+        id=folder.op_id,
+        state=_classify(state, now, runtime.backend.config.recovery_grace),
+        opened_at=folder.opening_time,
+        last_sign_at=folder.last_sign_at,
         operation=opening.operation,
         branch=opening.branch,
         actor=opening.actor,
@@ -95,7 +93,7 @@ def _report(site: GraphRuntime, found: IntentFolder, now: datetime) -> IntentRep
     )
 
 
-def _state(state: IntentState, now: datetime, grace_s: float) -> State:
+def _classify(state: IntentState, now: datetime, grace_s: float) -> IntentStatus:
     if state.ending is not None:
         return state.ending.outcome
     if isinstance(state.decision, IntentAborted):
@@ -111,21 +109,21 @@ def _reason(state: IntentState) -> str | None:
     return state.decision.reason if isinstance(state.decision, IntentAborted) else None
 
 
-def _unnamed(site: GraphRuntime) -> list[ObjectInfo] | None:
-    """Files of tables that no commit names, whatever their age. None if the graph is too damaged to tell."""
-    tables = site.backend.tables.without_cache()
+def _find_unnamed_files(runtime: GraphRuntime) -> list[ObjectInfo] | None:
+    """Returns the table files that no commit names, of any age. None if the graph is too damaged to tell."""
+    tables = runtime.backend.tables.without_cache()
     try:
-        survey = take_survey(site, {}, {}, site.backend.clock.now())
-        marks = Marks(site.backend, tables, site.catalogs)
+        survey = take_survey(runtime, {}, {}, runtime.backend.clock.now())
+        marks = Marks(runtime.backend, tables, runtime.catalogs)
         marks.add(record for state in survey.streams.values() for record in state.records())
-        marks.add(archived_body(site, info) for info in survey.archived.values())
-        return [one for one in site.backend.store.list("tables/") if one.key not in marks]
+        marks.add(read_archived_body(runtime, info) for info in survey.archived.values())
+        return [info for info in runtime.backend.store.list("tables/") if info.key not in marks]
     except (Corruption, NotFound, Unsupported):
         return None
     finally:
         tables.close()
 
 
-def _left_by(found: IntentFolder, unnamed: Sequence[ObjectInfo]) -> dict[str, Counted]:
-    assert found.ending_time is not None
-    return by_table(one for one in unnamed if found.opening_time <= one.modified_at <= found.ending_time)
+def _files_left_by(folder: IntentFolder, unnamed: Sequence[ObjectInfo]) -> dict[str, FileTotals]:
+    assert folder.ending_time is not None
+    return total_by_area(info for info in unnamed if folder.opening_time <= info.modified_at <= folder.ending_time)

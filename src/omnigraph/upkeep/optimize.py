@@ -1,13 +1,13 @@
-"""`optimize`: the same rows in fewer, fuller and indexed files.
+"""`Optimizer` rewrites tables so that the same rows are in fewer, fuller and indexed files.
 
-The overlay is folded first. Then every table that needs it gets one new version (expired answers of `_ops` forgotten,
-small fragments joined, removed rows purged, indexes brought up to date), and one `physical` commit names them all. It
-goes through the ordinary publisher and depends on nothing but the pins it replaces: writers never fail because of it,
-and a table that was written meanwhile is simply done again, a few times at most.
+It folds the overlay first. Then it stages one new version of every table that needs it (without expired answers of
+`_ops`, with small fragments joined, deleted rows purged and indexes brought up to date), and publishes one `physical`
+commit that names them all. The commit depends only on the pins that it replaces: writers never fail because of it, and
+a table that is written meanwhile is optimized again, in at most `_MAX_ROUNDS` rounds.
 
-A cleanup that comes between makes it begin anew as well: what was staged before its fence may be condemned. Where that
-would throw much work away, above `REWRITE_BYTES` or in other processes, an intent is left first. Cleanup honours it;
-if this process dies, recovery publishes what was staged in full and gives up the rest.
+A cleanup in between also makes it start again, since cleanup may condemn what was staged before its fence. If much
+work could be lost (more than `REWRITE_BYTES`, or work in other processes), the optimizer opens an intent first. Cleanup
+honours the intent; if this process dies, recovery publishes what was staged completely and gives up the rest.
 """
 
 from __future__ import annotations
@@ -19,39 +19,41 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from omnigraph.commit.back_pressure import tables_in_need
 from omnigraph.commit.graph_runtime import Branch, GraphRuntime
 from omnigraph.commit.idempotency import OPS_TYPE
 from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, WriteOptions
 from omnigraph.commit.publisher import PlanFailed, PlanPublished, Publisher, find_fence
+from omnigraph.config import Config
 from omnigraph.intents.run_bulk import REWRITE_BYTES
 from omnigraph.intents.scope import IntentScope
 from omnigraph.log.commit_record import CommitRecord, Header
 from omnigraph.log.indexes import list_obsolete_indexes, list_schema_indexes
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.stream import StreamEntry
-from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import IndexSpec, PinnedTable, RewriteExecutor, RewriteOptions, plan_index, rewrite_groups
 
 OPTIMIZE_ACTOR = "omnigraph:optimize"
 _MAX_ROUNDS = 5
-_TOGETHER_BYTES = 256 << 20
+_PARALLEL_BYTES = 256 << 20  # tables of more bytes together are staged one after the other, to bound the memory
 _ENDS_A_ROUND = frozenset({"gc", "schema", "close"})
 
 _OPTIONS = WriteOptions(actor=OPTIMIZE_ACTOR)
 
-Progress = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class TableWork:
-    """What one table needs, found without touching its rows."""
+    """What one table needs, found without reading its rows."""
 
-    one: TypeDef
+    type_def: TypeDef
     base: PinnedTable
     indexes: tuple[IndexSpec, ...]
     groups: tuple[tuple[int, ...], ...] = ()
-    missing: tuple[tuple[str, int], ...] = ()  # index, fragments that it does not know
+    missing: tuple[tuple[str, int], ...] = ()  # index, number of fragments that it does not cover
     unwanted: tuple[str, ...] = ()
     expired_ids: tuple[str, ...] = ()
 
@@ -60,11 +62,11 @@ class TableWork:
         return bool(self.groups or self.missing or self.unwanted or self.expired_ids)
 
     def to_json(self) -> dict[str, Any]:
-        removed = sum(one.physical_rows - one.num_rows for one in self.base.metadata)
+        removed_rows = sum(fragment.physical_rows - fragment.num_rows for fragment in self.base.metadata)
         return {
-            "table_key": self.one.table_key if self.one.id != OPS_TYPE.id else OPS_TYPE.id,
+            "table_key": self.type_def.table_key if self.type_def.id != OPS_TYPE.id else OPS_TYPE.id,
             "rows": self.base.rows,
-            "removed_rows": removed,
+            "removed_rows": removed_rows,
             "fragments": self.base.fragments,
             "size_bytes": self.base.size_bytes,
             "rewrites": sum(len(group) for group in self.groups),
@@ -76,11 +78,11 @@ class TableWork:
 
 
 @dataclass(frozen=True)
-class TableDone:
+class TableOutcome:
     """What became of one table."""
 
     table_key: str
-    outcome: str  # "done", or "busy" if writers moved it every time
+    outcome: str  # "done", or "busy" if writers changed the table in every round
     fragments_before: int
     fragments: int
     size_bytes_before: int
@@ -101,14 +103,14 @@ class TableDone:
 
 @dataclass(frozen=True)
 class OptimizeReport:
-    """`planned` is what was found to do; `commits` are empty in a dry run and where there was nothing to do."""
+    """`planned` is the work that was found; `commits` is empty in a dry run and if there was no work."""
 
     dry_run: bool
     folded: str | None
     overlay_entries: int
     commits: tuple[str, ...]
     planned: tuple[TableWork, ...]
-    tables: tuple[TableDone, ...] = ()
+    tables: tuple[TableOutcome, ...] = ()
 
     @property
     def commit_id(self) -> str | None:
@@ -117,7 +119,7 @@ class OptimizeReport:
 
     @property
     def is_complete(self) -> bool:
-        return all(one.outcome == "done" for one in self.tables)
+        return all(table.outcome == "done" for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -125,54 +127,59 @@ class OptimizeReport:
             "folded": self.folded,
             "overlay_entries": self.overlay_entries,
             "commits": list(self.commits),
-            "planned": [one.to_json() for one in self.planned],
-            "tables": [one.to_json() for one in self.tables],
+            "planned": [work.to_json() for work in self.planned],
+            "tables": [table.to_json() for table in self.tables],
         }
 
 
-class Optimizer:
-    """Optimizes one branch. `types` bounds it to some tables; `progress` hears one line per step.
+def types_needing_optimize(head: CommitRecord, catalog: Catalog, config: Config) -> list[str]:
+    """Returns the names of types with so many small fragments that optimize should run. Reads only the record."""
+    return [catalog.by_id[table].name for table in tables_in_need(head, config) if table in catalog.by_id]
 
-    `rebuild` names indexes by table that are to be made anew, though they seem to be there; `elsewhere` does the long
-    work in other processes.
+
+class Optimizer:
+    """Optimizes one branch. `types` limits it to some types; `progress` is called with one line per step.
+
+    `rebuild` names indexes, by table, that are built again though they exist; `executor` does the long work in other
+    processes.
     """
 
     def __init__(
         self,
-        site: GraphRuntime,
+        runtime: GraphRuntime,
         branch: Branch,
         holder: str | None = None,
         *,
         types: Sequence[str] | None = None,
         options: RewriteOptions | None = None,
         rebuild: Mapping[str, Collection[str]] | None = None,
-        progress: Progress | None = None,
-        elsewhere: RewriteExecutor | None = None,
+        progress: ReportLine | None = None,
+        executor: RewriteExecutor | None = None,
         intent_above_bytes: int = REWRITE_BYTES,
     ) -> None:
-        self._site = site
+        self._runtime = runtime
         self._branch = branch
         self._holder = holder
         self._types = types
         self._options = options or RewriteOptions()
         self._rebuild = dict(rebuild or {})
-        self._tell = progress or (lambda _: None)
-        self._elsewhere = elsewhere
+        self._report_line = progress or (lambda _: None)
+        self._executor = executor
         self._intent_above_bytes = intent_above_bytes
 
     @property
     def _backend(self) -> Backend:
-        return self._site.backend
+        return self._runtime.backend
 
     @property
     def _publisher(self) -> Publisher:
         return self._branch.publisher
 
     def preview(self) -> OptimizeReport:
-        """What a run would do now. Nothing is written."""
+        """Reports what a run would do now. Writes nothing."""
         head = self._publisher.refresh()
-        work = self._work(head, self._ids_wanted(head))
-        entries = sum(one.entries for one in head.overlay.values())
+        work = self._find_work(head, self._select_tables(head))
+        entries = sum(overlay_table.entries for overlay_table in head.overlay.values())
         return OptimizeReport(True, None, entries, (), tuple(work))
 
     def run(self) -> OptimizeReport:
@@ -180,94 +187,96 @@ class Optimizer:
         fence = find_fence(self._plan(self._backend.ids.ulid(), head, ()), head)
         if fence is not None:
             raise fence
-        wanted = self._ids_wanted(head)
-        entries = sum(one.entries for one in head.overlay.values())
+        selected = self._select_tables(head)
+        entries = sum(overlay_table.entries for overlay_table in head.overlay.values())
         folded = self._branch.folder.fold(self._holder) if entries else None
-        first: dict[str, TableWork] = {}
+        planned: dict[str, TableWork] = {}
         commits: list[str] = []
-        left = wanted
+        remaining = selected
         for _ in range(_MAX_ROUNDS):
-            work = self._work(self._publisher.head, left)
-            for one in work:
-                first.setdefault(one.one.id, one)
+            work = self._find_work(self._publisher.head, remaining)
+            for table_work in work:
+                planned.setdefault(table_work.type_def.id, table_work)
             if not work:
-                left = frozenset()
+                remaining = frozenset()
                 break
-            left, landed = self._round(self._publisher.head, work)
-            commits += [landed] if landed else []
-            self._rebuild = {table: names for table, names in self._rebuild.items() if table in left}
-            if not left:
+            remaining, commit_id = self._run_round(self._publisher.head, work)
+            commits += [commit_id] if commit_id else []
+            self._rebuild = {table: names for table, names in self._rebuild.items() if table in remaining}
+            if not remaining:
                 break
             self._publisher.refresh()
-        done = tuple(self._done(one, busy=one.one.id in left) for one in first.values())
+        outcomes = tuple(
+            self._describe_outcome(table_work, busy=table in remaining) for table, table_work in planned.items()
+        )
         return OptimizeReport(
-            False, folded.commit_id if folded else None, entries, tuple(commits), tuple(first.values()), done
+            False, folded.commit_id if folded else None, entries, tuple(commits), tuple(planned.values()), outcomes
         )
 
-    def _ids_wanted(self, head: CommitRecord) -> frozenset[str]:
-        catalog = self._site.catalogs.get(head.schema)
+    def _select_tables(self, head: CommitRecord) -> frozenset[str]:
+        catalog = self._runtime.catalogs.get(head.schema)
         if self._types is None:
             return frozenset({*catalog.by_id, OPS_TYPE.id})
         return frozenset(Snapshot(self._backend, head, catalog).type(name).id for name in self._types)
 
-    def _work(self, head: CommitRecord, tables: frozenset[str]) -> list[TableWork]:
-        """What is to be done, table by table; the lists of indexes are read at once."""
+    def _find_work(self, head: CommitRecord, tables: frozenset[str]) -> list[TableWork]:
+        """Returns the tables that need work. Their lists of indexes are read in parallel."""
         pinned = [(table, pin.version) for table, pin in sorted(head.pins.items()) if pin.version and table in tables]
-        found = self._backend.in_parallel(lambda item: self._table_work(head, *item), pinned)
-        return [one for one in found if one.is_needed]
+        works = self._backend.in_parallel(lambda item: self._find_table_work(head, *item), pinned)
+        return [work for work in works if work.is_needed]
 
-    def _table_work(self, head: CommitRecord, table: str, version: str) -> TableWork:
-        one = OPS_TYPE if table == OPS_TYPE.id else self._site.catalogs.get(head.schema).by_id[table]
+    def _find_table_work(self, head: CommitRecord, table: str, version: str) -> TableWork:
+        type_def = OPS_TYPE if table == OPS_TYPE.id else self._runtime.catalogs.get(head.schema).by_id[table]
         base = self._backend.tables.open(table, version)
-        wanted = list_schema_indexes(one, base)
-        anew = set(self._rebuild.get(table, ())) & {info.name for info in base.indices()}
-        segments = [one for one in base.segments() if one.name not in anew]
+        indexes = list_schema_indexes(type_def, base)
+        rebuilt = set(self._rebuild.get(table, ())) & {info.name for info in base.indices()}
+        segments = [segment for segment in base.segments() if segment.name not in rebuilt]
         rows = {fragment.id: fragment.num_rows for fragment in base.metadata}
-        plans = [plan for plan in (plan_index(spec, segments, rows) for spec in wanted) if plan is not None]
+        plans = [plan for plan in (plan_index(spec, segments, rows) for spec in indexes) if plan is not None]
         return TableWork(
-            one,
+            type_def,
             base,
-            tuple(wanted),
+            tuple(indexes),
             tuple(tuple(group) for group in rewrite_groups(base, self._options)),
             tuple((plan.spec.name, len(plan.fragments)) for plan in plans),
-            tuple(sorted({*list_obsolete_indexes(base, wanted), *anew})),
-            tuple(self._expired_answers(base)) if table == OPS_TYPE.id else (),
+            tuple(sorted({*list_obsolete_indexes(base, indexes), *rebuilt})),
+            tuple(self._find_expired_answers(base)) if table == OPS_TYPE.id else (),
         )
 
-    def _expired_answers(self, base: PinnedTable) -> Iterator[str]:
+    def _find_expired_answers(self, base: PinnedTable) -> Iterator[str]:
         cutoff = self._backend.clock.now() - timedelta(days=self._backend.config.idempotency_days)
         for batch in base.batches(["id"], pc.field("created_at") < pc.scalar(cutoff)):
             yield from batch.column("id").to_pylist()
 
-    def _round(self, base: CommitRecord, work: Sequence[TableWork]) -> tuple[frozenset[str], str | None]:
-        """Stage and publish once: the tables that are left, and the commit.
+    def _run_round(self, base: CommitRecord, work: Sequence[TableWork]) -> tuple[frozenset[str], str | None]:
+        """Stages and publishes once. Returns the tables that remain to be done, and the commit.
 
-        A table is left if writers moved it meanwhile, all of them if a fence came between.
+        A table remains if writers changed it meanwhile; all of them remain if a fence came in between.
         """
         self._backend.pauses.reach("optimize.captured")
         op_id = self._backend.ids.ulid()
-        with IntentScope(self._backend, "optimize", _OPTIONS, warn=self._tell) as intent:
+        with IntentScope(self._backend, "optimize", _OPTIONS, warn=self._report_line) as intent:
             if self._is_large(work):
                 intent.open(op_id, base)
-            moves = [one for one in self._staged(work) if one is not None]
+            moves = [move for move in self._stage_tables(work) if move is not None]
             self._backend.pauses.reach("optimize.staged")
             if not moves:
                 return frozenset(), None
-            left = frozenset(one.table for one in moves)
-            plan = self._rebased(self._plan(op_id, base, moves))
-            record = self._published(plan, intent) if plan is not None else None
+            remaining = frozenset(move.table for move in moves)
+            plan = self._rebase(self._plan(op_id, base, moves))
+            record = self._publish(plan, intent) if plan is not None else None
             if record is None:
-                return left, None
+                return remaining, None
             intent.end(record.commit_id)
-        named = record.touched.keys() if isinstance(record, CommitRecord) else left
-        return left - named, record.commit_id
+        published_tables = record.touched.keys() if isinstance(record, CommitRecord) else remaining
+        return remaining - published_tables, record.commit_id
 
     def _is_large(self, work: Sequence[TableWork]) -> bool:
-        """Whether it may take so long that it should be seen: what is compacted or indexed is read as a whole."""
-        return self._elsewhere is not None or sum(one.base.size_bytes for one in work) > self._intent_above_bytes
+        """Whether the work may take so long that an intent should protect it. Rewritten tables are read completely."""
+        return self._executor is not None or _total_bytes(work) > self._intent_above_bytes
 
-    def _published(self, plan: PublishPlan, intent: IntentScope) -> StreamEntry | None:
-        """The record; None if none of it can be used any more."""
+    def _publish(self, plan: PublishPlan, intent: IntentScope) -> StreamEntry | None:
+        """Publishes the plan. Returns the record, or None if nothing of the plan can be used any more."""
         plan = intent.confirm(plan)
         deadline = self._backend.clock.monotonic() + self._backend.config.publish_deadline_s
         outcome = self._publisher.publish(plan, deadline)
@@ -275,28 +284,28 @@ class Optimizer:
             raise outcome.error
         return outcome.record if isinstance(outcome, PlanPublished) else None
 
-    def _staged(self, work: Sequence[TableWork]) -> list[FoldAction | None]:
-        if sum(one.base.size_bytes for one in work) <= _TOGETHER_BYTES:
+    def _stage_tables(self, work: Sequence[TableWork]) -> list[FoldAction | None]:
+        if _total_bytes(work) <= _PARALLEL_BYTES:
             return self._backend.in_parallel(self._stage, work)
-        return [self._stage(one) for one in work]
+        return [self._stage(table_work) for table_work in work]
 
     def _stage(self, work: TableWork) -> FoldAction | None:
         base = work.base
-        self._tell(f"{work.one.table_key}: {base.fragments} fragments, {base.rows} rows")
+        self._report_line(f"{work.type_def.table_key}: {base.fragments} fragments, {base.rows} rows")
         staged = self._backend.tables.stage_rewrite(
             base,
             work.indexes,
             self._options,
             drop=work.unwanted,
             delete_ids=work.expired_ids,
-            executor=self._elsewhere,
+            executor=self._executor,
         )
         if staged.is_empty:
             return None
-        made = self._backend.tables.commit(base, staged)
-        assert base.rows - made.rows == len(work.expired_ids), f"{base} and {made} do not hold the same rows"
-        move = StagedMove(base.version, staged, made.version, made.size_bytes, made.fragments)
-        return FoldAction(work.one.id, move, rows_removed=base.rows - made.rows)
+        committed = self._backend.tables.commit(base, staged)
+        assert base.rows - committed.rows == len(work.expired_ids), f"{base} and {committed} do not hold the same rows"
+        move = StagedMove(base.version, staged, committed.version, committed.size_bytes, committed.fragments)
+        return FoldAction(work.type_def.id, move, rows_removed=base.rows - committed.rows)
 
     def _plan(self, op_id: str, base: CommitRecord, moves: Sequence[FoldAction]) -> PublishPlan:
         return PublishPlan(
@@ -308,11 +317,11 @@ class Optimizer:
             holder=self._holder,
         )
 
-    def _rebased(self, plan: PublishPlan) -> PublishPlan | None:
-        """The plan on the newest record; None if what was staged may no longer be named there.
+    def _rebase(self, plan: PublishPlan) -> PublishPlan | None:
+        """Rebases the plan onto the newest record. Returns None if a plan may not name the staged versions there.
 
-        Staging takes long, and a publisher tests a plan only against the last few records. Which kinds of records
-        came in between is enough for a plan that reads no row: their headers are in the trail, 32 to a request.
+        Staging takes long, and a publisher tests a plan only against the last few records. For a plan that reads no
+        rows it is enough to know the kinds of the records in between: their headers are in the trail, 32 per request.
         """
         head = self._publisher.refresh()
         for header in self._publisher.records.headers(head):
@@ -323,15 +332,15 @@ class Optimizer:
         return replace(plan, base=head)
 
     def _honours(self, header: Header, op_id: str) -> bool:
-        """Whether it is a fence of cleanup that spares what this operation has staged."""
-        found = self._publisher.records.get(header.seq) if header.kind == "gc" else None
-        return isinstance(found, CommitRecord) and op_id in (found.gc or {}).get("honours", ())
+        """Whether the record is a fence of cleanup that honours the intent of this operation."""
+        entry = self._publisher.records.get(header.seq) if header.kind == "gc" else None
+        return isinstance(entry, CommitRecord) and op_id in (entry.gc or {}).get("honours", ())
 
-    def _done(self, work: TableWork, *, busy: bool) -> TableDone:
-        pin = self._publisher.head.pins.get(work.one.id)
+    def _describe_outcome(self, work: TableWork, *, busy: bool) -> TableOutcome:
+        pin = self._publisher.head.pins.get(work.type_def.id)
         key = work.to_json()["table_key"]
         built = () if busy else tuple(name for name, _ in work.missing)
-        return TableDone(
+        return TableOutcome(
             key,
             "busy" if busy else "done",
             work.base.fragments,
@@ -340,3 +349,7 @@ class Optimizer:
             pin.size_bytes if pin else 0,
             built,
         )
+
+
+def _total_bytes(work: Sequence[TableWork]) -> int:
+    return sum(table_work.base.size_bytes for table_work in work)

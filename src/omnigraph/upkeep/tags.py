@@ -1,7 +1,7 @@
-"""Tags: names for commits, which cleanup never collects.
+"""Tags name commits and protect them from cleanup.
 
-Entries of one name are numbered like those of a branch: even numbers tag, odd numbers untag what came before. Nothing
-is ever removed or replaced, so a delayed deletion cannot take away a tag that was made anew under the same name.
+The entries of one name are numbered like those of a branch: an even number creates the tag, the next odd number deletes
+it. No entry is ever removed or replaced, so a delayed deletion cannot delete a newer tag of the same name.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One line of a name's history; `token` tells our own from another's. No tag: the one before was taken away."""
+class _TagEntry:
+    """One entry of a name's history; `token` tells who wrote it. `tag` is None in an entry that deletes the tag."""
 
     key: str
     n: int
@@ -61,8 +61,8 @@ class _Entry:
 class Tags:
     """`g.tags`: create, list and delete."""
 
-    def __init__(self, site: GraphRuntime) -> None:
-        self._site = site
+    def __init__(self, runtime: GraphRuntime) -> None:
+        self._runtime = runtime
 
     def create(self, name: str, commit_id: str, *, actor: str | None = None, message: str | None = None) -> Tag:
         """Tag a commit of any branch.
@@ -71,17 +71,17 @@ class Tags:
         tags afterwards, so one of the two always sees the other (H33).
         """
         _check_name(name)
-        self._for_writing()
-        site, backend = self._site, self._site.backend
+        self._require_writable()
+        runtime, backend = self._runtime, self._runtime.backend
         stream, seq = parse_commit_id(commit_id)
-        site.records(stream).record(seq)
+        runtime.records(stream).record(seq)
         newest = self._newest(name)
         if newest is not None and newest.tag is not None:
-            raise _taken(name, newest.tag)
+            raise _tag_exists_error(name, newest.tag)
         tag = Tag(name, commit_id, actor, message, backend.clock.now().isoformat(timespec="milliseconds"))
         entry = self._append(name, newest.n + 1 if newest else 0, tag)
         backend.pauses.reach("tag.create.written")
-        still_there = site.records(stream).get(seq)
+        still_there = runtime.records(stream).get(seq)
         if not isinstance(still_there, CommitRecord):
             self._append(name, entry.n + 1, None)
             raise still_there.make_expired_error() if isinstance(still_there, Stub) else no_such_commit(commit_id)
@@ -89,7 +89,7 @@ class Tags:
 
     def list(self) -> list[Tag]:
         """All tags, by name."""
-        return sorted(self.scan(), key=lambda one: one.name)
+        return sorted(self.scan(), key=lambda tag: tag.name)
 
     def get(self, name: str) -> Tag:
         _check_name(name)
@@ -99,9 +99,9 @@ class Tags:
         return newest.tag
 
     def delete(self, name: str) -> Tag:
-        """Untag. The commit itself stays until cleanup collects it."""
+        """Deletes a tag. The commit itself stays until cleanup collects it."""
         _check_name(name)
-        self._for_writing()
+        self._require_writable()
         newest = self._newest(name)
         if newest is None or newest.tag is None or newest.tag.name != name:
             raise no_such_tag(name)
@@ -109,40 +109,40 @@ class Tags:
         return newest.tag
 
     def scan(self) -> Iterator[Tag]:
-        """Every live tag; an entry that cannot be read is an error, since it protects something."""
+        """Yields every tag. An unreadable entry is an error, since it protects a commit."""
         newest: dict[str, str] = {}
-        for one in self._site.backend.store.list(TAGS):
-            folder = one.key[len(TAGS) :].partition("/")[0]
-            newest[folder] = max(newest.get(folder, ""), one.key)
-        alive = [key for key in newest.values() if _number(key) % 2 == 0]
-        for key, data in zip(alive, self._site.backend.store.get_many(alive), strict=True):
-            tag = _decode(key, data or b"").tag
+        for info in self._runtime.backend.store.list(TAGS):
+            folder = info.key[len(TAGS) :].partition("/")[0]
+            newest[folder] = max(newest.get(folder, ""), info.key)
+        alive = [key for key in newest.values() if _parse_number(key) % 2 == 0]
+        for key, data in zip(alive, self._runtime.backend.store.get_many(alive), strict=True):
+            tag = _decode_entry(key, data or b"").tag
             if tag is not None:
                 yield tag
 
-    def _for_writing(self) -> None:
-        if self._site.read_only:
+    def _require_writable(self) -> None:
+        if self._runtime.read_only:
             raise Unsupported(
                 "this graph was opened read-only", code="read_only", advice="Open it without read_only=True"
             )
 
-    def _newest(self, name: str) -> _Entry | None:
-        listed = self._site.backend.store.list(_folder(name))
-        if not listed:
+    def _newest(self, name: str) -> _TagEntry | None:
+        infos = self._runtime.backend.store.list(_folder(name))
+        if not infos:
             return None
-        key = max(one.key for one in listed)
-        return _decode(key, self._site.backend.store.get(key))
+        key = max(info.key for info in infos)
+        return _decode_entry(key, self._runtime.backend.store.get(key))
 
-    def _append(self, name: str, n: int, tag: Tag | None) -> _Entry:
-        """Write entry `n`. An untag that another made first is as good; a tag that another made first is not."""
-        backend = self._site.backend
+    def _append(self, name: str, n: int, tag: Tag | None) -> _TagEntry:
+        """Writes entry `n`. That another writer wrote it first is an error for a new tag only."""
+        backend = self._runtime.backend
         token = backend.ids.token(16)
         key = f"{_folder(name)}{n:08d}.json"
         document = {"n": n, "token": token, "tag": tag.to_json() if tag else None}
-        found = _decode(key, create_object(backend, key, json.dumps(document).encode()))
-        if found.token != token and tag is not None:
-            raise _taken(name, found.tag or tag)
-        return found
+        entry = _decode_entry(key, create_object(backend, key, json.dumps(document).encode()))
+        if entry.token != token and tag is not None:
+            raise _tag_exists_error(name, entry.tag or tag)
+        return entry
 
 
 def no_such_tag(name: str) -> NotFound:
@@ -158,7 +158,7 @@ def _check_name(name: str) -> None:
         ) from error
 
 
-def _taken(name: str, existing: Tag) -> TagExists:
+def _tag_exists_error(name: str, existing: Tag) -> TagExists:
     return TagExists(
         f"tag {name!r} exists already"
         if name == existing.name
@@ -173,18 +173,18 @@ def _folder(name: str) -> str:
     return f"{TAGS}{quote(name.casefold(), safe='')}/"
 
 
-def _number(key: str) -> int:
+def _parse_number(key: str) -> int:
     digits = key.rsplit("/", 1)[-1].removesuffix(".json")
     if not digits.isdecimal():
         raise Corruption(f"{key} does not belong among the tags", advice="Move it away", key=key)
     return int(digits)
 
 
-def _decode(key: str, data: bytes) -> _Entry:
+def _decode_entry(key: str, data: bytes) -> _TagEntry:
     try:
         raw = json.loads(data)
         tag = raw["tag"]
-        held = Tag(tag["tag"], tag["commit_id"], tag["actor"], tag["message"], tag["created_at"]) if tag else None
-        return _Entry(key, raw["n"], raw["token"], held)
+        parsed = Tag(tag["tag"], tag["commit_id"], tag["actor"], tag["message"], tag["created_at"]) if tag else None
+        return _TagEntry(key, raw["n"], raw["token"], parsed)
     except (ValueError, KeyError, TypeError) as error:
         raise Corruption(f"{key} cannot be read", advice="Run `omnigraph verify`", key=key) from error

@@ -1,4 +1,4 @@
-"""Export: a commit's rows as files. Nodes first, then edges, each by type and id; all of one commit.
+"""Exports the rows of one commit as files: nodes first, then edges, each by type and id.
 
 | destination | ndjson | parquet, csv |
 |---|---|---|
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ExportEngine = Literal["auto", "local", "spark"]
 ENGINES: tuple[ExportEngine, ...] = ("auto", "local", "spark")
 
-#: `auto` takes Spark for more bytes of tables than this.
+#: The engine `auto` uses Spark for tables of more bytes than this.
 SPARK_BYTES = 256 << 20
 _PART_ROWS = 1 << 20
 _FOLDER_FORMATS = ("parquet", "csv")
@@ -47,7 +47,7 @@ _FOLDER_FORMATS = ("parquet", "csv")
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """How a commit is written out. `partitioned` None decides by the format and the look of the path."""
+    """How a commit is exported. If `partitioned` is None, the format and the form of the path decide."""
 
     format: ExportFormat = "ndjson"
     types: tuple[str, ...] | None = None
@@ -68,7 +68,7 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written. `counts` are rows by table, such as `node:Person`; `files` are relative to `path`."""
+    """What an export wrote. `counts` are rows by table, such as `node:Person`; `files` are relative to `path`."""
 
     commit_id: str
     path: str | None
@@ -92,7 +92,7 @@ def export(
     options: ExportOptions | None = None,
     session: SparkSession | None = None,
 ) -> ExportReport:
-    """Write a commit to a file, a folder or a stream. A file or folder appears whole or not at all."""
+    """Writes a commit to a file, a folder or a stream. A file or folder appears completely or not at all."""
     options = options or ExportOptions()
     types = types_in_export_order(snapshot.catalog, options.types)
     if not isinstance(destination, str | os.PathLike):
@@ -113,14 +113,14 @@ def export(
 
 
 def record_stream(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[bytes]:
-    """The NDJSON export in pieces of whole lines, as a server sends it."""
+    """Yields the NDJSON export in pieces of whole lines, as a server sends it."""
     for type_def in types_in_export_order(snapshot.catalog, types):
         for batch in sort_rows(snapshot, type_def):
             yield format_records(type_def, batch)
 
 
 def types_in_export_order(catalog: Catalog, names: Sequence[str] | None) -> list[TypeDef]:
-    """Nodes first, so that edges find their ends; both by name."""
+    """Returns the types to export: nodes first, so that a load of the export finds the ends of edges; both by name."""
     selected = list(catalog.types) if names is None else [_resolve_type(catalog, name) for name in dict.fromkeys(names)]
     return sorted(
         {type_def.id: type_def for type_def in selected}.values(),
@@ -134,7 +134,7 @@ def part_name(type_def: TypeDef, number: int, export_format: ExportFormat) -> st
 
 @dataclass(frozen=True, slots=True)
 class ExportTarget:
-    """The destination: a folder, or one file in a folder."""
+    """The destination of an export: a folder, or one file in a folder."""
 
     folder: OutputFolder
     name: str = ""  # of the file; empty for a folder
@@ -232,7 +232,7 @@ def _write_folder(
     counter: StepCounter,
     report: ExportReport,
 ) -> ExportReport:
-    """Each type into parts of bounded size. A type without rows has a part if that says more than none would."""
+    """Writes each type into parts of bounded size. In Parquet and CSV, a type without rows has an empty part."""
     counts: dict[str, int] = {}
     files: list[str] = []
     total_rows = count_rows(snapshot, types)
@@ -249,7 +249,7 @@ def _write_folder(
 
 
 class _PartFiles:
-    """The files of one type, one after the other."""
+    """Writes the part files of one type, one after the other."""
 
     def __init__(self, type_def: TypeDef, folder: OutputFolder, options: ExportOptions, ids: IdSource) -> None:
         self.files: list[str] = []
@@ -299,7 +299,7 @@ def _open_part(
 
 
 class _CountingStream:
-    """A stream that knows how much went through it."""
+    """A stream that counts the bytes written to it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -312,7 +312,7 @@ class _CountingStream:
 
 
 def count_rows(snapshot: Snapshot, types: Sequence[TypeDef]) -> int:
-    """As the record has it; costs nothing."""
+    """Counts rows from the commit record, without reading tables; an estimate for the progress display."""
     row_count = 0
     for type_def in types:
         pin, entries = snapshot.record.pins.get(type_def.id), snapshot.record.overlay.get(type_def.id)
@@ -330,7 +330,7 @@ def _choose_engine(
 
 
 def _resolve_type(catalog: Catalog, name: str) -> TypeDef:
-    """By name, a node type before an edge type; or by key (`edge:Knows`)."""
+    """Finds a type by name, a node type before an edge type, or by table key (`edge:Knows`)."""
     kind, colon, bare = name.partition(":")
     type_def = None
     if colon and kind in ("node", "edge"):

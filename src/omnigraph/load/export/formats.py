@@ -1,6 +1,6 @@
-"""Rows as exports write them: NDJSON records, Parquet and CSV, each exactly what `load` reads back.
+"""Writes rows as NDJSON records, Parquet or CSV, so that `load` reads back exactly the same rows.
 
-Rows come as Arrow with the columns of a type under the names that users know, in storage's own types.
+Rows arrive as Arrow batches with the property names that users know, in the types of storage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 _TEXT = PropType(Scalar.STRING)
 _CONVERTED_BY_VALUE = {Scalar.F32, Scalar.DATETIME, Scalar.BLOB}
-#: Scalars that JSON has as they are stored.
+#: Scalars whose stored value is their JSON value.
 _PLAIN = {Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64}
 _END_NAMES = {"id": "id", "src": "from", "dst": "to"}
 _ROWS_PER_GROUP = 128 * 1024
@@ -42,7 +42,7 @@ class RowWriter(Protocol):
 
 
 def export_schema(type_def: TypeDef) -> pa.Schema:
-    """The columns of an export: `id`, for edges `from` and `to`, then the properties, as they are stored."""
+    """Returns the columns of an export: `id`, for edges `from` and `to`, then the properties in their stored types."""
     names = [*(_END_NAMES[name] for name in SYSTEM_COLUMNS[type_def.kind]), *type_def.by_name]
     physical = arrow_schema(type_def)
     return pa.schema([field.with_name(name) for field, name in zip(physical, names, strict=True)])
@@ -50,7 +50,7 @@ def export_schema(type_def: TypeDef) -> pa.Schema:
 
 @contextmanager
 def open_row_writer(type_def: TypeDef, export_format: ExportFormat, stream: BinaryIO) -> Iterator[RowWriter]:
-    """A writer of one type's rows into an open file."""
+    """Opens a writer of one type's rows into an open file."""
     writer_classes: dict[ExportFormat, Callable[[TypeDef, BinaryIO], RowWriter]] = {
         "ndjson": _NdjsonWriter,
         "parquet": _ParquetWriter,
@@ -62,7 +62,7 @@ def open_row_writer(type_def: TypeDef, export_format: ExportFormat, stream: Bina
 
 
 def format_records(type_def: TypeDef, batch: pa.RecordBatch) -> bytes:
-    """The rows as records, one per line. Nulls are written: a record then says all of its row, whatever it meets."""
+    """Formats rows as records, one per line, with nulls, so that merging such a record replaces all values."""
     names = batch.schema.names
     texts = [
         format_json_values(type_def.by_name.get(name), column)
@@ -75,7 +75,7 @@ def format_records(type_def: TypeDef, batch: pa.RecordBatch) -> bytes:
 
 
 def _record_template(type_def: TypeDef, data_names: Sequence[str]) -> str:
-    """The line of a record, with a `%s` for each JSON value in it."""
+    """Returns the line of a record with a `%s` for each JSON value."""
     data = ", ".join(f"{_escape_percent(name)}: %s" for name in data_names)
     if type_def.kind == "edge":
         return f'{{"edge": {_escape_percent(type_def.name)}, "from": %s, "to": %s, "data": {{{data}}}}}\n'
@@ -87,9 +87,9 @@ def _escape_percent(text: str) -> str:
 
 
 def format_json_values(prop: Property | None, column: pa.Array) -> list[str]:
-    """The JSON text of every value of a column; `prop` None is a system column, which is text.
+    """Formats every value of a column as JSON; `prop` is None for a system column, which is text.
 
-    By columns where Arrow writes what JSON wants: exports spend their time here.
+    Exports spend their time here, so whole columns are converted where Arrow's text form is valid JSON.
     """
     kind = prop.type if prop is not None else _TEXT
     if prop is not None and (kind.is_list or kind.vector_size is not None or kind.scalar in _CONVERTED_BY_VALUE):
@@ -114,7 +114,7 @@ def _format_float(value: float | None) -> str:
 
 @contextmanager
 def compress_into(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
-    """The stream itself, or one that compresses into it."""
+    """Yields the stream itself, or a stream that compresses into it."""
     if compression is None:
         yield stream
         return
@@ -135,7 +135,7 @@ class _NdjsonWriter:
 
 
 class _CsvWriter:
-    """RFC 4180. A text is always in quotes, so that an empty one differs from null, which is nothing at all."""
+    """Writes CSV by RFC 4180. A text is always in quotes, so that an empty text differs from null, an empty field."""
 
     def __init__(self, type_def: TypeDef, stream: BinaryIO) -> None:
         self._type = type_def
@@ -154,18 +154,18 @@ class _CsvWriter:
 
 
 class _ParquetWriter:
-    """Storage's own types. Rows are gathered into groups of a useful size."""
+    """Writes the types of storage. Rows are collected into row groups of a useful size."""
 
     def __init__(self, type_def: TypeDef, stream: BinaryIO) -> None:
         import pyarrow.parquet as pq
 
         self._schema = export_schema(type_def)
         self._writer = pq.ParquetWriter(_to_arrow_file(stream), self._schema, compression="zstd")
-        self._held: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._held.append(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+        self._batches.append(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
         self._rows += batch.num_rows
         if self._rows >= _ROWS_PER_GROUP:
             self._flush()
@@ -175,13 +175,13 @@ class _ParquetWriter:
         self._writer.close()
 
     def _flush(self) -> None:
-        if self._held:
-            self._writer.write_table(pa.Table.from_batches(self._held, self._schema))
-        self._held, self._rows = [], 0
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches, self._schema))
+        self._batches, self._rows = [], 0
 
 
 class _UnclosableStream:
-    """A stream that whoever is given it cannot close: its owner has to make it durable first."""
+    """Ignores `close`: Arrow would close the stream before its owner has made it durable."""
 
     closed = False
 
@@ -198,7 +198,7 @@ def _to_arrow_file(stream: BinaryIO) -> pa.PythonFile:
 
 
 def _to_json_values(type_def: TypeDef, name: str, column: pa.Array) -> list[Any]:
-    """A column as JSON values."""
+    """Converts a column to JSON values."""
     prop: Property | None = type_def.by_name.get(name)
     if prop is None or (prop.type.scalar in _PLAIN and prop.type.vector_size is None):
         return list(column.to_pylist())

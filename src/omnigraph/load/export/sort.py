@@ -1,4 +1,4 @@
-"""The rows of a table in the order of their ids, in bounded memory however large the table is."""
+"""Sorts the rows of a table by id, in bounded memory for tables of any size."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ROWS_PER_BATCH = 8_192
 
 
 def sort_rows(snapshot: Snapshot, type_def: TypeDef, small_bytes: int = SMALL_BYTES) -> Iterator[pa.RecordBatch]:
-    """All rows of a type by id, in the order of its bytes, with the columns of `export_schema`."""
+    """Yields all rows of a type, sorted by the bytes of their ids, with the columns of `export_schema`."""
     view = snapshot.view(type_def)
     size_bytes = view.pinned.size_bytes if view.pinned is not None else 0
     schema = export_schema(type_def)
     batches = _sort_in_memory(view) if size_bytes <= small_bytes else _sort_on_disk(view)
     for batch in batches:
-        # Some ways through Arrow forget which columns are never null.
+        # Some Arrow operations forget which columns are never null.
         yield cast_by_position(batch, schema)
 
 
@@ -44,5 +44,5 @@ def _sort_on_disk(view: TableView) -> Iterator[pa.RecordBatch]:
     ):
         duck.execute("SET TimeZone = 'UTC'")
         rows = pa.RecordBatchReader.from_batches(make_nullable(view.schema), view.batches())
-        # Texts are compared by their bytes, as everywhere here.
+        # DuckDB compares texts by their bytes, like the sort in memory.
         yield from duck.from_arrow(rows).order('"id"').to_arrow_reader(_ROWS_PER_BATCH)

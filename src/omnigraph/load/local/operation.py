@@ -1,4 +1,4 @@
-"""The engine without a JVM: a small input as one change set, checked as a whole, published as one commit."""
+"""The load operation of the local engine: a small input becomes one change set, checked as a whole, and one commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENGINE = "local"
 
 
 class LocalLoad:
-    """One load. Input is read once; ids it makes stay the same over all its attempts."""
+    """One load. The input is read once; the ids that it generates are the same in all attempts."""
 
     kind: CommitKind = "load"
 
@@ -36,32 +36,32 @@ class LocalLoad:
         self._parsed: tuple[str, ParsedRecords] | None = None
 
     def prepare(self, txn: WriteTxn) -> PublishPlan | Receipt:
-        """The plan. Only a rejects file is written: before the commit, so that nobody has to miss it afterwards."""
+        """Parses, checks and plans the commit. Writes the rejects file now, so that it exists before the commit."""
         records = self._read_records(txn.catalog)
         with self._progress.step("check", rows=len(records.accepted)):
-            verdict = self._find_rejects(txn, records)
-        rejects = sorted([*records.rejects, *verdict.rejects], key=_input_position(self._inputs))
+            accepted = self._find_rejects(txn, records)
+        rejects = sorted([*records.rejects, *accepted.rejects], key=_input_position(self._inputs))
         self.summary = RejectSummary.from_rejects(rejects)
         path = self._write_rejects(rejects)
-        if verdict.unattributed:
-            unowned = [
+        if accepted.unattributed:
+            unattributed = [
                 _reject_without_record(violation.rule, violation.message, violation.type, violation.id)
-                for violation in verdict.unattributed
+                for violation in accepted.unattributed
             ]
-            raise load_rejected_error(RejectSummary.from_rejects([*unowned, *rejects]), path, even_skipping=True)
+            raise load_rejected_error(RejectSummary.from_rejects([*unattributed, *rejects]), path, even_skipping=True)
         if rejects and self._options.on_error == "fail":
             raise load_rejected_error(self.summary, path)
-        actions = verdict.changes.actions
+        actions = accepted.changes.actions
         result = build_load_result(
             _count_by_table(txn.catalog, actions),
             self.summary,
-            duplicates=verdict.duplicates,
+            duplicates=accepted.duplicates,
             rejects_path=path,
             engine=ENGINE,
         )
-        if not verdict.changes.changes:
+        if not accepted.changes.changes:
             return Receipt(None, {"inserted": 0, "updated": 0, "deleted": 0}, result)
-        return verdict.changes.plan(self.kind, self.op_id, result=result)
+        return accepted.changes.plan(self.kind, self.op_id, result=result)
 
     def _read_records(self, catalog: Catalog) -> ParsedRecords:
         if self._batches is None:
@@ -75,16 +75,17 @@ class LocalLoad:
         return self._parsed[1]
 
     def _find_rejects(self, txn: WriteTxn, records: ParsedRecords) -> AcceptedChanges:
-        judge = RejectFinder(self._backend, txn, self._options, self._tables_in_input(txn.catalog, records))
-        return judge.find(records.accepted)
+        finder = RejectFinder(self._backend, txn, self._options, self._tables_in_input(txn.catalog, records))
+        return finder.find(records.accepted)
 
     def _tables_in_input(self, catalog: Catalog, records: ParsedRecords) -> Sequence[str]:
-        """Types that the input speaks of: named by the caller, or by a record that is good by itself."""
+        """Returns the types that the caller names or a well-formed record has: an overwrite replaces those."""
         resolved_types = (
             catalog.node(name) if kind == "node" else catalog.edge(name) for kind, name in self._inputs.named_types
         )
-        found: list[TypeDef] = [type_def for type_def in resolved_types if type_def is not None]
-        return list(dict.fromkeys(type_def.id for type_def in [*found, *(record.type for record in records.accepted)]))
+        named_types: list[TypeDef] = [type_def for type_def in resolved_types if type_def is not None]
+        record_types = (record.type for record in records.accepted)
+        return list(dict.fromkeys(type_def.id for type_def in [*named_types, *record_types]))
 
     def _write_rejects(self, rejects: Sequence[Reject]) -> str | None:
         if not rejects or self._options.rejects is None:

@@ -1,4 +1,4 @@
-"""The records of a small input, all in memory: parsed once for each schema, found again by file and line."""
+"""Reads and parses a whole input into memory. Each record knows its batch and line, for its reject."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from omnigraph.load.records.batches import (
 from omnigraph.load.records.mentioned import mentioned_masks
 from omnigraph.load.records.parse import RecordParser
 from omnigraph.load.records.read_split import read_split
-from omnigraph.mutate.table_state import Row
+from omnigraph.mutate.pending_table import Row
 from omnigraph.progress import StepCounter
 from omnigraph.schema.catalog import Catalog, TypeDef
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRecord:
-    """One good record: a new row as it stands, and which columns it speaks of."""
+    """A well-formed record: its new row, and the columns that it mentions."""
 
     type: TypeDef
     row: Row
@@ -49,11 +49,11 @@ class ParsedRecord:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where it stands in the input."""
+        """The position in the input: file, then line."""
         return self.batch.split.source_index, self.line
 
     def merge_onto(self, existing: Row | None) -> Row:
-        """The row that results: what the record does not mention stays as it is."""
+        """Returns the existing row with the values of the columns that the record mentions."""
         return self.row if existing is None else {**existing, **{name: self.row[name] for name in self.mentioned}}
 
     def reject(self, *problems: RecordProblem) -> Reject:
@@ -63,14 +63,14 @@ class ParsedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ParsedRecords:
-    """What an input holds: records in the order of the input, and what could not be read as one."""
+    """The well-formed records of an input in its order, and the rejects."""
 
     accepted: tuple[ParsedRecord, ...]
     rejects: tuple[Reject, ...]
 
 
 def read_all(inputs: Inputs, options: LoadOptions) -> list[RawBatch]:
-    """The whole input, within the bound of the local engine, which holds for decompressed text too."""
+    """Reads the whole input. Raises if it is too large for the local engine; decompressed text counts."""
     batches: list[RawBatch] = []
     size_bytes = 0
     for split in plan_splits(inputs, options.split_bytes):
@@ -93,23 +93,23 @@ def parse_all(
     batches: Sequence[RawBatch], catalog: Catalog, seed: str, options: LoadOptions, counter: StepCounter
 ) -> ParsedRecords:
     parser = RecordParser(catalog, seed, partial=options.mode == "merge")
-    good: list[ParsedRecord] = []
+    accepted: list[ParsedRecord] = []
     rejects: list[Reject] = []
     for parsed_batches, raw in enumerate(batches, 1):
         parsed = parser.parse(raw)
         rejects += parsed.rejects
         for type_id, table in parsed.tables.items():
-            good += _records_of_table(catalog.by_id[type_id], table, raw)
+            accepted += _records_of_table(catalog.by_id[type_id], table, raw)
         counter.advance(parsed_batches, len(batches))
-    good.sort(key=lambda record: record.position)
-    return ParsedRecords(tuple(good), tuple(rejects))
+    accepted.sort(key=lambda record: record.position)
+    return ParsedRecords(tuple(accepted), tuple(rejects))
 
 
 def _records_of_table(type_def: TypeDef, table: pa.Table, raw: RawBatch) -> Iterator[ParsedRecord]:
     ends = ("src", "dst") if type_def.kind == "edge" else ()
     masks = mentioned_masks(type_def, table)
-    lines, minted = table.column(LINE_COLUMN).to_pylist(), table.column(FRESH_ID_COLUMN).to_pylist()
+    lines, has_fresh_id = table.column(LINE_COLUMN).to_pylist(), table.column(FRESH_ID_COLUMN).to_pylist()
     rows = table.drop_columns(list(BOOKKEEPING)).to_pylist()
-    for at, row in enumerate(rows):
-        mentioned = tuple(name for name, mask in masks.items() if mask[at])
-        yield ParsedRecord(type_def, row, ("id", *ends, *mentioned), minted[at], raw, lines[at])
+    for index, row in enumerate(rows):
+        mentioned = tuple(name for name, mask in masks.items() if mask[index])
+        yield ParsedRecord(type_def, row, ("id", *ends, *mentioned), has_fresh_id[index], raw, lines[index])

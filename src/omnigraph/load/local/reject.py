@@ -1,4 +1,4 @@
-"""Which records of an input break a rule together with other rows, found again until none does."""
+"""Finds the records of an input that violate a constraint together with other rows, until no violation is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ProblemsByRow = dict[tuple[str, str], list[RecordProblem]]
 
 @dataclass(frozen=True, slots=True)
 class AcceptedChanges:
-    """The changes that hold, without the records rejected on the way. `unowned`: violations of no record."""
+    """The changes of all records that are not rejected. `unattributed` are violations that no record causes."""
 
     changes: ChangeSet
     rejects: tuple[Reject, ...]
@@ -30,41 +30,41 @@ class AcceptedChanges:
 
 @dataclass
 class RejectFinder:
-    """One attempt on one snapshot."""
+    """Finds the rejects of one attempt on one snapshot."""
 
     backend: Backend
     txn: WriteTxn
     options: LoadOptions
-    overwritten_tables: Sequence[str]  # types that an overwrite replaces
+    overwritten_tables: Sequence[str]  # only in mode "overwrite"
     _rejects: list[Reject] = field(default_factory=list)
 
-    def find(self, good: Sequence[ParsedRecord]) -> AcceptedChanges:
-        """Reject what breaks a rule, and again what breaks one without it: an edge whose node was rejected."""
-        left, duplicates = self._reject_repeated_ids(good)
-        left, changes = self._reject_existing_ids(left)
+    def find(self, parsed: Sequence[ParsedRecord]) -> AcceptedChanges:
+        """Rejects records that violate a constraint, then those that do so without them, such as their edges."""
+        records, duplicates = self._reject_repeated_ids(parsed)
+        records, changes = self._reject_existing_ids(records)
         while True:
-            blamed, unowned = self._find_problems(changes)
-            if not blamed:
-                return AcceptedChanges(changes, tuple(self._rejects), duplicates, tuple(unowned))
-            for record in left:
-                if record.key in blamed:
-                    self._rejects.append(record.reject(*sorted(blamed[record.key], key=RecordProblem.sort_key)))
-            left = [record for record in left if record.key not in blamed]
-            changes = self._apply(left)
+            problems, unattributed = self._find_problems(changes)
+            if not problems:
+                return AcceptedChanges(changes, tuple(self._rejects), duplicates, tuple(unattributed))
+            for record in records:
+                if record.key in problems:
+                    self._rejects.append(record.reject(*sorted(problems[record.key], key=RecordProblem.sort_key)))
+            records = [record for record in records if record.key not in problems]
+            changes = self._apply(records)
 
-    def _reject_repeated_ids(self, good: Sequence[ParsedRecord]) -> tuple[list[ParsedRecord], int]:
-        """One record per id: in merge the last one wins, elsewhere the first one stays and the others are conflicts."""
+    def _reject_repeated_ids(self, records: Sequence[ParsedRecord]) -> tuple[list[ParsedRecord], int]:
+        """Leaves one record per id: the last one in a merge, otherwise the first one, and the others are rejects."""
         last_wins = self.options.mode == "merge" and self.options.on_duplicate == "last"
         record_by_key: dict[tuple[str, str], ParsedRecord] = {}
-        for record in reversed(good) if last_wins else good:
+        for record in reversed(records) if last_wins else records:
             record_by_key.setdefault(record.key, record)
-        if len(record_by_key) == len(good):
-            return list(good), 0
-        for record in [] if last_wins else good:
+        if len(record_by_key) == len(records):
+            return list(records), 0
+        for record in [] if last_wins else records:
             if record_by_key[record.key] is not record:
                 text = f"{record.type.table_key}: the input has more than one row with id {record.id!r}"
                 self._rejects.append(record.reject(RecordProblem("key_conflict", text, "id")))
-        return [record for record in good if record_by_key[record.key] is record], len(good) - len(record_by_key)
+        return [record for record in records if record_by_key[record.key] is record], len(records) - len(record_by_key)
 
     def _reject_existing_ids(self, records: list[ParsedRecord]) -> tuple[list[ParsedRecord], ChangeSet]:
         changes = self._apply(records)
@@ -73,7 +73,7 @@ class RejectFinder:
         existing_keys = {
             record.key
             for record in records
-            if not record.has_fresh_id and changes.state(record.type).read_committed(record.id) is not None
+            if not record.has_fresh_id and changes.pending_table(record.type).read_committed(record.id) is not None
         }
         if not existing_keys:
             return records, changes
@@ -88,48 +88,50 @@ class RejectFinder:
         changes = ChangeSet(self.backend, self.txn)
         if self.options.mode == "overwrite":
             for table in self.overwritten_tables:
-                changes.state(self.txn.catalog.by_id[table]).remove_all()
+                changes.pending_table(self.txn.catalog.by_id[table]).remove_all()
                 changes.claims.read_all(table)
                 changes.claims.write_all(table)
         else:
             _fetch_existing_rows(self.backend, changes, records)
-        merging = self.options.mode == "merge"
+        is_merge = self.options.mode == "merge"
         for record in records:
-            state = changes.state(record.type)
-            existing = state.read_committed(record.id) if merging and not record.has_fresh_id else None
-            state.put(record.merge_onto(existing), minted=record.has_fresh_id)
+            table_changes = changes.pending_table(record.type)
+            existing = table_changes.read_committed(record.id) if is_merge and not record.has_fresh_id else None
+            table_changes.put(record.merge_onto(existing), minted=record.has_fresh_id)
         return changes
 
     def _find_problems(self, changes: ChangeSet) -> tuple[_ProblemsByRow, list[Violation]]:
-        """What is wrong, by the record to blame, and what no record is to blame for."""
+        """Returns problems by the row that causes them, and the violations that no row of the input causes."""
         catalog = self.txn.catalog
-        values = [
+        value_checks = [
             partial(row_violations, catalog.by_id[action.table], action.rows)
             for action in changes.actions
             if action.rows is not None
         ]
-        checked = ChangeChecker(self.backend, catalog, changes.state, changes.changes)
-        tables = {one.table_key: one.id for one in catalog.types}
-        of_values = [
-            (one, [(tables[one.type], one.id)]) for part in checked.read_committed_rows(values) for one in part
+        checker = ChangeChecker(self.backend, catalog, changes.pending_table, changes.changes)
+        table_ids = {type_def.table_key: type_def.id for type_def in catalog.types}
+        value_violations = [
+            (violation, [(table_ids[violation.type], violation.id)])
+            for violations in checker.read_committed_rows(value_checks)
+            for violation in violations
         ]
-        blamed: _ProblemsByRow = {}
-        unowned: list[Violation] = []
-        for violation, rows in [*of_values, *checked.violations_with_rows()]:
+        problems: _ProblemsByRow = {}
+        unattributed: list[Violation] = []
+        for violation, rows in [*value_violations, *checker.violations_with_rows()]:
             for row in rows:
                 problem = RecordProblem(violation.rule, violation.message, violation.property)
-                blamed.setdefault(row, []).append(problem)
+                problems.setdefault(row, []).append(problem)
             if not rows:
-                unowned.append(violation)
-        return blamed, unowned
+                unattributed.append(violation)
+        return problems, unattributed
 
 
 def _fetch_existing_rows(backend: Backend, changes: ChangeSet, records: Sequence[ParsedRecord]) -> None:
-    """The rows that records may meet: one read per type, all types at once."""
+    """Fetches the rows that have the ids of records: one read per type, all types in parallel."""
     ids_by_table: dict[str, list[str]] = {}
     for record in records:
-        changes.state(record.type)
+        changes.pending_table(record.type)
         if not record.has_fresh_id:
             ids_by_table.setdefault(record.type.id, []).append(record.id)
     catalog = changes.catalog
-    backend.in_parallel(lambda item: changes.state(catalog.by_id[item[0]]).fetch(item[1]), ids_by_table.items())
+    backend.in_parallel(lambda item: changes.pending_table(catalog.by_id[item[0]]).fetch(item[1]), ids_by_table.items())

@@ -28,32 +28,32 @@ class Lease:
     seconds: float
 
 
-def take_lease(site: GraphRuntime, commit_id: str, seconds: float) -> Lease:
+def take_lease(runtime: GraphRuntime, commit_id: str, seconds: float) -> Lease:
     """Keep a commit for so long. Written first, then the commit is read again (H33)."""
-    lease = Lease(f"{LEASES}{site.backend.ids.ulid()}.json", commit_id, seconds)
-    renew_lease(site, lease)
+    lease = Lease(f"{LEASES}{runtime.backend.ids.ulid()}.json", commit_id, seconds)
+    renew_lease(runtime, lease)
     stream, seq = parse_commit_id(commit_id)
-    found = site.records(stream).get(seq)
+    found = runtime.records(stream).get(seq)
     if not isinstance(found, CommitRecord):
-        end_lease(site, lease)
+        end_lease(runtime, lease)
         raise _gone(found, commit_id)
     return lease
 
 
-def renew_lease(site: GraphRuntime, lease: Lease) -> None:
+def renew_lease(runtime: GraphRuntime, lease: Lease) -> None:
     """Let it hold for its whole time again, from now."""
-    site.backend.store.put(lease.key, json.dumps({"commit_id": lease.commit_id, "seconds": lease.seconds}).encode())
+    runtime.backend.store.put(lease.key, json.dumps({"commit_id": lease.commit_id, "seconds": lease.seconds}).encode())
 
 
-def end_lease(site: GraphRuntime, lease: Lease) -> None:
+def end_lease(runtime: GraphRuntime, lease: Lease) -> None:
     """Give it up."""
-    site.backend.store.put(lease.key, json.dumps({"commit_id": lease.commit_id, "seconds": 0}).encode())
+    runtime.backend.store.put(lease.key, json.dumps({"commit_id": lease.commit_id, "seconds": 0}).encode())
 
 
-def scan_leases(site: GraphRuntime) -> Iterator[tuple[Lease, ObjectInfo]]:
+def scan_leases(runtime: GraphRuntime) -> Iterator[tuple[Lease, ObjectInfo]]:
     """Every lease, over or not; one that cannot be read is an error, since it protects something."""
-    listed = site.backend.store.list(LEASES)
-    for info, data in zip(listed, site.backend.store.get_many([one.key for one in listed]), strict=True):
+    listed = runtime.backend.store.list(LEASES)
+    for info, data in zip(listed, runtime.backend.store.get_many([one.key for one in listed]), strict=True):
         try:
             raw = json.loads(data or b"")
             yield Lease(info.key, raw["commit_id"], float(raw["seconds"])), info

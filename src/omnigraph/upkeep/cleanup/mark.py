@@ -1,4 +1,4 @@
-"""Marking: every file that a commit, which must stay, names."""
+"""`Marks` collects the files that remaining commits name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from omnigraph.log.snapshot import Catalogs
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import TableStore
 
-#: What a table has from its birth on, whatever it holds: a writer may find it there and build on it, however old.
+#: Files that every table has from its creation on. A writer may build on them at any time, so they always stay.
 _BIRTH = ("_versions/18446744073709551614.manifest", "_versions/latest_version_hint.json")
 _BIRTH_TRANSACTION = "_transactions/0-"
 
 
 class Marks:
-    """Files by key. Versions are opened once each, in parallel; one that cannot be read is an error."""
+    """A set of file keys. Each table version is opened once, in parallel; an unreadable version is an error."""
 
     def __init__(self, backend: Backend, tables: TableStore, catalogs: Catalogs) -> None:
         self._backend = backend
@@ -24,7 +24,7 @@ class Marks:
         self._catalogs = catalogs
         self._files: set[str] = set()
         self._folders: set[str] = set()
-        self._known_tables: set[str] = {OPS_TYPE.id}
+        self._table_ids: set[str] = {OPS_TYPE.id}
         self._schemas: set[str] = set()
         self._versions: set[tuple[str, str]] = set()
 
@@ -33,15 +33,15 @@ class Marks:
         return len(self._versions)
 
     def add(self, records: Iterable[CommitRecord]) -> None:
-        """Everything that these commits name."""
+        """Adds every file that these commits name."""
         new: set[tuple[str, str]] = set()
         for record in records:
             new |= {(table, pin.version) for table, pin in record.pins.items() if pin.version}
             if record.schema not in self._schemas:
                 self._schemas.add(record.schema)
-                self._known_tables |= self._catalogs.get(record.schema).by_id.keys()
+                self._table_ids |= self._catalogs.get(record.schema).by_id.keys()
         todo = sorted(new - self._versions)
-        for files in self._backend.in_parallel(lambda one: self._tables.open(*one).files(), todo):
+        for files in self._backend.in_parallel(lambda table_version: self._tables.open(*table_version).files(), todo):
             self._folders |= {key for key in files if key.endswith("/")}
             self._files |= files
         self._versions |= new
@@ -51,7 +51,7 @@ class Marks:
             return False
         if key in self._files or any(key[: at + 1] in self._folders for at, char in enumerate(key) if char == "/"):
             return True
-        return key.split("/")[1] in self._known_tables and belongs_to_birth(key)
+        return key.split("/")[1] in self._table_ids and belongs_to_birth(key)
 
 
 def belongs_to_birth(key: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a cleanup found and did, for people and for scripts."""
+"""The report of a cleanup: what it found and did."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from omnigraph.storage.store import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """So many objects of so many bytes."""
+class FileTotals:
+    """Number and size of files."""
 
     files: int = 0
     size_bytes: int = 0
 
-    def with_one(self, one: ObjectInfo) -> Counted:
-        return Counted(self.files + 1, self.size_bytes + one.size_bytes)
+    def add_file(self, info: ObjectInfo) -> FileTotals:
+        return FileTotals(self.files + 1, self.size_bytes + info.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredCommits:
-    """Commits of one branch that go."""
+    """The expired commits of one branch."""
 
     branch: str
     stream: str
@@ -34,19 +34,19 @@ class ExpiredCommits:
 
 @dataclass(frozen=True)
 class CleanupReport:
-    """In a preview (`confirmed` is false) everything is what would be done.
+    """What a cleanup did, or in a preview (`confirmed` is false) would do.
 
-    `condemns` are files that no commit names any more, or none will: they go on a list now, or once the bodies of
-    their commits have left the archive. `waiting` are on a list and not yet due. `deletes` are gone.
+    `condemns` are files that no remaining commit names: they go on a trash list now, or once the archived bodies of
+    their commits are deleted. `waiting` are on a trash list and not due yet. `deletes` are deleted.
     """
 
     confirmed: bool
     id: str
     expired: tuple[ExpiredCommits, ...]
     closes: tuple[str, ...]
-    condemns: Mapping[str, Counted]
-    deletes: Mapping[str, Counted]
-    waiting: Mapping[str, Counted]
+    condemns: Mapping[str, FileTotals]
+    deletes: Mapping[str, FileTotals]
+    waiting: Mapping[str, FileTotals]
     archived: int
     leases: int
     protected: Mapping[str, str]
@@ -62,22 +62,22 @@ class CleanupReport:
 
     @property
     def deleted_bytes(self) -> int:
-        return sum(one.size_bytes for one in self.deletes.values())
+        return sum(total.size_bytes for total in self.deletes.values())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One line per place: what is condemned, waits, and goes."""
-        places = sorted({*self.condemns, *self.waiting, *self.deletes})
-        none = Counted()
+        """Returns one row per area of the store, such as a table: files condemned, waiting and deleted."""
+        areas = sorted({*self.condemns, *self.waiting, *self.deletes})
+        none = FileTotals()
         return [
             {
-                "place": place,
-                "condemned": self.condemns.get(place, none).files,
-                "condemned_bytes": self.condemns.get(place, none).size_bytes,
-                "waiting": self.waiting.get(place, none).files,
-                "deleted": self.deletes.get(place, none).files,
-                "deleted_bytes": self.deletes.get(place, none).size_bytes,
+                "place": area,
+                "condemned": self.condemns.get(area, none).files,
+                "condemned_bytes": self.condemns.get(area, none).size_bytes,
+                "waiting": self.waiting.get(area, none).files,
+                "deleted": self.deletes.get(area, none).files,
+                "deleted_bytes": self.deletes.get(area, none).size_bytes,
             }
-            for place in places
+            for area in areas
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -86,12 +86,12 @@ class CleanupReport:
             "id": self.id,
             "expired": [
                 {
-                    "branch": one.branch,
-                    "commits": one.commits,
-                    "oldest": one.oldest,
-                    "newest": one.newest,
+                    "branch": expired.branch,
+                    "commits": expired.commits,
+                    "oldest": expired.oldest,
+                    "newest": expired.newest,
                 }
-                for one in self.expired
+                for expired in self.expired
             ],
             "closed_streams": list(self.closes),
             "files": self.rows(),
@@ -102,16 +102,16 @@ class CleanupReport:
         }
 
 
-def by_table(files: Iterable[ObjectInfo]) -> dict[str, Counted]:
-    """Files counted by where they are: `tables/<id>`, `__archive`, `__leases`, `__recovery`, `.tmp-*`."""
-    found: dict[str, Counted] = {}
-    for one in files:
-        place = _place(one.key)
-        found[place] = found.get(place, Counted()).with_one(one)
-    return found
+def total_by_area(files: Iterable[ObjectInfo]) -> dict[str, FileTotals]:
+    """Totals files by area: `tables/<id>`, `__archive`, `__leases`, `__recovery`, `.tmp-*`."""
+    totals: dict[str, FileTotals] = {}
+    for info in files:
+        area = _area_of(info.key)
+        totals[area] = totals.get(area, FileTotals()).add_file(info)
+    return totals
 
 
-def _place(key: str) -> str:
+def _area_of(key: str) -> str:
     if is_temporary(key):
         return f"{TEMPORARY_PREFIX}*"
     parts = key.split("/")

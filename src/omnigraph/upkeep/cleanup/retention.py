@@ -1,4 +1,4 @@
-"""Which commits may go: pure decisions on what a stream holds."""
+"""Decides which commits of a stream may expire. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from omnigraph.log.commit_record import NON_LOGICAL
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")
 _UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-#: Kinds of records that a branch has before anybody wrote to it.
-UNUSED = frozenset({"fork", "gc", "close"})
+#: Kinds of commit records on a stream that nobody has written to.
+UNUSED_KINDS = frozenset({"fork", "gc", "close"})
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What cleanup may collect, and how careful it is.
 
-    A commit of a live branch goes if it is beyond the newest `keep` and older than `older_than_s`; a criterion that
-    is not given does not protect, but with none given no commit goes. Of a deleted branch only the age counts. The
-    newest `newest_records` of a live branch never go: a writer that comes back from a pause must find out what
+    A commit of a live branch expires if it is beyond the newest `keep` and older than `older_than_s`. A criterion that
+    is None protects nothing, but if both are None no commit expires. For a deleted branch only the age counts. The
+    newest `newest_records` of a live branch never expire: a writer that resumes after a pause must find out what
     became of its seq (H23).
     """
 
@@ -47,8 +47,8 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """What the decision needs to know of one record that is there in full."""
+class CommitAge:
+    """The facts about one full commit record on which the decision depends."""
 
     seq: int
     kind: str
@@ -56,16 +56,16 @@ class Commit:
     modified_at: datetime
 
 
-def seconds_of(age: str) -> float:
-    """`7d`, `24h`, `30min`, `90s`, `2w` in seconds."""
-    found = _AGE.fullmatch(age.strip())
-    if found is None:
+def parse_age_s(age: str) -> float:
+    """Parses `7d`, `24h`, `30min`, `90s` or `2w` into seconds."""
+    match = _AGE.fullmatch(age.strip())
+    if match is None:
         raise InvalidInput(f"{age!r} is not an age", code="bad_age", advice="Write 7d, 24h, 30min, 90s or 2w", age=age)
-    return float(found[1]) * _UNITS_S[found[2]]
+    return float(match[1]) * _UNITS_S[match[2]]
 
 
-def expired(
-    commits: Sequence[Commit],
+def find_expired_commits(
+    commits: Sequence[CommitAge],
     newest_seq: int,
     *,
     closed: bool,
@@ -74,45 +74,45 @@ def expired(
     now: datetime,
     store_now: datetime,
 ) -> list[int]:
-    """Seqs of one stream that retention lets go, oldest first. Names that protect single commits are not known here.
+    """Returns the seqs of one stream that retention lets go, oldest first. Protected commits are not considered here.
 
-    `closed` streams have ended; `unused` ones were made for a branch that never came to be, or was never written to.
+    A `closed` stream has ended. An `unused` stream has no commits: its branch was never created or never written to.
     """
-    gone = _beyond(commits, newest_seq, closed, unused, policy, now, store_now)
-    # Every run leaves a record of its own: collecting that alone would never come to an end.
-    return [one.seq for one in gone] if any(one.kind != "gc" for one in gone) else []
+    expired = _find_outside_retention(commits, newest_seq, closed, unused, policy, now, store_now)
+    # Every run publishes a `gc` record: if that alone expired, each run would make work for the next one.
+    return [commit.seq for commit in expired] if any(commit.kind != "gc" for commit in expired) else []
 
 
-def _beyond(
-    commits: Sequence[Commit],
+def _find_outside_retention(
+    commits: Sequence[CommitAge],
     newest_seq: int,
     closed: bool,
     unused: bool,
     policy: Policy,
     now: datetime,
     store_now: datetime,
-) -> list[Commit]:
+) -> list[CommitAge]:
     if closed and unused:
         return list(commits)
     if not policy.collects_commits:
         return []
     if closed:
-        return [one for one in commits if _is_old(one, policy, now, store_now)]
-    floor = min(_kept_from(commits, policy.keep), newest_seq - policy.newest_records + 1, newest_seq)
-    return [one for one in commits if one.seq < floor and _is_old(one, policy, now, store_now)]
+        return [commit for commit in commits if _is_old(commit, policy, now, store_now)]
+    floor = min(_first_protected_seq(commits, policy.keep), newest_seq - policy.newest_records + 1, newest_seq)
+    return [commit for commit in commits if commit.seq < floor and _is_old(commit, policy, now, store_now)]
 
 
-def _kept_from(commits: Sequence[Commit], keep: int | None) -> int:
-    """The oldest seq among the newest `keep` commits that changed something."""
+def _first_protected_seq(commits: Sequence[CommitAge], keep: int | None) -> int:
+    """Returns the oldest seq among the newest `keep` commits that changed data."""
     if keep is None:
-        return max((one.seq for one in commits), default=0) + 1
-    changes = sorted((one.seq for one in commits if one.kind not in NON_LOGICAL), reverse=True)
+        return max((commit.seq for commit in commits), default=0) + 1
+    changes = sorted((commit.seq for commit in commits if commit.kind not in NON_LOGICAL), reverse=True)
     return changes[min(keep, len(changes)) - 1] if changes else 0
 
 
-def _is_old(one: Commit, policy: Policy, now: datetime, store_now: datetime) -> bool:
-    """By the writer's clock and by the store's: neither alone is to be trusted (H31)."""
+def _is_old(commit: CommitAge, policy: Policy, now: datetime, store_now: datetime) -> bool:
+    """Whether a commit is old by the writer's clock and by the store's clock, since either may be wrong (H31)."""
     if policy.older_than_s is None:
         return True
     age = timedelta(seconds=policy.older_than_s)
-    return one.created_at <= now - age and one.modified_at <= store_now - age
+    return commit.created_at <= now - age and commit.modified_at <= store_now - age

@@ -1,7 +1,7 @@
-"""What is there and what protects it: streams, tags, leases, fork points, merge bases, intents, archived bodies.
+"""Surveys a graph for cleanup: its streams, and what protects commits and files in them.
 
-Everything here only reads. One thing that cannot be read ends it with an error: cleanup must not guess what a root
-protects.
+Tags, leases, fork points and merge bases protect commits; intents and archived bodies protect files. The survey only
+reads. If it cannot read something it raises an error, since cleanup must not guess what a root protects.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from omnigraph.log.lineage import RecordCache, merge_bases
 from omnigraph.log.stream import StreamEntry, record_key, seq_of_key
 from omnigraph.storage.store import ObjectInfo
 from omnigraph.upkeep.cleanup.leases import Lease, holds, scan_leases
-from omnigraph.upkeep.cleanup.retention import UNUSED
-from omnigraph.upkeep.cleanup.trash import Progress
+from omnigraph.upkeep.cleanup.retention import UNUSED_KINDS
+from omnigraph.upkeep.cleanup.trash import SweepProgress
 from omnigraph.upkeep.tags import Tags
 
 ARCHIVE = "__archive/"
 _BRANCHES = "__branches/"
-_AT_ONCE = 64
+_KEYS_PER_REQUEST = 64
 
-Known = dict[tuple[str, int], StreamEntry]
+EntryCache = dict[tuple[str, int], StreamEntry]
 
 
 @dataclass
 class StreamState:
-    """One stream as it was listed; `entries` are those that had to be read, collected ones among them."""
+    """One stream as listed. `entries` has the records and stubs that had to be read, by seq."""
 
     stream: str
     infos: dict[int, ObjectInfo]
@@ -58,28 +58,28 @@ class StreamState:
 
     @property
     def is_unused(self) -> bool:
-        return all(one.header.kind in UNUSED for one in self.entries.values())
+        return all(entry.header.kind in UNUSED_KINDS for entry in self.entries.values())
 
     @property
     def is_unowned(self) -> bool:
-        """No branch stands on it, and that is no damage."""
+        """Whether the stream belongs to no branch, in a way that is no damage."""
         return self.registration == "buried" or (self.registration == "none" and self.is_unused)
 
     def records(self) -> Iterator[CommitRecord]:
-        return (one for _, one in sorted(self.entries.items()) if isinstance(one, CommitRecord))
+        return (entry for _, entry in sorted(self.entries.items()) if isinstance(entry, CommitRecord))
 
-    def progress(self) -> Progress:
-        """Everything that was read in full, as the next run wants to know it."""
-        whole = {one.seq for one in self.records()}
+    def sweep_progress(self) -> SweepProgress:
+        """Summarizes which records are full, so that the next run need not read the stubs."""
+        full_seqs = {commit_record.seq for commit_record in self.records()}
         below = self.newest_seq + 1
-        while below - 1 in whole:
+        while below - 1 in full_seqs:
             below -= 1
-        return Progress(below, tuple(sorted(seq for seq in whole if seq < below)))
+        return SweepProgress(below, tuple(sorted(seq for seq in full_seqs if seq < below)))
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """A bulk operation that has not ended; nothing that it wrote is older than its beginning."""
+class OpenIntent:
+    """A bulk operation that has not ended. All files that it wrote are younger than `opened_at`."""
 
     id: str
     opened_at: datetime
@@ -87,58 +87,66 @@ class Intent:
 
 @dataclass
 class Survey:
-    """`named` maps protected commits, by id, to why they are protected."""
+    """What a survey found. `protected` maps the ids of protected commits to what protects them."""
 
     streams: dict[str, StreamState]
-    named: dict[str, str]
-    leases_over: list[ObjectInfo]
-    intents: list[Intent]
+    protected: dict[str, str]
+    ended_leases: list[ObjectInfo]
+    intents: list[OpenIntent]
     archived: dict[str, ObjectInfo]  # by commit id
-    intents_over: list[ObjectInfo] = field(default_factory=list)
-    lost: dict[str, str] = field(default_factory=dict)  # named, and collected long ago
+    ended_intents: list[ObjectInfo] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)  # should be protected, and was collected long ago
     stillborn: set[str] = field(default_factory=set)
-    """Streams whose source was collected before they began: their creation was undone, or died before that (H33)."""
+    """Streams whose source commit was collected before the fork completed: undone, or its process died (H33)."""
 
     def heads(self) -> list[CommitRecord]:
-        """The newest record of every stream on which somebody might still write."""
-        found = (one.newest for one in self.streams.values() if not one.is_closed)
-        return [one for one in found if isinstance(one, CommitRecord)]
+        """Returns the newest record of every open stream."""
+        newest = (state.newest for state in self.streams.values() if not state.is_closed)
+        return [entry for entry in newest if isinstance(entry, CommitRecord)]
 
-    def known(self) -> Known:
-        """Records in full, which never change; a stub may be replaced by its body again."""
+    def record_cache(self) -> EntryCache:
+        """Returns the full records, which a second survey need not read. Stubs are left out: they may be restored."""
         return {(stream, record.seq): record for stream, state in self.streams.items() for record in state.records()}
 
 
-def take_survey(site: GraphRuntime, progress: Mapping[str, Progress], known: Known, store_now: datetime) -> Survey:
-    """Read what must be known. `progress` and `known` only save requests."""
-    registrations = _registrations(site)
-    archived = _archived(site)
+def take_survey(
+    runtime: GraphRuntime, progress: Mapping[str, SweepProgress], record_cache: EntryCache, store_now: datetime
+) -> Survey:
+    """Surveys the whole graph. `progress` and `record_cache` only save requests."""
+    registrations = _read_registrations(runtime)
+    archived = _list_archived(runtime)
     streams = {
-        stream: _stream(site, stream, infos, registrations.get(stream, "none"), progress.get(stream), known)
-        for stream, infos in _listed_streams(site)
+        stream: _read_stream(
+            runtime, stream, infos, registrations.get(stream, "none"), progress.get(stream), record_cache
+        )
+        for stream, infos in _list_streams(runtime)
     }
-    _read_archived(site, streams, archived)
-    named = {tag.commit_id: f"tag {tag.name}" for tag in Tags(site).scan()}
-    over: list[ObjectInfo] = []
-    for lease, info in scan_leases(site):
+    _read_archived(runtime, streams, archived)
+    protected = {tag.commit_id: f"tag {tag.name}" for tag in Tags(runtime).scan()}
+    ended_leases: list[ObjectInfo] = []
+    for lease, info in scan_leases(runtime):
         if holds(lease, info, store_now):
-            named.setdefault(lease.commit_id, _lease_name(lease))
+            protected.setdefault(lease.commit_id, _describe_lease(lease))
         else:
-            over.append(info)
-    intents = list_intents(site.backend.store)
-    # Which of those without an end are still alive is not asked: their files are few and can wait.
-    pending = [Intent(one.op_id, one.opening_time) for one in intents if one.has_opening and not one.has_ended]
-    ended = [info for one in intents if one.has_ended or not one.has_opening for info in one.objects.values()]
-    survey = Survey(streams, named, over, pending, archived, ended)
+            ended_leases.append(info)
+    # An intent without an ending counts as open even if its process is dead: its files are few and can wait.
+    open_intents: list[OpenIntent] = []
+    ended_intents: list[ObjectInfo] = []
+    for intent in list_intents(runtime.backend.store):
+        if intent.has_opening and not intent.has_ended:
+            open_intents.append(OpenIntent(intent.op_id, intent.opening_time))
+        else:
+            ended_intents += intent.objects.values()
+    survey = Survey(streams, protected, ended_leases, open_intents, archived, ended_intents)
     for stream, state in streams.items():
         for parent in state.entries[0].header.parents:
-            if state.is_unused and _is_gone(site, survey, parent.commit_id):
+            if state.is_unused and _is_expired_for_good(runtime, survey, parent.commit_id):
                 survey.stillborn.add(stream)
             elif not state.is_closed:
-                named.setdefault(parent.commit_id, f"start of branch {state.branch}")
-    for commit_id, why in _bases(site, streams, survey.heads()):
-        named.setdefault(commit_id, why)
-    _read_named(site, survey)
+                protected.setdefault(parent.commit_id, f"start of branch {state.branch}")
+    for commit_id, why in _find_merge_bases(runtime, streams, survey.heads()):
+        protected.setdefault(commit_id, why)
+    _read_protected(runtime, survey)
     return survey
 
 
@@ -146,17 +154,17 @@ def archive_key(stream: str, seq: int) -> str:
     return f"{ARCHIVE}{stream}/{seq:016d}.rec"
 
 
-def archived_body(site: GraphRuntime, info: ObjectInfo) -> CommitRecord:
-    found = decode_record(site.backend.store.get(info.key), info.key)
-    if not isinstance(found, CommitRecord):
+def read_archived_body(runtime: GraphRuntime, info: ObjectInfo) -> CommitRecord:
+    commit_record = decode_record(runtime.backend.store.get(info.key), info.key)
+    if not isinstance(commit_record, CommitRecord):
         raise Corruption(f"{info.key} holds no commit", advice="Run `omnigraph verify`", key=info.key)
-    return found
+    return commit_record
 
 
-def _listed_streams(site: GraphRuntime) -> Iterator[tuple[str, dict[int, ObjectInfo]]]:
-    listed = site.backend.store.list("__manifest/")
-    for stream, group in groupby(listed, key=lambda one: one.key.split("/")[1]):
-        infos = {seq_of_key(one.key): one for one in group}
+def _list_streams(runtime: GraphRuntime) -> Iterator[tuple[str, dict[int, ObjectInfo]]]:
+    record_infos = runtime.backend.store.list("__manifest/")
+    for stream, group in groupby(record_infos, key=lambda info: info.key.split("/")[1]):
+        infos = {seq_of_key(info.key): info for info in group}
         if sorted(infos) != list(range(len(infos))):
             missing = next(seq for seq in range(len(infos)) if seq not in infos)
             key = record_key(stream, missing)
@@ -164,108 +172,112 @@ def _listed_streams(site: GraphRuntime) -> Iterator[tuple[str, dict[int, ObjectI
         yield stream, infos
 
 
-def _stream(
-    site: GraphRuntime,
+def _read_stream(
+    runtime: GraphRuntime,
     stream: str,
     infos: dict[int, ObjectInfo],
     registration: str,
-    progress: Progress | None,
-    known: Known,
+    progress: SweepProgress | None,
+    record_cache: EntryCache,
 ) -> StreamState:
-    """All records that were not collected before, and the first one."""
-    below, kept = (progress.below, progress.kept) if progress else (0, ())
-    wanted = sorted({0, max(infos), *(seq for seq in kept if seq in infos), *(seq for seq in infos if seq >= below)})
-    entries = {seq: known[stream, seq] for seq in wanted if (stream, seq) in known}
-    entries |= _read(site, stream, [seq for seq in wanted if seq not in entries])
-    # A listing may lag behind what was acknowledged.
-    for later in site.records(stream).after_many(max(infos)):
+    """Reads the first entry and all entries that an earlier cleanup did not replace by stubs."""
+    below, full_seqs = (progress.stubs_below, progress.full_seqs) if progress else (0, ())
+    seqs_to_read = sorted(
+        {0, max(infos), *(seq for seq in full_seqs if seq in infos), *(seq for seq in infos if seq >= below)}
+    )
+    entries = {seq: record_cache[stream, seq] for seq in seqs_to_read if (stream, seq) in record_cache}
+    entries |= _read_entries(runtime, stream, [seq for seq in seqs_to_read if seq not in entries])
+    # A listing may miss records that were acknowledged just before.
+    for later in runtime.records(stream).after_many(max(infos)):
         entries[later.seq] = later
-        infos[later.seq] = site.backend.store.head(record_key(stream, later.seq))
+        infos[later.seq] = runtime.backend.store.head(record_key(stream, later.seq))
     return StreamState(stream, infos, entries, registration)
 
 
-def _read(site: GraphRuntime, stream: str, seqs: list[int]) -> dict[int, StreamEntry]:
-    found: dict[int, StreamEntry] = {}
-    for at in range(0, len(seqs), _AT_ONCE):
-        part = seqs[at : at + _AT_ONCE]
-        for seq, entry in zip(part, site.records(stream).get_many(part), strict=True):
+def _read_entries(runtime: GraphRuntime, stream: str, seqs: list[int]) -> dict[int, StreamEntry]:
+    entries: dict[int, StreamEntry] = {}
+    for at in range(0, len(seqs), _KEYS_PER_REQUEST):
+        part = seqs[at : at + _KEYS_PER_REQUEST]
+        for seq, entry in zip(part, runtime.records(stream).get_many(part), strict=True):
             if entry is None:
                 key = record_key(stream, seq)
                 raise Corruption(f"{key} is listed and missing", advice="Run `omnigraph verify`", key=key)
-            found[seq] = entry
-    return found
+            entries[seq] = entry
+    return entries
 
 
-def _registrations(site: GraphRuntime) -> dict[str, str]:
-    """Every stream that the registry names, `live` or `buried`."""
-    keys = [one.key for one in site.backend.store.list(_BRANCHES)]
-    found: dict[str, str] = {}
-    for key, data in zip(keys, site.backend.store.get_many(keys), strict=True):
+def _read_registrations(runtime: GraphRuntime) -> dict[str, str]:
+    """Returns every stream that the registry names, as `live` or `buried`."""
+    keys = [info.key for info in runtime.backend.store.list(_BRANCHES)]
+    registrations: dict[str, str] = {}
+    for key, data in zip(keys, runtime.backend.store.get_many(keys), strict=True):
         entry = decode_entry(data or b"", key)
         if entry.alive:
-            found.setdefault(entry.stream, "live")
+            registrations.setdefault(entry.stream, "live")
         else:
-            found[entry.stream] = "buried"
-    found[site.stamp.main_stream] = "live"
-    return found
+            registrations[entry.stream] = "buried"
+    registrations[runtime.stamp.main_stream] = "live"
+    return registrations
 
 
-def _archived(site: GraphRuntime) -> dict[str, ObjectInfo]:
-    found = {}
-    for one in site.backend.store.list(ARCHIVE):
-        _, stream, name = one.key.split("/")
-        found[f"{stream}.{int(name.removesuffix('.rec'))}"] = one
-    return found
+def _list_archived(runtime: GraphRuntime) -> dict[str, ObjectInfo]:
+    archived = {}
+    for info in runtime.backend.store.list(ARCHIVE):
+        _, stream, name = info.key.split("/")
+        archived[f"{stream}.{int(name.removesuffix('.rec'))}"] = info
+    return archived
 
 
-def _read_archived(site: GraphRuntime, streams: Mapping[str, StreamState], archived: Iterable[str]) -> None:
-    """What stands under the names of archived commits now: a run that died may have brought one back untold."""
-    wanted: dict[str, list[int]] = {}
+def _read_archived(runtime: GraphRuntime, streams: Mapping[str, StreamState], archived: Iterable[str]) -> None:
+    """Reads the entries of archived commits: a cleanup that died may have restored one without noting it."""
+    seqs_by_stream: dict[str, list[int]] = {}
     for stream, seq in map(parse_commit_id, archived):
         if stream in streams and seq in streams[stream].infos and seq not in streams[stream].entries:
-            wanted.setdefault(stream, []).append(seq)
-    for stream, seqs in wanted.items():
-        streams[stream].entries |= _read(site, stream, seqs)
+            seqs_by_stream.setdefault(stream, []).append(seq)
+    for stream, seqs in seqs_by_stream.items():
+        streams[stream].entries |= _read_entries(runtime, stream, seqs)
 
 
-def _bases(
-    site: GraphRuntime, streams: Mapping[str, StreamState], heads: Iterable[CommitRecord]
+def _find_merge_bases(
+    runtime: GraphRuntime, streams: Mapping[str, StreamState], heads: Iterable[CommitRecord]
 ) -> Iterator[tuple[str, str]]:
-    """What the next merge of any two branches would start from."""
-    records = RecordCache(site.records, (entry for state in streams.values() for entry in state.entries.values()))
-    for one, other in combinations(heads, 2):
+    """Yields the commits from which the next merge of any two branches would start, and why they are protected."""
+    records = RecordCache(runtime.records, (entry for state in streams.values() for entry in state.entries.values()))
+    for first_head, second_head in combinations(heads, 2):
         try:
-            for base in _all_bases(records, [one], other):
-                yield base.commit_id, f"merge base of {one.header.branch} and {other.header.branch}"
+            for base in _iterate_merge_bases(records, [first_head], second_head):
+                yield base.commit_id, f"merge base of {first_head.header.branch} and {second_head.header.branch}"
         except SnapshotExpired:
-            continue  # these two were given up when it was collected
+            continue  # an earlier cleanup collected the merge base of these two branches
 
 
-def _all_bases(records: RecordCache, ours: Sequence[CommitRecord], theirs: CommitRecord) -> Iterator[CommitRecord]:
-    """Merge bases; where there are several, also those on which they are made one, as `history.base` does it."""
+def _iterate_merge_bases(
+    records: RecordCache, ours: Sequence[CommitRecord], theirs: CommitRecord
+) -> Iterator[CommitRecord]:
+    """Yields merge bases; if there are several, also the bases with which `history.base` merges them into one."""
     bases = merge_bases(records, ours, theirs)
     yield from bases
     for number in range(1, len(bases)):
-        yield from _all_bases(records, bases[:number], bases[number])
+        yield from _iterate_merge_bases(records, bases[:number], bases[number])
 
 
-def _read_named(site: GraphRuntime, survey: Survey) -> None:
-    """Make sure that every protected commit was read, whatever an earlier run believed to be a stub."""
-    for commit_id in list(survey.named):
-        if _is_gone(site, survey, commit_id):
-            survey.lost[commit_id] = survey.named.pop(commit_id)
+def _read_protected(runtime: GraphRuntime, survey: Survey) -> None:
+    """Reads every protected commit, also those that the sweep progress calls stubs, and notes the lost ones."""
+    for commit_id in list(survey.protected):
+        if _is_expired_for_good(runtime, survey, commit_id):
+            survey.lost[commit_id] = survey.protected.pop(commit_id)
 
 
-def _is_gone(site: GraphRuntime, survey: Survey, commit_id: str) -> bool:
-    """Whether a commit is a stub for good, its body no longer in the archive."""
+def _is_expired_for_good(runtime: GraphRuntime, survey: Survey, commit_id: str) -> bool:
+    """Whether a commit is a stub and its body is no longer in the archive."""
     stream, seq = parse_commit_id(commit_id)
     state = survey.streams.get(stream)
     if state is None or seq not in state.infos:
         raise no_such_commit(commit_id)
     if not isinstance(state.entries.get(seq), CommitRecord):
-        state.entries |= _read(site, stream, [seq])
+        state.entries |= _read_entries(runtime, stream, [seq])
     return isinstance(state.entries[seq], Stub) and commit_id not in survey.archived
 
 
-def _lease_name(lease: Lease) -> str:
+def _describe_lease(lease: Lease) -> str:
     return f"lease {lease.key.rsplit('/', 1)[-1].removesuffix('.json')}"

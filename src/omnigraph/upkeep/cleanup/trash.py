@@ -1,4 +1,4 @@
-"""The list of condemned files: nothing is deleted that was not on such a list for a while (H37)."""
+"""Trash lists name condemned files. A file is deleted only after it was on such a list for a while (H37)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ TRASH = "__trash/"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far one stream was collected: everything `below` is a stub, except `kept`. Saves reading them again."""
+class SweepProgress:
+    """How far one stream is swept: all records below `stubs_below` are stubs, except `full_seqs`.
 
-    below: int
-    kept: tuple[int, ...] = ()
+    The next run need not read the stubs again.
+    """
+
+    stubs_below: int
+    full_seqs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class TrashList:
-    """Files that were unnamed when the list was written, which is when the store says that it was."""
+    """Files that no commit named when the list was written; the modification time of the list says when that was."""
 
     id: str
     files: tuple[ObjectInfo, ...]
-    progress: Mapping[str, Progress] = field(default_factory=dict)
+    progress: Mapping[str, SweepProgress] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -37,8 +40,10 @@ class TrashList:
         return json.dumps(
             {
                 "id": self.id,
-                "files": [[one.key, one.size_bytes, one.modified_at.isoformat()] for one in self.files],
-                "progress": {stream: [one.below, list(one.kept)] for stream, one in self.progress.items()},
+                "files": [[file.key, file.size_bytes, file.modified_at.isoformat()] for file in self.files],
+                "progress": {
+                    stream: [swept.stubs_below, list(swept.full_seqs)] for stream, swept in self.progress.items()
+                },
             }
         ).encode()
 
@@ -47,7 +52,9 @@ class TrashList:
         try:
             raw = json.loads(data)
             files = tuple(ObjectInfo(name, size, datetime.fromisoformat(at)) for name, size, at in raw["files"])
-            progress = {stream: Progress(below, tuple(kept)) for stream, (below, kept) in raw["progress"].items()}
+            progress = {
+                stream: SweepProgress(below, tuple(full_seqs)) for stream, (below, full_seqs) in raw["progress"].items()
+            }
             return cls(raw["id"], files, progress)
         except (ValueError, KeyError, TypeError) as error:
             raise Corruption(
@@ -56,23 +63,28 @@ class TrashList:
 
 
 def read_trash(store: Store) -> list[tuple[TrashList, ObjectInfo]]:
-    """All lists, the oldest first by the store's clock."""
-    listed = sorted(store.list(TRASH), key=lambda one: (one.modified_at, one.key))
-    found = store.get_many([one.key for one in listed])
+    """Reads all trash lists, the oldest first by the store's clock."""
+    infos = sorted(store.list(TRASH), key=lambda info: (info.modified_at, info.key))
+    contents = store.get_many([info.key for info in infos])
     return [
-        (TrashList.decode(data, info.key), info) for info, data in zip(listed, found, strict=True) if data is not None
+        (TrashList.decode(data, info.key), info) for info, data in zip(infos, contents, strict=True) if data is not None
     ]
 
 
-def latest_progress(lists: list[tuple[TrashList, ObjectInfo]]) -> Mapping[str, Progress]:
-    """That of the newest list. What any other has kept is kept as well: their order is only as good as the clock."""
+def latest_progress(lists: list[tuple[TrashList, ObjectInfo]]) -> Mapping[str, SweepProgress]:
+    """Returns the progress of the newest list, with the full records of all lists.
+
+    The order of lists is only as good as the store's clock, so a record that any list calls full is read again.
+    """
     if not lists:
         return {}
-    kept: dict[str, set[int]] = {}
+    full_seqs: dict[str, set[int]] = {}
     for trash, _ in lists:
-        for stream, one in trash.progress.items():
-            kept.setdefault(stream, set()).update(one.kept)
+        for stream, swept in trash.progress.items():
+            full_seqs.setdefault(stream, set()).update(swept.full_seqs)
     return {
-        stream: Progress(one.below, tuple(sorted(seq for seq in kept[stream] if seq < one.below)))
-        for stream, one in lists[-1][0].progress.items()
+        stream: SweepProgress(
+            swept.stubs_below, tuple(sorted(seq for seq in full_seqs[stream] if seq < swept.stubs_below))
+        )
+        for stream, swept in lists[-1][0].progress.items()
     }

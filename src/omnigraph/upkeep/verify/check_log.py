@@ -1,4 +1,4 @@
-"""Records and registry: nothing is missing, damaged or out of its chain."""
+"""Checks commit records and the branch registry: none may be missing, damaged or out of its chain."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from omnigraph.log.stream import StreamEntry, record_key, seq_of_key
 from omnigraph.schema.catalog import Catalog
 from omnigraph.upkeep.verify.findings import Findings
 
-_AT_ONCE = 64
+_KEYS_PER_REQUEST = 64
 _BRANCHES = "__branches/"
-#: What a branch has before anybody wrote to it; such a stream may never have been registered at all.
-_UNUSED = frozenset({"fork", "gc", "close"})
+#: Kinds of records on a stream that nobody has written to. Such a stream may never have been registered.
+_UNUSED_KINDS = frozenset({"fork", "gc", "close"})
 
 
 @dataclass
 class StreamContent:
-    """What a stream holds, as far as it can be read."""
+    """The records and stubs of a stream that can be read."""
 
     stream: str
     entries: dict[int, StreamEntry] = field(default_factory=dict)
@@ -39,14 +39,14 @@ class StreamContent:
         return self.newest is not None and self.newest.header.kind == "close"
 
     def records(self) -> Iterator[CommitRecord]:
-        return (one for _, one in sorted(self.entries.items()) if isinstance(one, CommitRecord))
+        return (entry for _, entry in sorted(self.entries.items()) if isinstance(entry, CommitRecord))
 
 
 class LogCheck:
-    """Reads every record once; the other checks work on what it has read."""
+    """Reads every record once. The other checks use the records that it has read."""
 
-    def __init__(self, site: GraphRuntime, findings: Findings) -> None:
-        self._site = site
+    def __init__(self, runtime: GraphRuntime, findings: Findings) -> None:
+        self._runtime = runtime
         self._findings = findings
         self.streams: dict[str, StreamContent] = {}
         self.catalogs: dict[str, Catalog] = {}
@@ -54,39 +54,39 @@ class LogCheck:
     @property
     def heads(self) -> list[CommitRecord]:
         """The newest record of every stream that is not closed."""
-        found = (one.newest for one in self.streams.values() if not one.is_closed)
-        return [one for one in found if isinstance(one, CommitRecord)]
+        newest = (content.newest for content in self.streams.values() if not content.is_closed)
+        return [entry for entry in newest if isinstance(entry, CommitRecord)]
 
     def records(self) -> Iterator[CommitRecord]:
-        for one in self.streams.values():
-            yield from one.records()
+        for content in self.streams.values():
+            yield from content.records()
 
     def run(self) -> None:
-        store = self._site.backend.store
-        keys = [one.key for one in store.list("__manifest/")]
+        store = self._runtime.backend.store
+        keys = [info.key for info in store.list("__manifest/")]
         for stream, group in groupby(keys, key=lambda key: key.split("/")[1]):
-            self.streams[stream] = self._read(stream, list(group))
+            self.streams[stream] = self._read_stream(stream, list(group))
         for content in self.streams.values():
             self._check_chain(content)
         self._check_schemas()
         self._check_registry()
 
-    def _read(self, stream: str, keys: list[str]) -> StreamContent:
+    def _read_stream(self, stream: str, keys: list[str]) -> StreamContent:
         content = StreamContent(stream)
         seqs: dict[int, str] = {}
         for key in keys:
-            with self._findings.noticing("stray_object", key):
+            with self._findings.report_damage("stray_object", key):
                 seqs[seq_of_key(key)] = key
         content.newest_seq = max(seqs, default=-1)
         for seq in range(content.newest_seq + 1):
             if seq not in seqs:
                 key = record_key(stream, seq)
                 self._findings.error("record_missing", key, f"commit {stream}.{seq} is missing, newer ones exist")
-        wanted = sorted(seqs)
-        for at in range(0, len(wanted), _AT_ONCE):
-            part = wanted[at : at + _AT_ONCE]
-            found = self._site.backend.store.get_many([seqs[seq] for seq in part])
-            for seq, data in zip(part, found, strict=True):
+        all_seqs = sorted(seqs)
+        for at in range(0, len(all_seqs), _KEYS_PER_REQUEST):
+            part = all_seqs[at : at + _KEYS_PER_REQUEST]
+            contents = self._runtime.backend.store.get_many([seqs[seq] for seq in part])
+            for seq, data in zip(part, contents, strict=True):
                 self._decode(content, seq, seqs[seq], data)
         return content
 
@@ -95,7 +95,7 @@ class LogCheck:
         if data is None:
             self._findings.error("record_missing", key, f"commit {content.stream}.{seq} is listed and cannot be read")
             return
-        with self._findings.noticing("record_damaged", key):
+        with self._findings.report_damage("record_damaged", key):
             entry = decode_record(data, key)
             if (entry.header.stream, entry.seq) != (content.stream, seq):
                 raise Corruption(f"{key} holds the record {entry.commit_id}")
@@ -106,42 +106,42 @@ class LogCheck:
         for seq in range(content.newest_seq + 1):
             entry = content.entries.get(seq)
             if entry is not None and previous is not None:
-                for text in _chain_problems(previous, entry):
+                for text in _describe_chain_breaks(previous, entry):
                     self._findings.error("chain_broken", record_key(content.stream, seq), text)
             if entry is not None:
                 self._check_links(content, entry)
             previous = entry
 
     def _check_links(self, content: StreamContent, entry: StreamEntry) -> None:
-        """Parents in other streams, and the headers that the record repeats."""
+        """Checks parents in other streams, and the headers of earlier records in the trail."""
         where = record_key(content.stream, entry.seq)
         for parent in entry.header.parents:
-            known = self.streams.get(parent.stream)
-            there = known.entries.get(parent.seq) if known else None
-            if known is None or parent.seq > known.newest_seq:
+            parent_content = self.streams.get(parent.stream)
+            parent_entry = parent_content.entries.get(parent.seq) if parent_content else None
+            if parent_content is None or parent.seq > parent_content.newest_seq:
                 text = f"{entry.commit_id} comes from {parent.commit_id}, which is not there"
                 self._findings.error("parent_missing", where, text)
-            elif there is not None and there.rid != parent.rid:
+            elif parent_entry is not None and parent_entry.rid != parent.rid:
                 text = f"{entry.commit_id} comes from another {parent.commit_id} than the one that is there"
                 self._findings.error("parent_wrong", where, text)
         for header in entry.trail if isinstance(entry, CommitRecord) else ():
-            there = content.entries.get(header.seq)
-            if there is not None and _differ(there.header, header):
+            earlier = content.entries.get(header.seq)
+            if earlier is not None and _headers_differ(earlier.header, header):
                 text = f"{entry.commit_id} repeats a header of {header.commit_id} that is not its own"
                 self._findings.error("trail_wrong", where, text)
 
     def _check_schemas(self) -> None:
-        fresh = Catalogs(self._site.backend)  # what this process has in memory proves nothing
+        fresh = Catalogs(self._runtime.backend)  # without the cache: what this process has in memory proves nothing
         for schema in sorted({record.schema for record in self.records()}):
             self._findings.checked["schemas"] += 1
-            with self._findings.noticing("schema_damaged", f"schemas/{schema}.json"):
+            with self._findings.report_damage("schema_damaged", f"schemas/{schema}.json"):
                 self.catalogs[schema] = fresh.get(schema)
 
     def _check_registry(self) -> None:
-        listed = [one.key for one in self._site.backend.store.list(_BRANCHES)]
-        registered = {self._site.stamp.main_stream}
-        for folder, group in groupby(listed, key=lambda key: key.rsplit("/", 1)[0]):
-            entries = self._entries(folder, sorted(group))
+        keys = [info.key for info in self._runtime.backend.store.list(_BRANCHES)]
+        registered = {self._runtime.stamp.main_stream}
+        for folder, group in groupby(keys, key=lambda key: key.rsplit("/", 1)[0]):
+            entries = self._read_registry_entries(folder, sorted(group))
             registered |= {entry.stream for entry in entries}
             if entries:
                 self._check_newest(entries[-1], folder)
@@ -149,22 +149,22 @@ class LogCheck:
             if stream not in registered:
                 self._check_unregistered(content)
 
-    def _entries(self, folder: str, keys: list[str]) -> list[BranchEntry]:
-        found: list[BranchEntry] = []
+    def _read_registry_entries(self, folder: str, keys: list[str]) -> list[BranchEntry]:
+        entries: list[BranchEntry] = []
         for number, key in enumerate(keys):
             expected = f"{folder}/{number:08d}.json"
             if key != expected:
                 self._findings.error("registry_entry_missing", expected, f"{expected} is missing, newer ones exist")
-                return found
+                return entries
             self._findings.checked["registry_entries"] += 1
-            with self._findings.noticing("registry_damaged", key):
-                entry = decode_entry(self._site.backend.store.get(key), folder)
+            with self._findings.report_damage("registry_damaged", key):
+                entry = decode_entry(self._runtime.backend.store.get(key), folder)
                 if entry.n != number or f"{_BRANCHES}{quote(entry.name.casefold(), safe='')}" != folder:
                     raise Corruption(f"{key} holds entry {entry.n} of branch {entry.name!r}")
-                if found and not entry.alive and entry.stream != found[-1].stream:
+                if entries and not entry.alive and entry.stream != entries[-1].stream:
                     raise Corruption(f"{key} is the tombstone of another stream than the entry before it")
-                found.append(entry)
-        return found
+                entries.append(entry)
+        return entries
 
     def _check_newest(self, entry: BranchEntry, folder: str) -> None:
         content = self.streams.get(entry.stream)
@@ -178,12 +178,12 @@ class LogCheck:
             )
 
     def _check_unregistered(self, content: StreamContent) -> None:
-        kinds = {one.header.kind for one in content.entries.values()}
-        name = next((one.header.branch for one in content.entries.values()), "?")
+        kinds = {entry.header.kind for entry in content.entries.values()}
+        name = next((entry.header.branch for entry in content.entries.values()), "?")
         where = f"__manifest/{content.stream}/"
-        if kinds <= _UNUSED and content.is_closed:
-            return  # cleanup has seen it
-        if kinds <= _UNUSED:
+        if kinds <= _UNUSED_KINDS and content.is_closed:
+            return  # cleanup has closed it
+        if kinds <= _UNUSED_KINDS:
             text = f"stream {content.stream} was made for branch {name!r} and never registered; cleanup closes it"
             self._findings.note("stream_unregistered", where, text)
         else:
@@ -191,7 +191,7 @@ class LogCheck:
             self._findings.error("registry_entry_missing", where, text)
 
 
-def _chain_problems(previous: StreamEntry, entry: StreamEntry) -> Iterator[str]:
+def _describe_chain_breaks(previous: StreamEntry, entry: StreamEntry) -> Iterator[str]:
     header = entry.header
     if header.parents[:1] != (previous.header.ref,):
         yield f"{entry.commit_id} does not follow {previous.commit_id}"
@@ -209,5 +209,5 @@ def _chain_problems(previous: StreamEntry, entry: StreamEntry) -> Iterator[str]:
         yield f"{entry.commit_id} changes the writer's epoch and is no claim"
 
 
-def _differ(one: Header, other: Header) -> bool:
-    return (one.rid, one.kind, one.parents, one.gen) != (other.rid, other.kind, other.parents, other.gen)
+def _headers_differ(first: Header, second: Header) -> bool:
+    return (first.rid, first.kind, first.parents, first.gen) != (second.rid, second.kind, second.parents, second.gen)

@@ -1,4 +1,4 @@
-"""Table versions: every pin opens, was built on the one before it, and all its files are there in full."""
+"""Checks table versions: every pin opens, was built on the pin before it, and all its files exist in full."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LINEAR = re.compile(r"/_versions/\d+\.manifest$")
 
 
 class TableCheck:
-    """Works on records that were read before the tables are listed, so all that they name must be in the list."""
+    """Checks records that were read before the tables are listed, so all files that they name must be listed."""
 
-    def __init__(self, site: GraphRuntime, tables: TableStore, findings: Findings, log: LogCheck) -> None:
-        self._site = site
+    def __init__(self, runtime: GraphRuntime, tables: TableStore, findings: Findings, log: LogCheck) -> None:
+        self._runtime = runtime
         self._tables = tables
         self._findings = findings
         self._streams = log.streams
@@ -44,8 +44,8 @@ class TableCheck:
         self._folders: set[str] = set()
 
     def run(self) -> None:
-        listed = self._site.backend.store.list("tables/")
-        self._files = {one.key: one for one in listed}
+        infos = self._runtime.backend.store.list("tables/")
+        self._files = {info.key: info for info in infos}
         self._folders = {key[: at + 1] for key in self._files for at, char in enumerate(key) if char == "/"}
         for content in self._streams.values():
             previous: CommitRecord | None = None
@@ -58,18 +58,18 @@ class TableCheck:
         self._note_unnamed()
 
     def read_everything(self) -> None:
-        """Every row of every version, each data file once."""
-        seen: set[str] = set()
+        """Reads every row of every version, each data file once."""
+        signatures: set[str] = set()
         for (table, version), pinned in self._opened.items():
-            new = [one for one in pinned.metadata if _signature(one) not in seen]
-            seen |= {_signature(one) for one in new}
-            with self._findings.noticing("data_damaged", f"tables/{table}/ version {version}", table=table):
-                for number in (one.id for one in new):
+            new = [fragment for fragment in pinned.metadata if _fragment_signature(fragment) not in signatures]
+            signatures |= {_fragment_signature(fragment) for fragment in new}
+            with self._findings.report_damage("data_damaged", f"tables/{table}/ version {version}", table=table):
+                for number in (fragment.id for fragment in new):
                     self._read_fragment(pinned, number)
 
     def _read_fragment(self, pinned: PinnedTable, number: int) -> None:
         where = f"tables/{pinned.table}/ version {pinned.version} fragment {number}"
-        with self._findings.noticing("data_damaged", where, table=pinned.table):
+        with self._findings.report_damage("data_damaged", where, table=pinned.table):
             self._findings.checked["rows_read"] += pinned.read_fragment(number)
             self._findings.checked["fragments"] += 1
 
@@ -88,30 +88,30 @@ class TableCheck:
                 self._findings.error("pin_lost", record.commit_id, f"{table} is no longer named")
 
     def _check_built_on(self, record: CommitRecord, pinned: PinnedTable, before: str | None) -> None:
-        """The rule that no change is lost: a pin moves only to a version that was built on it (H5)."""
+        """Checks protocol rule H5, by which no change is lost: a pin moves only to a version that was built on it."""
         base: str | None = None
-        with self._findings.noticing("version_unreadable", _place(pinned), commit_id=record.commit_id):
+        with self._findings.report_damage("version_unreadable", _manifest_path(pinned), commit_id=record.commit_id):
             base = pinned.base_version() if pinned.version != _BIRTH else before
-            wanted = before if pinned.version == _BIRTH else before or _BIRTH
-            if base != wanted and not self._is_adopted(record, pinned):
+            expected_base = before if pinned.version == _BIRTH else before or _BIRTH
+            if base != expected_base and not self._is_adopted(record, pinned):
                 text = f"{record.commit_id} moved {pinned.table} from {before} to a version built on {base}"
-                self._findings.error("pin_not_built_on", _place(pinned), text)
+                self._findings.error("pin_not_built_on", _manifest_path(pinned), text)
 
     def _is_adopted(self, record: CommitRecord, pinned: PinnedTable) -> bool:
-        """Whether a merge took the version over from its source; if that was collected nobody can tell."""
+        """Whether a merge adopted the version from its source; assumed if the source commit was collected."""
         if len(record.header.parents) < 2:
             return False
         source = record.header.parents[1]
-        found = self._site.records(source.stream).get(source.seq)
-        if not isinstance(found, CommitRecord):
-            return found is not None
-        pin = found.pins.get(pinned.table)
+        entry = self._runtime.records(source.stream).get(source.seq)
+        if not isinstance(entry, CommitRecord):
+            return entry is not None
+        pin = entry.pins.get(pinned.table)
         return pin is not None and pin.version == pinned.version
 
     def _open(self, record: CommitRecord, table: str, version: str) -> PinnedTable | None:
-        known = self._opened.get((table, version))
-        if known is not None or (table, version) in self._bad:
-            return known
+        opened_before = self._opened.get((table, version))
+        if opened_before is not None or (table, version) in self._bad:
+            return opened_before
         self._findings.checked["versions"] += 1
         try:
             opened = self._tables.open(table, version)
@@ -120,7 +120,7 @@ class TableCheck:
             raise
         except OmnigraphError as error:
             self._bad.add((table, version))
-            if not self._collected(record):
+            if not self._was_collected(record):
                 where = f"tables/{table}/ version {version}"
                 self._findings.error("version_unreadable", where, f"{record.commit_id} names it: {error.message}")
             return None
@@ -131,8 +131,8 @@ class TableCheck:
     def _check_files(self, record: CommitRecord, pinned: PinnedTable, files: Iterable[str]) -> None:
         sizes = {
             f"tables/{pinned.table}/data/{file.path}": file.file_size_bytes
-            for one in pinned.metadata
-            for file in one.files
+            for fragment in pinned.metadata
+            for file in fragment.files
         }
         for key in sorted(files):
             self._findings.checked["files"] += 1
@@ -140,20 +140,20 @@ class TableCheck:
                 if "/_indices/" in key and key not in self._folders:
                     self._report_missing(record, pinned, key)
                 continue
-            found = self._files.get(key)
-            if found is None:
+            info = self._files.get(key)
+            if info is None:
                 self._report_missing(record, pinned, key)
-            elif sizes.get(key) not in (None, found.size_bytes):
-                text = f"{record.commit_id} names it with {sizes[key]} bytes, it has {found.size_bytes}"
+            elif sizes.get(key) not in (None, info.size_bytes):
+                text = f"{record.commit_id} names it with {sizes[key]} bytes, it has {info.size_bytes}"
                 self._findings.error("file_truncated", key, text, table=pinned.table)
 
     def _report_missing(self, record: CommitRecord, pinned: PinnedTable, key: str) -> None:
-        if key in self._missing or self._collected(record):
+        if key in self._missing or self._was_collected(record):
             return
         self._missing.add(key)
         if "/_indices/" in key:
             uuid = key.rstrip("/").rsplit("/", 1)[-1]
-            name = next((one.name for one in pinned.segments() if one.uuid == uuid), uuid)
+            name = next((segment.name for segment in pinned.segments() if segment.uuid == uuid), uuid)
             self._index_problem("index_missing", key, pinned, name, f"{record.commit_id} names index {name}")
         else:
             self._findings.error("file_missing", key, f"{record.commit_id} names it", table=pinned.table)
@@ -166,33 +166,33 @@ class TableCheck:
             and not content.is_closed
             and content.newest.pins.get(pinned.table, _NO_PIN).version == pinned.version
         )
-        # Only a version that a branch stands on can be replaced by one with a sound index.
+        # Only the newest version of a branch can be replaced by a version with a sound index.
         self._findings.error(code, where, text, repairable=bool(branches), table=pinned.table, index=name)
 
     def _check_heads(self) -> None:
-        """The indexes of every version that a branch stands on tell the truth."""
+        """Checks the indexes of the newest versions of all branches."""
         for content in self._streams.values():
             head = content.newest
             if not isinstance(head, CommitRecord) or content.is_closed:
                 continue
             for table, pin in head.pins.items():
                 pinned = self._opened.get((table, pin.version or ""))
-                if pinned is not None and not any(one.startswith(f"tables/{table}/") for one in self._missing):
+                if pinned is not None and not any(key.startswith(f"tables/{table}/") for key in self._missing):
                     self._check_indexes(head, pinned)
 
     def _check_indexes(self, head: CommitRecord, pinned: PinnedTable) -> None:
-        place = f"{_place(pinned)} indexes"
-        if (place, "") in self._bad:
+        location = f"{_manifest_path(pinned)} indexes"
+        if (location, "") in self._bad:
             return
-        self._bad.add((place, ""))
+        self._bad.add((location, ""))
         catalog = self._catalogs.get(head.schema)
         if catalog is None:
             return  # the schema was reported already
-        one = OPS_TYPE if pinned.table == OPS_TYPE.id else catalog.by_id.get(pinned.table)
-        if one is None:
+        type_def = OPS_TYPE if pinned.table == OPS_TYPE.id else catalog.by_id.get(pinned.table)
+        if type_def is None:
             self._findings.error("table_unknown", pinned.table, f"{head.commit_id} names it, its schema does not")
             return
-        for spec in list_schema_indexes(one, pinned):
+        for spec in list_schema_indexes(type_def, pinned):
             self._findings.checked["indexes"] += 1
             try:
                 wrong = list(find_index_disagreements(pinned, [spec]))
@@ -201,31 +201,34 @@ class TableCheck:
             except OmnigraphError as error:
                 wrong = [error.message]
             for text in wrong[:1]:
-                self._index_problem("index_wrong", f"{_place(pinned)} index {spec.name}", pinned, spec.name, text)
+                self._index_problem(
+                    "index_wrong", f"{_manifest_path(pinned)} index {spec.name}", pinned, spec.name, text
+                )
 
     def _check_strays(self) -> None:
-        """A table has one linear version for ever; another one means that somebody wrote past the records."""
+        """Reports versions that another program wrote: here, a table has one version in Lance's own numbering."""
         for key in self._files:
             if _LINEAR.search(key) and not key.endswith(_BIRTH_MANIFEST):
                 self._findings.error("stray_version", key, "written by something else than this program")
 
     def _note_unnamed(self) -> None:
-        named = {key for pinned in self._opened.values() for key in pinned.files()}
-        folders = {key for key in named if key.endswith("/")}
+        named_files = {key for pinned in self._opened.values() for key in pinned.files()}
+        folders = {key for key in named_files if key.endswith("/")}
         unnamed = [
             info
             for key, info in self._files.items()
-            if key not in named and not any(key[: at + 1] in folders for at, char in enumerate(key) if char == "/")
+            if key not in named_files
+            and not any(key[: at + 1] in folders for at, char in enumerate(key) if char == "/")
         ]
         loose = [info for info in unnamed if not belongs_to_birth(info.key)]
         if loose:
-            size_bytes = sum(one.size_bytes for one in loose)
+            size_bytes = sum(info.size_bytes for info in loose)
             text = f"{len(loose)} files, {size_bytes} bytes, are named by no commit; cleanup removes them in time"
             self._findings.note("unnamed_files", "tables/", text)
 
-    def _collected(self, record: CommitRecord) -> bool:
-        """Whether cleanup took the commit since it was read; then nothing of it need be there."""
-        return not isinstance(self._site.records(record.stream).get(record.seq), CommitRecord)
+    def _was_collected(self, record: CommitRecord) -> bool:
+        """Whether cleanup has collected the commit since it was read, so that its files may be missing."""
+        return not isinstance(self._runtime.records(record.stream).get(record.seq), CommitRecord)
 
 
 def find_index_disagreements(pinned: PinnedTable, specs: Sequence[IndexSpec], sample: int = 6) -> Iterator[str]:
@@ -265,11 +268,11 @@ def _find_ids(pinned: PinnedTable, column: str, value: object, indexed: bool) ->
         return sorted(scanner.to_table()["id"].to_pylist())
 
 
-def _place(pinned: PinnedTable) -> str:
+def _manifest_path(pinned: PinnedTable) -> str:
     return f"tables/{pinned.table}/{pinned.manifest_file}"
 
 
-def _signature(fragment: object) -> str:
+def _fragment_signature(fragment: object) -> str:
     files = getattr(fragment, "files", ())
     removed = getattr(fragment, "deletion_file", None)
     return f"{[str(file.path) for file in files]} {removed!r}"

@@ -1,4 +1,4 @@
-"""What `verify` found: each problem named by its place, and how much was looked at."""
+"""Findings of `verify`, each with its place, and the numbers of what was checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.errors import Corruption, InvalidInput, NotFound, Unsupported
 
 Severity = Literal["error", "note"]
 
-#: What is counted, in the order in which it is looked at.
+#: The counters of a report, in the order of the checks.
 COUNTED = (
     "records",
     "schemas",
@@ -28,13 +28,13 @@ COUNTED = (
     "leases",
 )
 
-#: What damage looks like from above. A store that does not answer is no finding: it ends the check.
+#: Errors that mean damage. A store that does not answer is not a finding: its error ends the check.
 _DAMAGE = (Corruption, NotFound, InvalidInput, Unsupported)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong, or with severity `note` worth knowing."""
+class Finding:
+    """One thing that is wrong, or with severity `note` only worth knowing."""
 
     code: str
     where: str
@@ -55,20 +55,20 @@ class Problem:
 
 @dataclass
 class Findings:
-    """Collects while a check goes on: one problem never hides the next."""
+    """Collects findings while checks go on, so that one finding never hides the next."""
 
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Finding] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
 
     def error(self, code: str, where: str, message: str, *, repairable: bool = False, **details: Any) -> None:
-        self.problems.append(Problem(code, where, message, "error", repairable, details))
+        self.problems.append(Finding(code, where, message, "error", repairable, details))
 
     def note(self, code: str, where: str, message: str) -> None:
-        self.problems.append(Problem(code, where, message, "note"))
+        self.problems.append(Finding(code, where, message, "note"))
 
     @contextmanager
-    def noticing(self, code: str, where: str, *, repairable: bool = False, **details: Any) -> Iterator[None]:
-        """Damage met inside becomes a problem."""
+    def report_damage(self, code: str, where: str, *, repairable: bool = False, **details: Any) -> Iterator[None]:
+        """Turns an error that means damage into a finding, and goes on."""
         try:
             yield
         except _DAMAGE as error:
@@ -79,7 +79,7 @@ class Findings:
 class VerifyReport:
     """`ok` if there is no error; notes do not count."""
 
-    problems: tuple[Problem, ...]
+    problems: tuple[Finding, ...]
     checked: Mapping[str, int]
     deep: bool
 
@@ -88,13 +88,13 @@ class VerifyReport:
         return not self.errors
 
     @property
-    def errors(self) -> tuple[Problem, ...]:
-        return tuple(one for one in self.problems if one.severity == "error")
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.problems if finding.severity == "error")
 
     def to_json(self) -> dict[str, Any]:
         return {
             "ok": self.ok,
             "deep": self.deep,
             "checked": dict(self.checked),
-            "problems": [one.to_json() for one in self.problems],
+            "problems": [finding.to_json() for finding in self.problems],
         }
