@@ -1,4 +1,4 @@
-"""What annotations say: known ones are checked and read, all others are kept as metadata."""
+"""Reads annotations: known ones are checked, all others are stored as metadata."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from omnigraph.schema.problems import Problems
 from omnigraph.schema.syntax import AnnotationNode, LiteralNode, RangeNode, WrittenName
 
 _MAX_COUNT = 2**63 - 1
-_ONCE = frozenset({"key", "unique", "index", "range", "card", "default", "embed", "rename_from"}) | {
+_NOT_REPEATABLE = frozenset({"key", "unique", "index", "range", "card", "default", "embed", "rename_from"}) | {
     "description",
     "instruction",
 }
-_HOW = {
+_USAGE = {
     "key": "Write @key on a property, or @key(a, b)",
     "unique": "Write @unique on a property, or @unique(a, b)",
     "index": 'Write @index on a property, @index(p), or @index(metric="l2") on a vector',
@@ -35,13 +35,13 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class AnnotationArgs:
-    """The arguments of one annotation, taken apart."""
+    """The positional and named arguments of one annotation."""
 
     positional: tuple[WrittenName | LiteralNode | RangeNode, ...]
     named: tuple[tuple[WrittenName, WrittenName | LiteralNode | RangeNode], ...]
 
     def single_text(self) -> str | None:
-        """The only argument, if it is a text."""
+        """The only argument if it is a text, else None."""
         if len(self.positional) == 1 and not self.named:
             value = self.positional[0]
             if isinstance(value, LiteralNode) and isinstance(value.value, str):
@@ -50,7 +50,7 @@ class AnnotationArgs:
 
 
 def read_arguments(node: AnnotationNode, problems: Problems) -> AnnotationArgs:
-    """Positional arguments first, then named ones, each once."""
+    """Split the arguments; positional ones must come first, a named one only once."""
     positional: list[WrittenName | LiteralNode | RangeNode] = []
     named_args: dict[str, tuple[WrittenName, WrittenName | LiteralNode | RangeNode]] = {}
     for argument in node.arguments:
@@ -66,7 +66,7 @@ def read_arguments(node: AnnotationNode, problems: Problems) -> AnnotationArgs:
 
 
 def to_json_value(value: WrittenName | LiteralNode | RangeNode) -> Any:
-    """The JSON value that is kept."""
+    """The value as JSON, as the catalog stores it."""
     if isinstance(value, WrittenName):
         return value.text
     return value.value if isinstance(value, LiteralNode) else str(value)
@@ -81,12 +81,12 @@ def to_annotation(node: AnnotationNode, args: AnnotationArgs) -> Annotation:
 
 
 def drop_repetitions(nodes: Iterable[AnnotationNode], problems: Problems) -> list[AnnotationNode]:
-    """Annotations of one thing, without repetitions of those that mean something; metadata may come in numbers."""
+    """Report and drop repetitions of known annotations of one declaration; metadata may be repeated."""
     first_by_name: dict[str, AnnotationNode] = {}
     result = []
     for node in nodes:
         name = node.name.text
-        if name in first_by_name and name in _ONCE:
+        if name in first_by_name and name in _NOT_REPEATABLE:
             problems.add("OG-S-070", node.at, f"@{name} is given twice", "Keep one of them")
             continue
         first_by_name[name] = node
@@ -94,13 +94,13 @@ def drop_repetitions(nodes: Iterable[AnnotationNode], problems: Problems) -> lis
     return result
 
 
-# --- annotations of anything ---------------------------------------------------------------------------------------
+# --- annotations of types and properties -----------------------------------------------------------------------------
 
 
 def read_hint(
     node: AnnotationNode, args: AnnotationArgs, new_name: WrittenName, problems: Problems
 ) -> RenameHint | None:
-    """`@rename_from("Old")`; a bare name is as good."""
+    """Read `@rename_from("Old")` or `@rename_from(Old)`."""
     value = args.positional[0] if len(args.positional) == 1 and not args.named else None
     old = value.text if isinstance(value, WrittenName) else args.single_text()
     if value is None or not old:
@@ -113,7 +113,7 @@ def read_hint(
 
 
 def check_text(node: AnnotationNode, args: AnnotationArgs, problems: Problems) -> None:
-    """`@description` and `@instruction` take one text."""
+    """Check that `@description` or `@instruction` has one text."""
     if args.single_text() is None:
         name = node.name.text
         problems.add("OG-S-071", node.at, f"@{name} takes one text", f'Write @{name}("…")')
@@ -123,32 +123,34 @@ def refuse_misplaced(node: AnnotationNode, where: str, advice: str | None, probl
     problems.add("OG-S-072", node.at, f"@{node.name.text} has no meaning on {where}", advice)
 
 
-# --- rules ---------------------------------------------------------------------------------------------------------
+# --- constraints ---------------------------------------------------------------------------------------------------
 
 
 def read_constraint(node: AnnotationNode, owner: WrittenName | None, problems: Problems) -> ConstraintDraft | None:
-    """A rule of a type, or with `owner` a mark on that property."""
+    """Read a constraint of a type, or with `owner` a constraint written on that property."""
     args = read_arguments(node, problems)
-    rule = _rule_of(node, args, owner)
-    if rule is None:
-        problems.add("OG-S-064", node.at, f"@{node.name.text} has the wrong arguments", _HOW[node.name.text])
-    return rule
+    constraint = _read_known_constraint(node, args, owner)
+    if constraint is None:
+        problems.add("OG-S-064", node.at, f"@{node.name.text} has the wrong arguments", _USAGE[node.name.text])
+    return constraint
 
 
-def _rule_of(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> ConstraintDraft | None:
+def _read_known_constraint(
+    node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None
+) -> ConstraintDraft | None:
     match node.name.text:
         case "key" | "unique" as name:
-            members = _members(node, args, owner)
+            members = _read_members(node, args, owner)
             draft = KeyDraft if name == "key" else UniqueDraft
             return draft(members, node.at) if members else None
         case "index":
-            return _index(node, args, owner)
+            return _read_index(node, args, owner)
         case "range" | "check":
-            return _pair(node, args, owner)
+            return _read_range_or_check(node, args, owner)
     raise AssertionError(node.name.text)
 
 
-def _members(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> tuple[WrittenName, ...]:
+def _read_members(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> tuple[WrittenName, ...]:
     if args.named:
         return ()
     if owner is not None:
@@ -157,7 +159,7 @@ def _members(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | No
     return words if len(words) == len(args.positional) else ()
 
 
-def _index(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> IndexDraft | None:
+def _read_index(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> IndexDraft | None:
     positional = list(args.positional)
     member = owner if owner is not None else positional.pop(0) if positional else None
     if positional or not isinstance(member, WrittenName) or (node.has_parentheses and not node.arguments):
@@ -170,7 +172,9 @@ def _index(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None
     return IndexDraft(member, metric, node.at)
 
 
-def _pair(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None) -> RangeDraft | CheckDraft | None:
+def _read_range_or_check(
+    node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None
+) -> RangeDraft | CheckDraft | None:
     values = args.positional if owner is None else (owner, *args.positional)
     if args.named or len(values) != 2:
         return None
@@ -183,7 +187,7 @@ def _pair(node: AnnotationNode, args: AnnotationArgs, owner: WrittenName | None)
 
 
 def read_cardinality(node: AnnotationNode, args: AnnotationArgs, problems: Problems) -> Cardinality:
-    """`@card(min..max)`; either end may be open."""
+    """Read `@card(min..max)`; either end may be open."""
     limits = args.positional[0] if len(args.positional) == 1 and not args.named else None
     if not isinstance(limits, RangeNode):
         problems.add("OG-S-041", node.at, "@card takes a range", "Write @card(0..5), @card(1..) or @card(..1)")

@@ -32,7 +32,7 @@ def arrow_type(kind: PropType) -> pa.DataType:
 
 
 def prop_type(kind: pa.DataType) -> PropType:
-    """The type of the language that is stored so; an enum comes back as text."""
+    """The property type that is stored as this Arrow type; an enum comes back as String."""
     if pa.types.is_fixed_size_list(kind):
         return PropType(Scalar.F32, vector_size=kind.list_size)
     if pa.types.is_list(kind):
@@ -45,10 +45,10 @@ def system_fields(kind: EntityKind) -> list[pa.Field]:
 
 
 def arrow_schema(type_def: TypeDef) -> pa.Schema:
-    """`id` (and `src`, `dst`), then one column per property, named by its identity.
+    """The columns of a table: `id` (and `src`, `dst`), then one per property, named by the property's identity.
 
-    Property columns are nullable in storage whatever the schema says: required is a rule of ours, and a column
-    added later has no value in older rows until they are rewritten.
+    Property columns are always nullable in storage: "required" is a constraint of the schema, and a column added later
+    has no value in older rows until they are rewritten.
     """
     columns = [pa.field(prop.id, arrow_type(prop.type), nullable=True) for prop in type_def.properties]
     return pa.schema([*system_fields(type_def.kind), *columns])

@@ -1,4 +1,4 @@
-"""Parser events to the syntax tree. Imported only when a schema is parsed, since it needs lark."""
+"""Builds the syntax tree from parser events. Imported only when a schema is parsed, since it needs lark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Body = tuple[tuple[AnnotationNode, ...], tuple[PropertyNode, ...]]
 
 
 class UnreadableLiteral(Exception):
-    """A text or number that the grammar takes but that means nothing."""
+    """A text or number that the grammar accepts but that has no value."""
 
     def __init__(self, message: str, at: SchemaSpan, advice: str) -> None:
         super().__init__(message)
@@ -37,59 +37,59 @@ class UnreadableLiteral(Exception):
 
 @v_args(inline=True)
 class SchemaTreeBuilder(Transformer[Token, Declaration]):
-    """One method per rule of the grammar."""
+    """Has one method per grammar rule of `schema.lark`."""
 
     def interface(self, name: Token, body: _Body) -> Declaration:
-        return Declaration("interface", _word(name), constraints=body[0], properties=body[1])
+        return Declaration("interface", _name(name), constraints=body[0], properties=body[1])
 
     def node(self, name: Token, *parts: Any) -> Declaration:
         *annotations, implements, body = parts
         return Declaration(
-            "node", _word(name), tuple(annotations), implements or (), constraints=body[0], properties=body[1]
+            "node", _name(name), tuple(annotations), implements or (), constraints=body[0], properties=body[1]
         )
 
     def edge(self, name: Token, source: Token, target: Token, *parts: Any) -> Declaration:
         *annotations, body = parts
-        rules, properties = body or ((), ())
-        ends = (_word(source), _word(target))
-        return Declaration("edge", _word(name), tuple(annotations), (), *ends, rules, properties)
+        constraints, properties = body or ((), ())
+        ends = (_name(source), _name(target))
+        return Declaration("edge", _name(name), tuple(annotations), (), *ends, constraints, properties)
 
     def implements(self, *names: Token) -> tuple[WrittenName, ...]:
-        return tuple(map(_word, names))
+        return tuple(map(_name, names))
 
     def body(self, *items: AnnotationNode | PropertyNode) -> _Body:
-        rules = tuple(item for item in items if isinstance(item, AnnotationNode))
-        return rules, tuple(item for item in items if isinstance(item, PropertyNode))
+        constraints = tuple(item for item in items if isinstance(item, AnnotationNode))
+        return constraints, tuple(item for item in items if isinstance(item, PropertyNode))
 
     def property(
         self, name: Token, kind: TypeNode, optional: Token | None, *annotations: AnnotationNode
     ) -> PropertyNode:
         if optional is not None:
             kind = TypeNode(kind.form, kind.name, kind.values, kind.size, is_optional=True)
-        return PropertyNode(_word(name), kind, annotations)
+        return PropertyNode(_name(name), kind, annotations)
 
     def scalar(self, name: Token) -> TypeNode:
-        return TypeNode("scalar", _word(name))
+        return TypeNode("scalar", _name(name))
 
     def list(self, name: Token) -> TypeNode:
-        return TypeNode("list", _word(name))
+        return TypeNode("list", _name(name))
 
     def enum(self, name: Token, *values: Token) -> TypeNode:
-        return TypeNode("enum", _word(name), values=tuple(map(_word, values)))
+        return TypeNode("enum", _name(name), values=tuple(map(_name, values)))
 
     def vector(self, name: Token, size: Token) -> TypeNode:
-        return TypeNode("vector", _word(name), size=LiteralNode(_number(size), _spot(size)))
+        return TypeNode("vector", _name(name), size=LiteralNode(_number(size), _span(size)))
 
     def annotation(self, sign: Token, name: Token, arguments: tuple[ArgumentNode, ...] | None) -> AnnotationNode:
         width = (name.end_pos or 0) - (sign.start_pos or 0) if sign.line == name.line else 1
         at = SchemaSpan(sign.line or 1, sign.column or 1, width, sign.start_pos or 0)
-        return AnnotationNode(_word(name), arguments or (), arguments is not None, at)
+        return AnnotationNode(_name(name), arguments or (), arguments is not None, at)
 
     def arguments(self, *arguments: ArgumentNode | None) -> tuple[ArgumentNode, ...]:
         return tuple(argument for argument in arguments if argument is not None)
 
     def argument(self, name: Token | None, value: Token | RangeNode | LiteralNode) -> ArgumentNode:
-        return ArgumentNode(_word(name) if name is not None else None, _value(value))
+        return ArgumentNode(_name(name) if name is not None else None, _value(value))
 
     def range(self, low: Token, dots: Token, high: Token | None) -> RangeNode:
         last = high if high is not None else dots
@@ -107,25 +107,25 @@ class SchemaTreeBuilder(Transformer[Token, Declaration]):
         return LiteralNode(values, _between(first, last))
 
 
-def _spot(token: Token) -> SchemaSpan:
+def _span(token: Token) -> SchemaSpan:
     return SchemaSpan(token.line or 1, token.column or 1, len(token), token.start_pos or 0)
 
 
 def _between(first: Token, last: Token) -> SchemaSpan:
-    """From the first token to the last, if they stand on one line."""
-    start = _spot(first)
+    """The span from the first token to the last, or of the first alone if they are on different lines."""
+    start = _span(first)
     width = (last.end_pos or 0) - start.offset if first.line == last.line else start.width
     return SchemaSpan(start.line, start.column, width, start.offset)
 
 
-def _word(token: Token) -> WrittenName:
-    return WrittenName(str(token), _spot(token))
+def _name(token: Token) -> WrittenName:
+    return WrittenName(str(token), _span(token))
 
 
 def _value(value: Token | RangeNode | LiteralNode) -> WrittenName | LiteralNode | RangeNode:
     if not isinstance(value, Token):
         return value
-    return _word(value) if value.type == "WORD" else LiteralNode(_constant(value), _spot(value))
+    return _name(value) if value.type == "WORD" else LiteralNode(_constant(value), _span(value))
 
 
 def _constant(token: Token) -> Constant:
@@ -136,16 +136,16 @@ def _constant(token: Token) -> Constant:
 
 def _text(token: Token) -> str:
     try:
-        # A tab is text as it stands; only escapes follow JSON.
+        # Unlike in JSON, a tab may stand in the text without an escape.
         text = str(json.loads(str(token), strict=False))
         text.encode()
     except UnicodeEncodeError:
         raise UnreadableLiteral(
-            "the text holds half of a surrogate pair", _spot(token), "Write the whole pair"
+            "the text holds half of a surrogate pair", _span(token), "Write the whole pair"
         ) from None
     except ValueError:
         advice = r"Escapes are \" \\ \/ \b \f \n \r \t and \uXXXX; write a backslash as \\"
-        raise UnreadableLiteral("the text holds an unknown escape", _spot(token), advice) from None
+        raise UnreadableLiteral("the text holds an unknown escape", _span(token), advice) from None
     return text
 
 
@@ -156,4 +156,4 @@ def _number(token: Token) -> Number:
             return number
     except (ValueError, OverflowError):
         pass
-    raise UnreadableLiteral("the number is too large", _spot(token), "Use a number that fits F64 or a 64-bit integer")
+    raise UnreadableLiteral("the number is too large", _span(token), "Use a number that fits F64 or a 64-bit integer")

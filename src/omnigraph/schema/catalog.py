@@ -1,8 +1,8 @@
-"""The compiled schema: types, properties and rules with identities that survive renames.
+"""The compiled schema: types, properties and constraints, with identities that survive renames.
 
-A `Catalog` is an immutable value. Every type and property has an identity minted once, when it first appears;
-names can change, identities never do, and a name dropped and added again gets a new identity. Tables, columns,
-overlays and footprints are keyed by identity only.
+A `Catalog` is an immutable value. Every type and property gets an identity when it first appears. Names can change,
+identities never change, and a name that is dropped and added again gets a new identity. Tables, columns, overlays and
+footprints are keyed by identity only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from omnigraph.errors import NotFound
 
 EntityKind = Literal["node", "edge"]
 
-#: Columns that every table has under these very names; properties may not be called so.
+#: Columns that every table has under these names; no property may have such a name.
 SYSTEM_COLUMNS: Mapping[EntityKind, tuple[str, ...]] = {"node": ("id",), "edge": ("id", "src", "dst")}
 
 
@@ -58,7 +58,7 @@ class PropType:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """`@name(args…, key=value…)` kept as written; `args` hold plain JSON values."""
+    """`@name(args…, key=value…)` as written; `args` hold plain JSON values."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -78,7 +78,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredIndex:
-    """Intent to index one column; its kind follows from the property's type."""
+    """An `@index` on one column; the kind of index follows from the property's type."""
 
     column: str
     metric: str | None = None
@@ -86,7 +86,7 @@ class DeclaredIndex:
 
 @dataclass(frozen=True, slots=True)
 class RangeConstraint:
-    """Both ends inclusive; None is open."""
+    """`@range`: both ends are inclusive; None is open."""
 
     column: str
     low: float | int | None
@@ -95,7 +95,7 @@ class RangeConstraint:
 
 @dataclass(frozen=True, slots=True)
 class CheckConstraint:
-    """The text must contain a match of the RE2 expression."""
+    """`@check`: the text must contain a match of the RE2 expression."""
 
     column: str
     pattern: str
@@ -103,7 +103,7 @@ class CheckConstraint:
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
-    """Outgoing edges of one type per source; `high` None is unbounded."""
+    """`@card`: bounds on the outgoing edges of one type per source; `high` None is unbounded."""
 
     low: int
     high: int | None
@@ -115,7 +115,7 @@ class Cardinality:
 
 @dataclass(frozen=True)
 class TypeDef:
-    """A node or edge type. `id` is its identity, its table's name and its key in records."""
+    """A node or edge type. `id` is its identity, the name of its table and its key in commit records."""
 
     id: str
     kind: EntityKind
@@ -134,7 +134,7 @@ class TypeDef:
 
     @property
     def table_key(self) -> str:
-        """How users see this table in errors: `node:Person`, `edge:Knows`."""
+        """The name of this table in errors: `node:Person`, `edge:Knows`."""
         return f"{self.kind}:{self.name}"
 
     @cached_property
@@ -150,7 +150,7 @@ class TypeDef:
         return any(prop.type.scalar is Scalar.BLOB for prop in self.properties)
 
     def column_name(self, column: str) -> str:
-        """The user's name of a column id."""
+        """The user's name for a column id."""
         return column if column in SYSTEM_COLUMNS[self.kind] else self.by_id[column].name
 
 
@@ -178,7 +178,7 @@ class Catalog:
         return self._nodes.get(name)
 
     def edge(self, name: str) -> TypeDef | None:
-        """Edges are found whatever the case, since queries write them lower-case-first."""
+        """Find an edge type regardless of case, since queries write edge names with a small first letter."""
         return self._edges.get(name.lower())
 
     def edges_at(self, node_id: str) -> Iterator[TypeDef]:
@@ -193,7 +193,7 @@ class Catalog:
         return {
             "source": self.source,
             "interfaces": list(self.interfaces),
-            "types": [_type_json(type_def) for type_def in self.types],
+            "types": [_encode_type(type_def) for type_def in self.types],
         }
 
     def encode(self) -> bytes:
@@ -207,7 +207,7 @@ class Catalog:
     @classmethod
     def decode(cls, data: bytes) -> Catalog:
         raw = json.loads(data)
-        return cls(tuple(_type_of(raw_type) for raw_type in raw["types"]), raw["source"], tuple(raw["interfaces"]))
+        return cls(tuple(_decode_type(raw_type) for raw_type in raw["types"]), raw["source"], tuple(raw["interfaces"]))
 
 
 def no_such_type(name: str, catalog: Catalog) -> NotFound:
@@ -217,7 +217,7 @@ def no_such_type(name: str, catalog: Catalog) -> NotFound:
 
 
 def mint_id(name: str, token: str) -> str:
-    """An identity that people can read: the name at birth and a random tail."""
+    """A readable identity: the property's first name and a random token."""
     return f"{name}_{token}"
 
 
@@ -225,51 +225,52 @@ def mint_type_id(kind: EntityKind, name: str, token: str) -> str:
     return f"{kind}.{name.lower()}-{token}"
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     return value
 
 
-def _type_json(type_def: TypeDef) -> dict[str, Any]:
-    plain = _plain(asdict(type_def))
+def _encode_type(type_def: TypeDef) -> dict[str, Any]:
+    plain = _to_plain(asdict(type_def))
     assert isinstance(plain, dict)
     return plain
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+def _to_tuples(value: Any) -> Any:
+    return tuple(_to_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _annotations_of(raw: list[dict[str, Any]]) -> tuple[Annotation, ...]:
+def _decode_annotations(raw: list[dict[str, Any]]) -> tuple[Annotation, ...]:
     return tuple(
-        Annotation(annotation["name"], _tuples(annotation["args"]), _tuples(annotation["named"])) for annotation in raw
+        Annotation(annotation["name"], _to_tuples(annotation["args"]), _to_tuples(annotation["named"]))
+        for annotation in raw
     )
 
 
-def _property_of(raw: dict[str, Any]) -> Property:
+def _decode_property(raw: dict[str, Any]) -> Property:
     kind = raw["type"]
     return Property(
         raw["id"],
         raw["name"],
         PropType(Scalar(kind["scalar"]), kind["is_list"], tuple(kind["enum_values"]), kind["vector_size"]),
         raw["nullable"],
-        _annotations_of(raw["annotations"]),
+        _decode_annotations(raw["annotations"]),
     )
 
 
-def _type_of(raw: dict[str, Any]) -> TypeDef:
+def _decode_type(raw: dict[str, Any]) -> TypeDef:
     return TypeDef(
         id=raw["id"],
         kind=raw["kind"],
         name=raw["name"],
-        properties=tuple(_property_of(item) for item in raw["properties"]),
+        properties=tuple(_decode_property(item) for item in raw["properties"]),
         key=tuple(raw["key"]),
-        uniques=_tuples(raw["uniques"]),
+        uniques=_to_tuples(raw["uniques"]),
         indexes=tuple(DeclaredIndex(**item) for item in raw["indexes"]),
         ranges=tuple(RangeConstraint(**item) for item in raw["ranges"]),
         checks=tuple(CheckConstraint(**item) for item in raw["checks"]),
@@ -277,5 +278,5 @@ def _type_of(raw: dict[str, Any]) -> TypeDef:
         source=raw["source"],
         target=raw["target"],
         implements=tuple(raw["implements"]),
-        annotations=_annotations_of(raw["annotations"]),
+        annotations=_decode_annotations(raw["annotations"]),
     )

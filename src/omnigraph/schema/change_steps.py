@@ -1,7 +1,7 @@
 """The steps of a schema change and the plan that orders them.
 
-A step says what changes by identity and by name, whether rows are written anew (`rewrites_rows`) and whether every row
-must be checked first (`validates_rows`). Everything else about it is in the new catalog.
+A step names what changes, by identity and by name. `rewrites_rows` says whether rows are rewritten, `validates_rows`
+whether every row must be checked first. All other details are in the new catalog.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VIOLATED = "OG-MF-107"
 
 @dataclass(frozen=True, slots=True)
 class SchemaStep:
-    """`table` is the type as users see it, such as `node:Person`: by its new name, or by its last one if it goes."""
+    """`table` is the type as users see it, such as `node:Person`: its new name, or its last name if it is dropped."""
 
     step: ClassVar[str]
     type_id: str | None
@@ -47,7 +47,7 @@ class AddType(SchemaStep):
 
 @dataclass(frozen=True, slots=True)
 class DropType(SchemaStep):
-    """Soft: the type's rows stay readable in older commits."""
+    """A soft drop: the type's rows stay readable in older commits."""
 
     step: ClassVar[str] = "drop_type"
 
@@ -68,7 +68,7 @@ class PropertyStep(SchemaStep):
 
 @dataclass(frozen=True, slots=True)
 class AddProperty(PropertyStep):
-    """A property that may be null: older rows have no value."""
+    """Adds a property that may be null: older rows have no value."""
 
     step: ClassVar[str] = "add_property"
     type: str
@@ -76,7 +76,7 @@ class AddProperty(PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class AddRequiredProperty(PropertyStep):
-    """Every row gets `default`, given here as plain JSON."""
+    """Adds a property and writes `default` (here as plain JSON) into every row."""
 
     step: ClassVar[str] = "add_required_property"
     type: str
@@ -89,7 +89,7 @@ class AddRequiredProperty(PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class DropProperty(PropertyStep):
-    """Soft: the values stay readable in older commits."""
+    """A soft drop: the values stay readable in older commits."""
 
     step: ClassVar[str] = "drop_property"
 
@@ -112,7 +112,7 @@ class ConstraintStep(SchemaStep):
 
 @dataclass(frozen=True, slots=True)
 class Widen(ConstraintStep):
-    """Every row that was right stays right. Only a wider physical type touches data."""
+    """Loosens a constraint: every valid row stays valid. Only a wider physical type rewrites data."""
 
     step: ClassVar[str] = "widen"
 
@@ -123,7 +123,10 @@ class Widen(ConstraintStep):
 
 @dataclass(frozen=True, slots=True)
 class Tighten(ConstraintStep):
-    """Rows may break the new rule. `vacuous`: none can, since all rows are null in a column that this change adds."""
+    """Tightens a constraint that rows may violate.
+
+    `vacuous`: no row can violate it, since every row is null in a column that this change adds.
+    """
 
     step: ClassVar[str] = "tighten"
     vacuous: bool = False
@@ -147,7 +150,7 @@ class DropIndex(PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class ChangeMetadata(SchemaStep):
-    """Annotations of a type or, with `property_id`, of a property; or the interfaces that a type implements."""
+    """Changes annotations of a type or, with `property_id`, of a property; or the interfaces that a type implements."""
 
     step: ClassVar[str] = "change_metadata"
     what: str
@@ -157,14 +160,14 @@ class ChangeMetadata(SchemaStep):
 
 @dataclass(frozen=True, slots=True)
 class ChangeSource(SchemaStep):
-    """Comments, order or layout: the text is another, its meaning is not."""
+    """Changes comments, order or layout: the text differs, its meaning does not."""
 
     step: ClassVar[str] = "change_source"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a change is not possible: on what, and what to do instead."""
+    """Why a change is not possible: the entity, the reason, and what to do instead."""
 
     code: str
     entity: str

@@ -1,4 +1,4 @@
-"""Rules of a type against its properties: do the names exist, and does the rule fit their types?"""
+"""Checks the constraints of a type against its properties: the names exist, and the constraint fits their types."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRICS = ("cosine", "l2", "dot")
 
 @dataclass(slots=True)
 class TypeConstraints:
-    """The rules of one type by the names of columns, checked."""
+    """The checked constraints of one type, by column names."""
 
     key: tuple[str, ...] = ()
     uniques: list[frozenset[str]] = field(default_factory=list)
@@ -37,104 +37,107 @@ class TypeConstraints:
 
 
 def check_constraints(draft: TypeDraft, problems: Problems) -> TypeConstraints:
-    """Every rule of the type that holds up; the others are reported."""
-    rules = TypeConstraints()
-    for rule in draft.constraints:
-        match rule:
+    """Return every valid constraint of the type; the others are reported to `problems`."""
+    constraints = TypeConstraints()
+    for constraint in draft.constraints:
+        match constraint:
             case KeyDraft():
-                _key(draft, rule, rules, problems)
+                _check_key(draft, constraint, constraints, problems)
             case UniqueDraft():
-                _unique(draft, rule, rules, problems)
+                _check_unique(draft, constraint, constraints, problems)
             case IndexDraft():
-                _index(draft, rule, rules, problems)
+                _check_index(draft, constraint, constraints, problems)
             case RangeDraft():
-                _range(draft, rule, rules, problems)
+                _check_range(draft, constraint, constraints, problems)
             case CheckDraft():
-                _check(draft, rule, rules, problems)
-    return rules
+                _check_pattern(draft, constraint, constraints, problems)
+    return constraints
 
 
-def _key(draft: TypeDraft, rule: KeyDraft, rules: TypeConstraints, problems: Problems) -> None:
+def _check_key(draft: TypeDraft, constraint: KeyDraft, constraints: TypeConstraints, problems: Problems) -> None:
     if draft.kind == "edge":
         advice = "Use @unique to forbid repetitions; edges get an id of their own"
-        problems.add("OG-S-052", rule.at, f"{draft.title} cannot have a key", advice)
+        problems.add("OG-S-052", constraint.at, f"{draft.title} cannot have a key", advice)
         return
-    if rules.key:
-        advice = f"Write one @key({', '.join(dict.fromkeys((*rules.key, *(word.text for word in rule.members))))})"
-        problems.add("OG-S-051", rule.at, f"{draft.title} has a key already", advice)
+    if constraints.key:
+        names = dict.fromkeys((*constraints.key, *(word.text for word in constraint.members)))
+        advice = f"Write one @key({', '.join(names)})"
+        problems.add("OG-S-051", constraint.at, f"{draft.title} has a key already", advice)
         return
-    members = _members(draft, rule, rule.members, problems)
+    members = _find_members(draft, constraint, constraint.members, problems)
     for word, prop in members:
         if prop is None or prop.type is None:
             continue
         if prop.nullable:
             advice = "Remove the ? from its type, or leave it out of the key"
             problems.add("OG-S-053", word.at, f"key member '{word.text}' may be null", advice)
-        if not _comparable(prop.type):
+        if not _is_comparable(prop.type):
             advice = "Key members are scalars or enums, not lists, vectors or blobs"
             problems.add("OG-S-054", word.at, f"key member '{word.text}' has type {prop.type}", advice)
-    rules.key = tuple(word.text for word, _ in members)
+    constraints.key = tuple(word.text for word, _ in members)
 
 
-def _unique(draft: TypeDraft, rule: UniqueDraft, rules: TypeConstraints, problems: Problems) -> None:
-    members = _members(draft, rule, rule.members, problems)
+def _check_unique(draft: TypeDraft, constraint: UniqueDraft, constraints: TypeConstraints, problems: Problems) -> None:
+    members = _find_members(draft, constraint, constraint.members, problems)
     for word, prop in members:
-        if prop is not None and prop.type is not None and not _comparable(prop.type):
+        if prop is not None and prop.type is not None and not _is_comparable(prop.type):
             advice = "@unique takes scalars and enums, not lists, vectors or blobs"
             problems.add("OG-S-056", word.at, f"'{word.text}' has type {prop.type}", advice)
     names = frozenset(word.text for word, _ in members)
-    if names in rules.uniques:
-        problems.add("OG-S-055", rule.at, "the same @unique is given twice", "Remove one of them")
-    elif len(members) == len(rule.members):
-        rules.uniques.append(names)
+    if names in constraints.uniques:
+        problems.add("OG-S-055", constraint.at, "the same @unique is given twice", "Remove one of them")
+    elif len(members) == len(constraint.members):
+        constraints.uniques.append(names)
 
 
-def _index(draft: TypeDraft, rule: IndexDraft, rules: TypeConstraints, problems: Problems) -> None:
-    prop = _property(draft, rule.member, "index", problems)
+def _check_index(draft: TypeDraft, constraint: IndexDraft, constraints: TypeConstraints, problems: Problems) -> None:
+    prop = _find_property(draft, constraint.member, "index", problems)
     if prop is None or prop.type is None:
         return
     kind = prop.type
-    metric = rule.metric.value if rule.metric else None
+    metric = constraint.metric.value if constraint.metric else None
     if kind.is_list or kind.scalar is Scalar.BLOB:
         advice = "Scalars, enums, Strings and vectors can be indexed"
-        problems.add("OG-S-057", rule.at, f"'{prop.name.text}' has type {kind}, which cannot be indexed", advice)
-    elif rule.metric and kind.vector_size is None:
+        problems.add("OG-S-057", constraint.at, f"'{prop.name.text}' has type {kind}, which cannot be indexed", advice)
+    elif constraint.metric and kind.vector_size is None:
         advice = "Only the index of a vector has a metric"
-        problems.add("OG-S-057", rule.metric.at, f"'{prop.name.text}' has type {kind}", advice)
-    elif rule.metric and metric not in METRICS:
+        problems.add("OG-S-057", constraint.metric.at, f"'{prop.name.text}' has type {kind}", advice)
+    elif constraint.metric and metric not in METRICS:
         advice = f"Metrics are {', '.join(METRICS)}"
-        problems.add("OG-S-057", rule.metric.at, f"unknown metric {metric!r}", advice)
-    elif prop.name.text in rules.indexes:
-        problems.add("OG-S-055", rule.at, f"'{prop.name.text}' is indexed twice", "Remove one of them")
+        problems.add("OG-S-057", constraint.metric.at, f"unknown metric {metric!r}", advice)
+    elif prop.name.text in constraints.indexes:
+        problems.add("OG-S-055", constraint.at, f"'{prop.name.text}' is indexed twice", "Remove one of them")
     else:
-        rules.indexes[prop.name.text] = str(metric) if metric is not None else None
+        constraints.indexes[prop.name.text] = str(metric) if metric is not None else None
 
 
-def _range(draft: TypeDraft, rule: RangeDraft, rules: TypeConstraints, problems: Problems) -> None:
-    prop = _property(draft, rule.member, "range", problems)
+def _check_range(draft: TypeDraft, constraint: RangeDraft, constraints: TypeConstraints, problems: Problems) -> None:
+    prop = _find_property(draft, constraint.member, "range", problems)
     if prop is None or prop.type is None:
         return
     name, kind = prop.name.text, prop.type
     if kind.is_list or kind.vector_size is not None or kind.scalar not in (*INTEGER_BOUNDS, *FLOATS):
-        problems.add("OG-S-060", rule.at, f"'{name}' has type {kind}, not a number", "@range takes integers and floats")
+        problems.add(
+            "OG-S-060", constraint.at, f"'{name}' has type {kind}, not a number", "@range takes integers and floats"
+        )
         return
-    if name in rules.ranges:
-        problems.add("OG-S-055", rule.at, f"'{name}' has a @range already", "Keep one of them")
+    if name in constraints.ranges:
+        problems.add("OG-S-055", constraint.at, f"'{name}' has a @range already", "Keep one of them")
         return
-    low, high = rule.limits.low, rule.limits.high
+    low, high = constraint.limits.low, constraint.limits.high
     for end in (low, high):
         if end is not None and _to_stored_bound(end, kind.scalar) is None:
             advice = _advise_on_bound(kind.scalar)
-            problems.add("OG-S-061", rule.limits.at, f"{end} is not a value of {kind}", advice)
+            problems.add("OG-S-061", constraint.limits.at, f"{end} is not a value of {kind}", advice)
             return
     if low is not None and high is not None and low > high:
-        problems.add("OG-S-061", rule.limits.at, f"{low} is more than {high}", "Swap the ends")
+        problems.add("OG-S-061", constraint.limits.at, f"{low} is more than {high}", "Swap the ends")
         return
-    rules.ranges[name] = (_to_stored_bound(low, kind.scalar), _to_stored_bound(high, kind.scalar))
+    constraints.ranges[name] = (_to_stored_bound(low, kind.scalar), _to_stored_bound(high, kind.scalar))
 
 
 def _to_stored_bound(end: Number | None, scalar: Scalar) -> Number | None:
-    """The bound as a value of the type, so that comparing needs no conversion; None if it has none."""
+    """The bound as a value of the type, so that comparing needs no conversion; None if the type has no such value."""
     if end is None:
         return None
     if scalar in INTEGER_BOUNDS:
@@ -153,28 +156,30 @@ def _advise_on_bound(scalar: Scalar) -> str:
     return "Use a smaller number, or leave that end open"
 
 
-def _check(draft: TypeDraft, rule: CheckDraft, rules: TypeConstraints, problems: Problems) -> None:
-    pattern = str(rule.pattern.value)
+def _check_pattern(draft: TypeDraft, constraint: CheckDraft, constraints: TypeConstraints, problems: Problems) -> None:
+    pattern = str(constraint.pattern.value)
     reason = explain_bad_regex(pattern)
     if reason:
         advice = "Expressions are RE2: no look-around, no back-references"
         if "\b" in pattern:
             advice = r"Write a word boundary as \\b; \b in a text is a backspace"
-        problems.add("OG-S-063", rule.pattern.at, reason, advice)
-    prop = _property(draft, rule.member, "check", problems)
+        problems.add("OG-S-063", constraint.pattern.at, reason, advice)
+    prop = _find_property(draft, constraint.member, "check", problems)
     if prop is None or prop.type is None:
         return
     name, kind = prop.name.text, prop.type
     if kind.is_list or kind.enum_values or kind.scalar is not Scalar.STRING:
-        problems.add("OG-S-062", rule.at, f"'{name}' has type {kind}, not a String", "@check takes a String property")
-    elif (name, pattern) in rules.checks:
-        problems.add("OG-S-055", rule.at, f"the same @check of '{name}' is given twice", "Remove one of them")
+        problems.add(
+            "OG-S-062", constraint.at, f"'{name}' has type {kind}, not a String", "@check takes a String property"
+        )
+    elif (name, pattern) in constraints.checks:
+        problems.add("OG-S-055", constraint.at, f"the same @check of '{name}' is given twice", "Remove one of them")
     elif not reason:
-        rules.checks[name, pattern] = None
+        constraints.checks[name, pattern] = None
 
 
 def explain_bad_regex(pattern: str) -> str | None:
-    """Why the expression is not usable, or None. Arrow's engine is RE2, the one that evaluates the rule."""
+    """Why the expression is not usable, or None. Arrow's RE2 engine also evaluates the constraint."""
     if "\b" in pattern:
         return "the expression holds a backspace"
     try:
@@ -187,27 +192,27 @@ def explain_bad_regex(pattern: str) -> str | None:
 # --- names ---------------------------------------------------------------------------------------------------------
 
 
-def _comparable(kind: PropType) -> bool:
+def _is_comparable(kind: PropType) -> bool:
     return not kind.is_list and kind.vector_size is None and kind.scalar is not Scalar.BLOB
 
 
-def _members(
-    draft: TypeDraft, rule: ConstraintDraft, words: tuple[WrittenName, ...], problems: Problems
+def _find_members(
+    draft: TypeDraft, constraint: ConstraintDraft, words: tuple[WrittenName, ...], problems: Problems
 ) -> list[tuple[WrittenName, PropertyDraft | None]]:
-    """The members that exist, each once; None stands for the ends of an edge, which only @unique may name."""
+    """The members that exist, each once; the ends of an edge, which only @unique may name, have no property."""
     members: dict[str, tuple[WrittenName, PropertyDraft | None]] = {}
-    name = "key" if isinstance(rule, KeyDraft) else "unique"
+    name = "key" if isinstance(constraint, KeyDraft) else "unique"
     for word in words:
         if word.text in members:
             problems.add("OG-S-055", word.at, f"@{name} names '{word.text}' twice", "Remove one of them")
         elif name == "unique" and draft.kind == "edge" and word.text in ("src", "dst"):
             members[word.text] = (word, None)
-        elif prop := _property(draft, word, name, problems):
+        elif prop := _find_property(draft, word, name, problems):
             members[word.text] = (word, prop)
     return list(members.values())
 
 
-def _property(draft: TypeDraft, word: WrittenName, rule: str, problems: Problems) -> PropertyDraft | None:
+def _find_property(draft: TypeDraft, word: WrittenName, constraint: str, problems: Problems) -> PropertyDraft | None:
     prop = draft.properties.get(word.text)
     if prop is None and draft.has_all_interfaces:
         advice = f"Its properties are {', '.join(draft.properties)}" if draft.properties else "It has no properties"
@@ -215,5 +220,5 @@ def _property(draft: TypeDraft, word: WrittenName, rule: str, problems: Problems
             advice = "Every id is unique and indexed already"
         elif draft.kind == "edge" and word.text in ("src", "dst"):
             advice = "The ends of an edge are indexed already; @unique may name them"
-        problems.add("OG-S-050", word.at, f"@{rule}: {draft.title} has no property '{word.text}'", advice)
+        problems.add("OG-S-050", word.at, f"@{constraint}: {draft.title} has no property '{word.text}'", advice)
     return prop

@@ -1,7 +1,7 @@
-"""Two schemas that grew apart, made one: what the guest added since the base goes into the text of the host.
+"""Combines two schemas that diverged: additions of the guest since the base are inserted into the text of the host.
 
-Additions are taken over as they are written, then the whole is compiled with the identities of both and compared: it
-must differ from the host by what the guest changed and from the guest by what the host changed, and by nothing else.
+The additions are copied as they are written. The combined text is compiled with the identities of both and compared: it
+must differ from the host only by what the guest changed, and from the guest only by what the host changed.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ _INDENT = "    "
 
 
 def is_addition(step: SchemaStep) -> bool:
-    """Whether the step only adds something, and leaves all that was there before as it is."""
+    """Whether the step only adds something and changes nothing that existed before."""
     return isinstance(step, (AddType, AddProperty, AddIndex, ChangeSource)) or (
         isinstance(step, Tighten) and step.vacuous
     )
 
 
 def combine_schemas(base: Catalog, host: Catalog, guest: Catalog) -> Catalog | None:
-    """The host with the guest's additions; None if the two do not fit together."""
-    text = _host_text(host, guest)
+    """The schema of the host with the guest's additions; None if the two cannot be combined."""
+    text = _insert_additions(host, guest)
     try:
         merged = compile_schema(text, previous=_union(host, guest), mint=lambda: "new")
     except SchemaError:
         return None
-    fits = _within(plan_change(host, merged), plan_change(base, guest)) and _within(
+    fits = _is_subset(plan_change(host, merged), plan_change(base, guest)) and _is_subset(
         plan_change(guest, merged), plan_change(base, host)
     )
     return merged if fits else None
 
 
-def _within(steps: Iterable[SchemaStep], allowed_steps: Iterable[SchemaStep]) -> bool:
+def _is_subset(steps: Iterable[SchemaStep], allowed_steps: Iterable[SchemaStep]) -> bool:
     return {_key(step) for step in steps} <= {_key(step) for step in allowed_steps} | {ChangeSource.step}
 
 
 def _key(step: SchemaStep) -> object:
-    """What a step does, by identity: names may differ between the sides."""
+    """The effect of a step by identities: names may differ between host and guest."""
     if isinstance(step, ChangeSource):
         return step.step
     parts = ("property_id", "rule", "columns", "after", "metric", "what")
@@ -53,11 +53,9 @@ def _key(step: SchemaStep) -> object:
 
 
 def _union(host: Catalog, guest: Catalog) -> Catalog:
-    """Every identity of both, for the compiler to find by name."""
+    """A catalog with the identities of both, where the compiler finds them by name."""
     host_types = [
-        replace(
-            type_def, properties=(*type_def.properties, *_properties_only_in(type_def, guest.by_id.get(type_def.id)))
-        )
+        replace(type_def, properties=(*type_def.properties, *_added_by_guest(type_def, guest.by_id.get(type_def.id))))
         for type_def in host.types
     ]
     return Catalog(
@@ -67,14 +65,14 @@ def _union(host: Catalog, guest: Catalog) -> Catalog:
     )
 
 
-def _properties_only_in(host_type: TypeDef, guest_type: TypeDef | None) -> list[Property]:
+def _added_by_guest(host_type: TypeDef, guest_type: TypeDef | None) -> list[Property]:
     return [prop for prop in guest_type.properties if prop.id not in host_type.by_id] if guest_type is not None else []
 
 
 # --- text ----------------------------------------------------------------------------------------------------------
 
 
-def _host_text(host: Catalog, guest: Catalog) -> str:
+def _insert_additions(host: Catalog, guest: Catalog) -> str:
     guest_declarations = {
         (declaration.kind, declaration.name.text): (declaration, part)
         for declaration, part in _declarations(guest.source)
@@ -87,9 +85,7 @@ def _host_text(host: Catalog, guest: Catalog) -> str:
         )
         if host_type is not None and guest_type is not None:
             written = guest_declarations[guest_type.kind, guest_type.name]
-            new = [
-                _property_text(guest.source, *written, prop.name) for prop in _properties_only_in(host_type, guest_type)
-            ]
+            new = [_property_text(guest.source, *written, prop.name) for prop in _added_by_guest(host_type, guest_type)]
             insertions += _insert_properties(host.source, part, [text for text in new if text is not None])
     text = host.source
     for offset, addition in sorted(insertions, reverse=True):
@@ -103,35 +99,41 @@ def _host_text(host: Catalog, guest: Catalog) -> str:
 
 
 def _declarations(source: str) -> Iterator[tuple[Declaration, tuple[int, int]]]:
-    """Every declaration, and where it begins and ends, comments after it left out."""
+    """Every declaration with its start and end offset, without the comments that follow it."""
     problems = Problems(source, "<schema>")
     declarations = parse_schema(source, problems).declarations
-    parts = [(part.start, _end(source, part.start, part.end)) for part in split_declarations(source, problems)]
+    parts = [
+        (part.start, _last_token_end(source, part.start, part.end)) for part in split_declarations(source, problems)
+    ]
     return zip(declarations, parts, strict=True)
 
 
-def _end(source: str, start: int, end: int) -> int:
-    """Where the last word or sign before `end` ends."""
+def _last_token_end(source: str, start: int, end: int) -> int:
+    """The end offset of the last word or sign before `end`."""
     matches = (match for match in LEXICAL.finditer(source, start, end) if match.lastgroup != "comment")
     return max((match.end() for match in matches), default=start)
 
 
 def _property_text(source: str, declaration: Declaration, part: tuple[int, int], name: str) -> str | None:
-    """The property as written; None if the type has it from an interface."""
+    """The property as written; None if the type inherits it from an interface."""
     for index, prop in enumerate(declaration.properties):
         if prop.name.text == name:
             following = declaration.properties[index + 1 :]
             end = following[0].name.at.offset if following else part[1] - 1
-            return source[prop.name.at.offset : _end(source, prop.name.at.offset, min([end, *_rules_after(prop)]))]
+            return source[
+                prop.name.at.offset : _last_token_end(
+                    source, prop.name.at.offset, min([end, *_constraint_offsets(prop)])
+                )
+            ]
     return None
 
 
-def _rules_after(prop: PropertyNode) -> list[int]:
-    """Where rules about other properties begin that happen to stand behind this one."""
+def _constraint_offsets(prop: PropertyNode) -> list[int]:
+    """Offsets of constraints on other properties that are written behind this property."""
     return [
-        note.at.offset
-        for note in prop.annotations
-        if note.is_type_constraint and getattr(note.arguments[0].value, "text", None) != prop.name.text
+        annotation.at.offset
+        for annotation in prop.annotations
+        if annotation.is_type_constraint and getattr(annotation.arguments[0].value, "text", None) != prop.name.text
     ]
 
 
@@ -145,13 +147,13 @@ def _insert_properties(source: str, part: tuple[int, int], new: list[str]) -> li
     before = source[start:closing]
     if "\n" not in before:
         return [(closing, f"{'' if before.endswith(' ') else ' '}{'  '.join(new)} ")]
-    # Behind a comment that ends a line nothing else may follow.
+    # A line comment ends its line, so the first addition starts a new line.
     line_break = "" if before.rstrip(" \t").endswith("\n") else "\n"
     return [(closing, line_break + "".join(f"{_INDENT}{text}\n" for text in new))]
 
 
 def _type_text(source: str, declaration: Declaration, part: tuple[int, int], compiled: TypeDef, host: Catalog) -> str:
-    """The declaration as written, its ends under the names that the host has for them."""
+    """The declaration as written, with the ends of an edge renamed to the host's names."""
     text = source[part[0] : part[1]]
     ends = [(declaration.source, compiled.source), (declaration.target, compiled.target)]
     for word, identity in sorted(((w, i) for w, i in ends if w and i), key=lambda pair: -pair[0].at.offset):

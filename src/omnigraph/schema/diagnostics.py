@@ -1,4 +1,4 @@
-"""What is wrong in a text, where, and what to do: shared by the schema and the query language.
+"""Diagnostics: what is wrong in a text, where, and what to do. Shared by the schema and the query language.
 
 Lines and columns count from 1, in characters. A `Diagnostics` collects every finding of one text, so that a user
 sees all of them in one go.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-#: A longer line is cut around the place, so that one diagnostic stays readable on a terminal.
+#: A longer line is shortened around the finding, so that a diagnostic stays readable on a terminal.
 EXCERPT_WIDTH = 110
 _MARGIN = 20
 
@@ -98,7 +98,7 @@ class Diagnostics:
     def add(
         self, code: str, message: str, line: int, column: int, *, width: int = 1, advice: str | None = None
     ) -> Diagnostic:
-        """Note a finding at a place of the text; `width` is the number of characters to mark."""
+        """Add a finding at a position in the text; `width` is the number of characters to mark."""
         marked = _excerpt_of(self._lines[line - 1], line, column, width) if 1 <= line <= len(self._lines) else ""
         diag = Diagnostic(code, message, self.file, line, column, column + max(1, width), advice, marked)
         self._found[diag] = None

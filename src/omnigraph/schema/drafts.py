@@ -1,4 +1,4 @@
-"""Types and rules by name, checked one by one but without identities yet."""
+"""Drafts of types, properties and constraints: each checked by itself, by name, without identities."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RenameHint:
 
 @dataclass(frozen=True, slots=True)
 class PropertyDraft:
-    """`marks` are the rules written on the property itself, such as a bare `@key`."""
+    """A property; `constraints` are those written on the property itself, such as a bare `@key`."""
 
     name: WrittenName
     type: PropType | None  # None: unreadable, and reported
@@ -67,19 +67,19 @@ class PropertyDraft:
     default_at: SchemaSpan | None = None
     embed_at: SchemaSpan | None = None
 
-    def agrees_with(self, declared: PropertyDraft) -> bool:
-        """The same property in all that matters; the order of enum values and annotations does not."""
-        return self._meaning() == declared._meaning()
+    def agrees_with(self, draft: PropertyDraft) -> bool:
+        """Whether both declare the same property; the order of enum values and annotations does not matter."""
+        return self._meaning() == draft._meaning()
 
     def _meaning(self) -> object:
         kind = self.type
         shape = kind and (kind.scalar, kind.is_list, frozenset(kind.enum_values), kind.vector_size)
-        notes = sorted(map(repr, self.annotations))
-        return shape, self.nullable, notes, sorted(map(_rule_meaning, self.constraints))
+        annotations = sorted(map(repr, self.annotations))
+        return shape, self.nullable, annotations, sorted(map(_constraint_meaning, self.constraints))
 
 
-def _rule_meaning(rule: ConstraintDraft) -> str:
-    match rule:
+def _constraint_meaning(constraint: ConstraintDraft) -> str:
+    match constraint:
         case IndexDraft(_, metric):
             return f"index {metric and metric.value}"
         case RangeDraft(_, limits):
@@ -87,12 +87,12 @@ def _rule_meaning(rule: ConstraintDraft) -> str:
         case CheckDraft(_, pattern):
             return f"check {pattern.value}"
         case _:
-            return type(rule).__name__
+            return type(constraint).__name__
 
 
 @dataclass(slots=True)
 class TypeDraft:
-    """A declaration with its interfaces' properties injected."""
+    """A declared type, including the properties of its interfaces."""
 
     kind: DeclarationKind
     name: WrittenName
@@ -103,9 +103,7 @@ class TypeDraft:
     cardinality: Cardinality = ANY_NUMBER
     annotations: tuple[Annotation, ...] = ()
     rename_hint: RenameHint | None = None
-    has_all_interfaces: bool = (
-        True  # False: an interface of it is missing, so it may well have properties that nobody sees
-    )
+    has_all_interfaces: bool = True  # False: an interface is unknown, so the type may have more properties
 
     @property
     def title(self) -> str:

@@ -1,7 +1,8 @@
-"""From one catalog to the next: which steps, and what is not possible. Pure; compares by identity only.
+"""Plans the steps from one catalog to the next, and refuses what is not possible. Pure; compares by identity only.
 
-Order: types that go, types renamed, types that come; then type by type properties that go, renamed, that come, wider,
-tighter, indexes, metadata. So a name is free before it is taken, and a rule is checked on the rows it will apply to.
+Order: dropped types, renamed types, added types; then per type dropped, renamed and added properties, widened and
+tightened constraints, indexes, metadata. So a name is free before another type or property takes it, and a constraint
+is checked on the rows that it applies to.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from omnigraph.schema.values import default_value, to_output
 __all__ = ["SchemaPlan", "plan_change"]
 
 _WIDER = {(Scalar.I32, Scalar.I64), (Scalar.F32, Scalar.F64)}
-_COPY = "Add a property of the new type, copy the values, then drop the old one"
+_COPY_ADVICE = "Add a property of the new type, copy the values, then drop the old one"
 Finding = SchemaStep | Refusal
 
 
@@ -44,7 +45,7 @@ def plan_change(old: Catalog, new: Catalog) -> SchemaPlan:
     for type_def in new.types:
         before = old.by_id.get(type_def.id)
         if before is not None:
-            findings.extend(_within(before, type_def, new))
+            findings.extend(_steps_within(before, type_def, new))
     if not findings and old.source != new.source:
         findings.append(ChangeSource(None, None))
     steps = tuple(finding for finding in findings if isinstance(finding, SchemaStep))
@@ -52,7 +53,7 @@ def plan_change(old: Catalog, new: Catalog) -> SchemaPlan:
 
 
 def _type_steps(old: Catalog, new: Catalog) -> Iterator[Finding]:
-    """Edge types go before the node types they join, and come after them."""
+    """Edge types are dropped before, and added after, the node types that they connect."""
     dropped = [type_def for type_def in old.types if type_def.id not in new.by_id]
     added = [type_def for type_def in new.types if type_def.id not in old.by_id]
     for type_def in sorted(dropped, key=lambda type_def: type_def.kind):
@@ -64,13 +65,13 @@ def _type_steps(old: Catalog, new: Catalog) -> Iterator[Finding]:
     for type_def in sorted(added, key=lambda type_def: type_def.kind, reverse=True):
         yield AddType(type_def.id, type_def.table_key)
         if type_def.cardinality.low > 0 and type_def.source in old.by_id:
-            # Nodes that exist have no edge of the new type yet.
+            # Existing nodes have no edge of the new type.
             yield Tighten(type_def.id, type_def.table_key, "card", ("src",), None, _card_text(type_def.cardinality))
 
 
-def _within(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Finding]:
-    """What changes inside a type that stays."""
-    yield from _structure(old, new, catalog)
+def _steps_within(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Finding]:
+    """The changes inside a type that both catalogs have."""
+    yield from _structure_refusals(old, new, catalog)
     for prop in old.properties:
         if prop.id not in new.by_id:
             yield DropProperty(new.id, new.table_key, prop.id, prop.name)
@@ -80,9 +81,9 @@ def _within(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Finding]:
             yield RenameProperty(new.id, new.table_key, after.id, after.name, before.name)
     for prop in new.properties:
         if prop.id not in old.by_id:
-            yield _addition(new, prop)
+            yield _add_property(new, prop)
     changes = [change for before, after in kept_properties for change in _property_changes(new, before, after)]
-    changes += [*_rule_changes(old, new)]
+    changes += [*_constraint_changes(old, new)]
     yield from (change for change in changes if isinstance(change, Refusal))
     yield from (change for change in changes if isinstance(change, Widen))
     yield from (change for change in changes if isinstance(change, Tighten))
@@ -90,8 +91,8 @@ def _within(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Finding]:
     yield from _metadata_changes(old, new, kept_properties)
 
 
-def _structure(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Refusal]:
-    """The key and the ends of a type never change: ids are derived from the one, edges hang on the others."""
+def _structure_refusals(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Refusal]:
+    """Refuse changes of the key, from which ids are derived, and of the ends of an edge type."""
     if set(old.key) != set(new.key):
         texts = [_names(type_def, type_def.key) or "none" for type_def in (old, new)]
         advice = "Add a type with the new key, move the rows, then drop the old type"
@@ -103,7 +104,7 @@ def _structure(old: TypeDef, new: TypeDef, catalog: Catalog) -> Iterator[Refusal
             yield Refusal(UNSUPPORTED, new.table_key, text, advice)
 
 
-def _addition(type_def: TypeDef, prop: Property) -> Finding:
+def _add_property(type_def: TypeDef, prop: Property) -> Finding:
     subject = (type_def.id, type_def.table_key, prop.id, prop.name)
     if prop.nullable:
         return AddProperty(*subject, f"{prop.type}?")
@@ -137,28 +138,28 @@ def _physical_change(type_def: TypeDef, old: Property, new: Property) -> Iterato
         elif set(before.enum_values) != set(after.enum_values):
             yield Widen(type_def.id, type_def.table_key, "enum", (new.id,), str(before), str(after))
     elif before != after:
-        plain = not (before.is_list or after.is_list or before.vector_size or after.vector_size)
-        if not plain or (before.scalar, after.scalar) not in _WIDER:
-            yield Refusal(UNSUPPORTED, entity, f"its type cannot change from {before} to {after}", _COPY)
+        is_scalar = not (before.is_list or after.is_list or before.vector_size or after.vector_size)
+        if not is_scalar or (before.scalar, after.scalar) not in _WIDER:
+            yield Refusal(UNSUPPORTED, entity, f"its type cannot change from {before} to {after}", _COPY_ADVICE)
         elif after.scalar is Scalar.F64 and new.id in type_def.key:
             # 0.1 as F32 and the same number as F64 have different texts.
             text = "a key member cannot change from F32 to F64, since the ids are derived from it"
-            yield Refusal(UNSUPPORTED, entity, text, _COPY)
+            yield Refusal(UNSUPPORTED, entity, text, _COPY_ADVICE)
         else:
             yield Widen(type_def.id, type_def.table_key, "type", (new.id,), str(before), str(after))
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
+# --- constraints -----------------------------------------------------------------------------------------------------
 
 
-def _rule_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
+def _constraint_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
     yield from _unique_changes(old, new)
     yield from _range_changes(old, new)
     yield from _check_changes(old, new)
     if old.cardinality != new.cardinality:
         texts = [_card_text(type_def.cardinality) for type_def in (old, new)]
-        looser = _contains((new.cardinality.low, new.cardinality.high), (old.cardinality.low, old.cardinality.high))
-        step = Widen if looser else Tighten
+        is_looser = _contains((new.cardinality.low, new.cardinality.high), (old.cardinality.low, old.cardinality.high))
+        step = Widen if is_looser else Tighten
         yield step(new.id, new.table_key, "card", ("src",), texts[0], texts[1])
 
 
@@ -187,25 +188,25 @@ def _range_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
                 new.id, new.table_key, "range", (column,), None, _range_text(new, limits), _is_new(column, old, new)
             )
         elif old_limits != limits:
-            looser = _contains((limits.low, limits.high), (old_limits.low, old_limits.high))
-            step = Widen if looser else Tighten
+            is_looser = _contains((limits.low, limits.high), (old_limits.low, old_limits.high))
+            step = Widen if is_looser else Tighten
             yield step(
                 new.id, new.table_key, "range", (column,), _range_text(old, old_limits), _range_text(new, limits)
             )
 
 
 def _check_changes(old: TypeDef, new: TypeDef) -> Iterator[Finding]:
-    for rule in old.checks:
-        if rule not in new.checks and rule.column in new.by_id:
-            yield Widen(new.id, new.table_key, "check", (rule.column,), rule.pattern, None)
-    for rule in new.checks:
-        if rule not in old.checks:
-            vacuous = _is_new(rule.column, old, new)
-            yield Tighten(new.id, new.table_key, "check", (rule.column,), None, rule.pattern, vacuous)
+    for check in old.checks:
+        if check not in new.checks and check.column in new.by_id:
+            yield Widen(new.id, new.table_key, "check", (check.column,), check.pattern, None)
+    for check in new.checks:
+        if check not in old.checks:
+            vacuous = _is_new(check.column, old, new)
+            yield Tighten(new.id, new.table_key, "check", (check.column,), None, check.pattern, vacuous)
 
 
 def _is_new(column: str, old: TypeDef, new: TypeDef) -> bool:
-    """A column of this change. Its rows are null or hold the default, which the compiler checked against the rules."""
+    """Whether this change adds the column. Rows then hold null or the default, which the compiler has checked."""
     return column in new.by_id and column not in old.by_id
 
 
@@ -224,9 +225,9 @@ def _card_text(cardinality: Cardinality) -> str:
     return f"{cardinality.low}..{'' if cardinality.high is None else cardinality.high}"
 
 
-def _range_text(type_def: TypeDef, rule: RangeConstraint) -> str:
-    prop = type_def.by_id[rule.column]
-    return "..".join("" if end is None else str(to_output(prop, end)) for end in (rule.low, rule.high))
+def _range_text(type_def: TypeDef, limits: RangeConstraint) -> str:
+    prop = type_def.by_id[limits.column]
+    return "..".join("" if end is None else str(to_output(prop, end)) for end in (limits.low, limits.high))
 
 
 def _names(type_def: TypeDef, columns: Iterable[str]) -> str:
@@ -237,26 +238,26 @@ def _names(type_def: TypeDef, columns: Iterable[str]) -> str:
 
 
 def _index_changes(old: TypeDef, new: TypeDef) -> Iterator[SchemaStep]:
-    for rule in old.indexes:
-        if rule not in new.indexes and rule.column in new.by_id:
-            yield DropIndex(new.id, new.table_key, rule.column, new.by_id[rule.column].name, rule.metric)
-    for rule in new.indexes:
-        if rule not in old.indexes:
-            yield AddIndex(new.id, new.table_key, rule.column, new.by_id[rule.column].name, rule.metric)
+    for index in old.indexes:
+        if index not in new.indexes and index.column in new.by_id:
+            yield DropIndex(new.id, new.table_key, index.column, new.by_id[index.column].name, index.metric)
+    for index in new.indexes:
+        if index not in old.indexes:
+            yield AddIndex(new.id, new.table_key, index.column, new.by_id[index.column].name, index.metric)
 
 
 def _metadata_changes(
     old: TypeDef, new: TypeDef, kept_properties: Iterable[tuple[Property, Property]]
 ) -> Iterator[SchemaStep]:
-    if _notes(old.annotations) != _notes(new.annotations):
+    if _comparable_annotations(old.annotations) != _comparable_annotations(new.annotations):
         yield ChangeMetadata(new.id, new.table_key, "annotations")
     if set(old.implements) != set(new.implements):
         yield ChangeMetadata(new.id, new.table_key, "implements")
     for before, after in kept_properties:
-        if _notes(before.annotations) != _notes(after.annotations):
+        if _comparable_annotations(before.annotations) != _comparable_annotations(after.annotations):
             yield ChangeMetadata(new.id, new.table_key, "annotations", after.id, after.name)
 
 
-def _notes(annotations: Iterable[Annotation]) -> list[str]:
-    """What annotations say, in no order; a spent rename hint says nothing."""
+def _comparable_annotations(annotations: Iterable[Annotation]) -> list[str]:
+    """The annotations in a comparable form; their order and rename hints do not matter."""
     return sorted(repr(annotation) for annotation in annotations if annotation.name != "rename_from")

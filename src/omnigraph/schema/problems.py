@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a schema, by its stable code."""
+"""The problems that a schema can have, by stable code, and their collection into one `SchemaError`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CODES: Mapping[str, str] = {
 
 
 class SchemaError(InvalidInput):
-    """A schema that does not compile. `diagnostics` holds every finding, in the order of the text."""
+    """A schema that does not compile. `diagnostics` holds every problem, in the order of the text."""
 
     default_code = "schema_error"
 
@@ -79,15 +79,15 @@ class SchemaError(InvalidInput):
 
 
 class Problems:
-    """Collects findings by spot; `check` raises them all at once."""
+    """Collects the problems of one text; `check` raises all of them at once."""
 
     def __init__(self, source: str, file: str) -> None:
-        self._found = Diagnostics(source, file)
+        self._diagnostics = Diagnostics(source, file)
 
     def add(self, code: str, at: SchemaSpan, message: str, advice: str | None = None) -> None:
         assert code in CODES, code
-        self._found.add(code, message, at.line, at.column, width=at.width, advice=advice)
+        self._diagnostics.add(code, message, at.line, at.column, width=at.width, advice=advice)
 
     def check(self) -> None:
-        if self._found:
-            raise SchemaError(list(self._found))
+        if self._diagnostics:
+            raise SchemaError(list(self._diagnostics))

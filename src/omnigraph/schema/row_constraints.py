@@ -1,7 +1,7 @@
-"""The rules that one row must hold by itself: required, enum, range, check, list items, vectors.
+"""Row constraints concern the values of one row: required, enum, range, check, list items, vectors.
 
-Vectorised over Arrow: a rule is a mask of the rows that break it. Uniqueness, endpoints and cardinality need other
-rows and are not here.
+Vectorised over Arrow: a row constraint computes a mask of the violating rows. Constraints that need other rows
+(uniqueness, endpoints, cardinality) are in the package `constraints`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import pyarrow.compute as pc
 from omnigraph.schema.catalog import CheckConstraint, Property, RangeConstraint, Scalar, TypeDef
 from omnigraph.schema.values import quote_value, to_output
 
-#: What a mask of violations needs: the column of the property, without chunks.
+#: Computes the mask of violating rows from the column of the property, without chunks.
 _Mask = Callable[[pa.Array], pa.BooleanArray]
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule broken by one row. `type` is the table as users see it (`node:Person`), `property` the user's name."""
+    """One constraint (`rule`) that one row violates.
+
+    `type` is the table as users see it (`node:Person`), `property` the user's name.
+    """
 
     rule: str
     type: str
@@ -47,36 +50,43 @@ class _RowConstraint:
     rule: str
     prop: Property
     mask: _Mask
-    describe: Callable[[str], str]  # the message, given the value as shown
+    describe: Callable[[str], str]  # the message for a quoted value
 
 
 def row_violations(type_def: TypeDef, rows: pa.Table, *, limit: int | None = None) -> list[Violation]:
-    """Every violation of a value rule, by row and then by property; at most `limit` of them.
+    """Every violation of a row constraint, by row and then by property; at most `limit` of them.
 
-    `rows` holds full images: `id` and one column per property id. A column that is not there counts as null.
+    `rows` holds full images: `id` and one column per property id. A missing column counts as null.
     """
     return find_row_violations(type_def, rows, limit=limit)[0]
 
 
 def find_row_violations(type_def: TypeDef, rows: pa.Table, *, limit: int | None = None) -> tuple[list[Violation], int]:
-    """The same, and how many violations there are in all, whatever the limit."""
+    """At most `limit` violations as in `row_violations`, and the number of all violations."""
     violations: list[tuple[int, int, Violation]] = []
     count = 0
     ids = rows.column("id")
-    for order, check in enumerate(_checks(type_def)):
-        column = _column(rows, check.prop)
-        broken = pc.indices_nonzero(check.mask(column)).to_pylist()
+    for order, constraint in enumerate(_row_constraints(type_def)):
+        column = _column(rows, constraint.prop)
+        broken = pc.indices_nonzero(constraint.mask(column)).to_pylist()
         count += len(broken)
         violations.extend(
-            (at, order, _violation(type_def, check, ids[at].as_py(), column[at])) for at in broken[:limit]
+            (at, order, _violation(type_def, constraint, ids[at].as_py(), column[at])) for at in broken[:limit]
         )
     violations.sort(key=lambda entry: entry[:2])
     return [violation for _, _, violation in violations[:limit]], count
 
 
-def _violation(type_def: TypeDef, check: _RowConstraint, row_id: str, stored: pa.Scalar) -> Violation:
-    value = _value_for_people(check.prop, stored)
-    return Violation(check.rule, type_def.table_key, row_id, check.prop.name, value, check.describe(quote_value(value)))
+def _violation(type_def: TypeDef, constraint: _RowConstraint, row_id: str, stored: pa.Scalar) -> Violation:
+    value = _value_for_people(constraint.prop, stored)
+    return Violation(
+        constraint.rule,
+        type_def.table_key,
+        row_id,
+        constraint.prop.name,
+        value,
+        constraint.describe(quote_value(value)),
+    )
 
 
 def _value_for_people(prop: Property, stored: pa.Scalar) -> Any:
@@ -95,7 +105,7 @@ def _column(rows: pa.Table, prop: Property) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _checks(type_def: TypeDef) -> Iterator[_RowConstraint]:
+def _row_constraints(type_def: TypeDef) -> Iterator[_RowConstraint]:
     ranges: dict[str, list[RangeConstraint]] = {}
     patterns: dict[str, list[CheckConstraint]] = {}
     for limits in type_def.ranges:
@@ -103,14 +113,14 @@ def _checks(type_def: TypeDef) -> Iterator[_RowConstraint]:
     for pattern in type_def.checks:
         patterns.setdefault(pattern.column, []).append(pattern)
     for prop in type_def.properties:
-        yield from _property_checks(type_def, prop)
+        yield from _property_constraints(type_def, prop)
         for limits in ranges.get(prop.id, ()):
-            yield _range_check(prop, limits)
+            yield _range_constraint(prop, limits)
         for pattern in patterns.get(prop.id, ()):
-            yield _pattern_check(prop, pattern)
+            yield _pattern_constraint(prop, pattern)
 
 
-def _property_checks(type_def: TypeDef, prop: Property) -> Iterator[_RowConstraint]:
+def _property_constraints(type_def: TypeDef, prop: Property) -> Iterator[_RowConstraint]:
     if not prop.nullable:
         text = f"property '{prop.name}' of {type_def.table_key} is required"
         yield _RowConstraint("required", prop, _is_null, lambda _value: text)
@@ -120,36 +130,36 @@ def _property_checks(type_def: TypeDef, prop: Property) -> Iterator[_RowConstrai
         yield _RowConstraint(
             "enum",
             prop,
-            lambda column: _present(column, lambda: pc.invert(pc.is_in(column, value_set=allowed))),
+            lambda column: _where_present(column, lambda: pc.invert(pc.is_in(column, value_set=allowed))),
             lambda value: f"property '{prop.name}': {value} is not one of {names}",
         )
     if prop.type.vector_size is not None:
-        yield from _vector_checks(prop, prop.type.vector_size)
+        yield from _vector_constraints(prop, prop.type.vector_size)
     elif prop.type.is_list:
         yield _RowConstraint(
             "list",
             prop,
-            lambda column: _present(column, lambda: _with_bad_item(column, _is_null)),
+            lambda column: _where_present(column, lambda: _with_bad_item(column, _is_null)),
             lambda _value: f"property '{prop.name}': a list holds no null items",
         )
 
 
-def _vector_checks(prop: Property, size: int) -> Iterator[_RowConstraint]:
+def _vector_constraints(prop: Property, size: int) -> Iterator[_RowConstraint]:
     yield _RowConstraint(
         "vector",
         prop,
-        lambda column: _present(column, lambda: _wrong_length(column, size)),
+        lambda column: _where_present(column, lambda: _wrong_length(column, size)),
         lambda _value: f"property '{prop.name}': a vector must have {size} numbers",
     )
     yield _RowConstraint(
         "vector",
         prop,
-        lambda column: _present(column, lambda: _with_bad_item(column, _not_finite)),
+        lambda column: _where_present(column, lambda: _with_bad_item(column, _not_finite)),
         lambda _value: f"property '{prop.name}': every number of a vector must be finite",
     )
 
 
-def _range_check(prop: Property, limits: RangeConstraint) -> _RowConstraint:
+def _range_constraint(prop: Property, limits: RangeConstraint) -> _RowConstraint:
     def outside(column: pa.Array) -> pa.BooleanArray:
         # Compared in the column's own type: an integer bound never passes through a float. NaN compares false with
         # everything, so it is outside whichever end is open.
@@ -164,16 +174,16 @@ def _range_check(prop: Property, limits: RangeConstraint) -> _RowConstraint:
     return _RowConstraint(
         "range",
         prop,
-        lambda column: _present(column, lambda: outside(column)),
+        lambda column: _where_present(column, lambda: outside(column)),
         lambda value: f"property '{prop.name}': {value} is not in the range {'..'.join(ends)}",
     )
 
 
-def _pattern_check(prop: Property, rule: CheckConstraint) -> _RowConstraint:
+def _pattern_constraint(prop: Property, rule: CheckConstraint) -> _RowConstraint:
     return _RowConstraint(
         "check",
         prop,
-        lambda column: _present(column, lambda: pc.invert(pc.match_substring_regex(column, rule.pattern))),
+        lambda column: _where_present(column, lambda: pc.invert(pc.match_substring_regex(column, rule.pattern))),
         lambda value: f"property '{prop.name}': {value} does not match {quote_value(rule.pattern)}",
     )
 
@@ -189,8 +199,8 @@ def _not_finite(items: pa.Array) -> pa.BooleanArray:
     return pc.invert(pc.fill_null(pc.is_finite(items), False))
 
 
-def _present(column: pa.Array, mask: Callable[[], pa.BooleanArray]) -> pa.BooleanArray:
-    """The mask, with null values exempt."""
+def _where_present(column: pa.Array, mask: Callable[[], pa.BooleanArray]) -> pa.BooleanArray:
+    """The mask of violating rows, without rows whose value is null."""
     if column.null_count == len(column):
         return pc.is_valid(column)
     return pc.and_(pc.is_valid(column), pc.fill_null(mask(), False))
@@ -201,7 +211,7 @@ def _wrong_length(column: pa.Array, size: int) -> pa.BooleanArray:
 
 
 def _with_bad_item(column: pa.Array, bad: _Mask) -> pa.BooleanArray:
-    """Rows of a list column of which at least one item is bad."""
+    """The rows of a list column with at least one bad item."""
     parents = pc.list_parent_indices(column)
     broken = pc.unique(parents.filter(bad(pc.list_flatten(column))))
     return pc.is_in(pa.array(range(len(column)), pa.int64()), value_set=broken.cast(pa.int64()))

@@ -1,4 +1,4 @@
-"""The syntax tree of a schema: what was written and where, before anything is checked."""
+"""The syntax tree of a schema: the text as written, with positions, before any check."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ DeclarationKind = Choice["interface", "node", "edge"]
 Number = int | float
 Constant = str | int | float | bool | None
 
-#: Annotations that name properties are rules of the type, wherever they stand in its body.
+#: Annotations that declare constraints or indexes. One that names properties belongs to the type, anywhere in its body.
 CONSTRAINT_NAMES = frozenset({"key", "unique", "index", "range", "check"})
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaSpan:
-    """A place in the text: line and column count from 1, `offset` from 0."""
+    """A part of one line of the text: line and column count from 1, `offset` from 0."""
 
     line: int
     column: int
@@ -42,7 +42,7 @@ class LiteralNode:
 
 @dataclass(frozen=True, slots=True)
 class RangeNode:
-    """`low..high`; None is open. `star` tells `1..*` from `1..`."""
+    """`low..high`; None is open. `has_star` distinguishes `1..*` from `1..`."""
 
     low: Number | None
     high: Number | None
@@ -71,7 +71,7 @@ class AnnotationNode:
 
     @property
     def is_type_constraint(self) -> bool:
-        """A rule of the type, such as `@unique(a, b)`, rather than a mark on one property, such as `@unique`."""
+        """Whether this is a constraint of the type (`@unique(a, b)`) rather than of one property (`@unique`)."""
         return self.name.text in CONSTRAINT_NAMES and any(
             argument.name is None and isinstance(argument.value, WrittenName) for argument in self.arguments[:1]
         )
@@ -79,7 +79,7 @@ class AnnotationNode:
 
 @dataclass(frozen=True, slots=True)
 class TypeNode:
-    """`form` says which of the four spellings was used."""
+    """The type of a property in one of its four spellings."""
 
     form: Choice["scalar", "list", "enum", "vector"]
     name: WrittenName
@@ -109,7 +109,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class SchemaTree:
-    """`broken` holds the names of declarations that did not parse, so that nobody is told that they do not exist."""
+    """`unparsed_names`: declarations that did not parse; references to them are not reported as unknown."""
 
     declarations: tuple[Declaration, ...]
     unparsed_names: Mapping[DeclarationKind, frozenset[str]]

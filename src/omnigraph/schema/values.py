@@ -1,9 +1,9 @@
-"""User values to stored values and back, by the type of a property.
+"""Converts user values to stored values and back, by the type of a property.
 
-`convert` takes what a caller wrote (JSON, Python objects, numpy scalars) and gives the Python value that the Arrow
-column holds; anything that does not fit is a `ValueRefused`. `None` passes: whether a property may be null is a rule of
-the row (`rules.py`), since an update names only some of the properties. `to_output` is the way back: JSON values that
-`convert` reads as the same stored value, so that export and load are inverse.
+`convert` takes JSON values, Python objects or numpy scalars and returns the Python value that the Arrow column holds;
+it raises `ValueRefused` for a value that does not fit. `None` passes: whether a property may be null is a constraint on
+the row (`row_constraints.py`), since an update names only some of the properties. `to_output` is the inverse: it
+returns JSON values that `convert` reads as the same stored value, so that an export can be loaded again.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class _Misfit(Exception):
 
 
 def quote_value(value: object) -> str:
-    """A value for a message: short, on one line, strings in quotes."""
+    """Format a value for a message: short, on one line, strings in quotes."""
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
 
 
 def convert(prop: Property, value: Any) -> Any:
-    """The stored form of a user's value for this property, or `ValueRefused`. `None` stays `None`."""
+    """Convert a user's value to the stored form of the property; raises `ValueRefused`. `None` stays `None`."""
     if value is None:
         return None
     try:
@@ -106,7 +106,7 @@ def default_value(prop: Property) -> Any:
 
 
 def canonical_text(prop: Property, value: Any) -> str:
-    """The one text of a stored scalar: two values are equal exactly if their texts are. Used to derive ids."""
+    """The canonical text of a stored scalar: two values are equal exactly if their texts are. Used to derive ids."""
     kind = prop.type.scalar
     if kind is Scalar.BOOL:
         return "true" if value else "false"
@@ -291,7 +291,7 @@ def _parse_datetime(text: str) -> datetime:
 
 
 def _offset(zone: str | None) -> timedelta:
-    """Text without a zone is UTC, as everything stored is."""
+    """The offset from UTC; text without a zone is UTC, like all stored values."""
     if zone is None or zone in "Zz":
         return timedelta()
     digits = zone[1:].replace(":", "").ljust(4, "0")
@@ -303,7 +303,7 @@ def _offset(zone: str | None) -> timedelta:
 
 
 def _to_millis(moment: datetime) -> datetime:
-    """Finer digits are cut, not rounded: a moment never moves into the next second."""
+    """Truncate to milliseconds; rounding could move a moment into the next second."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
