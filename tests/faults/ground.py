@@ -70,8 +70,8 @@ class PatientStore(FaultyStore):
         return super().get(key)
 
     def _still_sane(self) -> None:
-        if self.plan.seen > _ENDLESS:
-            raise Runaway(f"{self.plan.seen} requests for one operation")
+        if self.plan.request_count > _ENDLESS:
+            raise Runaway(f"{self.plan.request_count} requests for one operation")
 
 
 class FaultyProcess:
@@ -108,9 +108,9 @@ class FaultyProcess:
 
     def watch(self) -> list[tuple[RequestKind, str, bool]]:
         """The requests from now on, as (kind, key, whether it is a conditional PUT)."""
-        seen: list[tuple[RequestKind, str, bool]] = []
-        self.arm(FaultPlan(lambda kind, key, conditional: seen.append((kind, key, conditional))))
-        return seen
+        requests: list[tuple[RequestKind, str, bool]] = []
+        self.arm(FaultPlan(lambda kind, key, conditional: requests.append((kind, key, conditional))))
+        return requests
 
     def disarm(self) -> None:
         self.faults.plan = FaultPlan.none()
@@ -213,16 +213,16 @@ def _content(process: FaultyProcess) -> Content:
         if error.code != "graph_not_found":
             raise
         return None
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for name in graph.branch.list():
         try:
-            found[name] = _branch_content(graph.on_branch(name))
+            content[name] = _branch_content(graph.on_branch(name))
         except NotFound as error:
             # A deletion that died before the registry: whoever opens the branch completes it.
             if error.code != "branch_not_found":
                 raise
-    assert graph.branch.list() == sorted(found)
-    return found
+    assert graph.branch.list() == sorted(content)
+    return content
 
 
 def _branch_content(graph: Graph) -> dict[str, Any]:

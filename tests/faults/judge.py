@@ -72,21 +72,21 @@ class Judge:
         return self._known[operation.name]
 
     def check(
-        self, operation: FaultOperation, uri: str, answer: FaultAnswer, told: str, *, happened: bool = False
+        self, operation: FaultOperation, uri: str, answer: FaultAnswer, case: str, *, happened: bool = False
     ) -> bool:
         """Whether the operation has happened, as a new process sees it; fails unless that is whole and as told."""
         before, after = self.before_and_after(operation)
         now = content_of(uri)
-        assert now in (before, after), f"{told}: neither before nor after: {now}"
+        assert now in (before, after), f"{case}: neither before nor after: {now}"
         if before == after:
             return answer.is_positive
         if answer.is_positive:
-            assert now == after, f"{told}: acknowledged, but it is not there"
+            assert now == after, f"{case}: acknowledged, but it is not there"
         if answer.is_negative and not happened:  # a failed repetition says nothing about an earlier success
-            assert now == before, f"{told}: told {answer.error!r}, but it is there"
+            assert now == before, f"{case}: told {answer.error!r}, but it is there"
         return now == after
 
-    def finish(self, operation: FaultOperation, uri: str, happened: bool, told: str, *, thorough: bool = True) -> None:
+    def finish(self, operation: FaultOperation, uri: str, happened: bool, case: str, *, thorough: bool = True) -> None:
         """The caller tries again, as far as that is right, and then everybody goes on as if nothing had been.
 
         `thorough` reads every version of every table, which takes longer than all the rest.
@@ -96,15 +96,15 @@ class Judge:
         try:
             if not happened or operation.keyed:
                 answer = attempt(process, operation, operation.prepare(process))
-                assert answer.is_positive, f"{told}: the repetition failed with {answer.error!r}"
+                assert answer.is_positive, f"{case}: the repetition failed with {answer.error!r}"
                 if happened:
-                    assert getattr(answer.value, "replayed", True), f"{told}: done twice under one client key"
+                    assert getattr(answer.value, "replayed", True), f"{case}: done twice under one client key"
         finally:
             process.close()
-        assert content_of(uri) == after, f"{told}: after the repetition"
-        self._go_on(uri, told, thorough=thorough)
+        assert content_of(uri) == after, f"{case}: after the repetition"
+        self._go_on(uri, case, thorough=thorough)
 
-    def _go_on(self, uri: str, told: str, *, thorough: bool) -> None:
+    def _go_on(self, uri: str, case: str, *, thorough: bool) -> None:
         """The next operations of a new process work, and no chain or pin is damaged."""
         process = FaultyProcess(uri)
         try:
@@ -112,8 +112,8 @@ class Judge:
             next_write(graph)
             graph.fold()
             assert "Zoe" in graph.table("Person").to_arrow(["name"])["name"].to_pylist()
-            found = structure_violations(graph._runtime) if thorough else []
-            assert not found, f"{told}: {found}"
+            violations = structure_violations(graph._runtime) if thorough else []
+            assert not violations, f"{case}: {violations}"
         finally:
             process.close()
 
@@ -125,8 +125,8 @@ class Judge:
             before = content_of(uri)
             self._seen[operation.name] = process.watch()
             operation.run(process, prepared)
-            missed = set(operation.points) - set(process.pauses.seen)
-            assert not missed, f"{operation} does not pass {missed}: {process.pauses.seen}"
+            missed = set(operation.points) - set(process.pauses.points_reached)
+            assert not missed, f"{operation} does not pass {missed}: {process.pauses.points_reached}"
             return before, content_of(uri)
         finally:
             process.close()

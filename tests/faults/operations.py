@@ -99,7 +99,7 @@ def _claim(process: FaultyProcess, graph: Graph) -> object:
     return graph._runtime.claim(graph._branch, WriteOptions())
 
 
-def _claimed(process: FaultyProcess) -> tuple[Graph, str]:
+def _claim_key(process: FaultyProcess) -> tuple[Graph, str]:
     graph = process.open()
     return graph, graph._runtime.claim(graph._branch, WriteOptions())
 
@@ -158,7 +158,7 @@ OPERATIONS = (
     FaultOperation("branch-recreate", _create("dead"), ("branch.create.before-registry",)),
     FaultOperation("branch-delete", _delete, (*_INLINE, "branch.delete.before-registry")),
     FaultOperation("claim", _claim, _INLINE),
-    FaultOperation("release", _release, _INLINE, prepare=_claimed),
+    FaultOperation("release", _release, _INLINE, prepare=_claim_key),
     _schema("schema-metadata", _METADATA),
     _schema("schema-rewrite", _REWRITING, staged=True),
     _schema("schema-rename", _RENAMED),

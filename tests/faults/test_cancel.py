@@ -67,7 +67,9 @@ def test_an_error_at_a_named_point(operation: FaultOperation, point: str, judge:
         process.pauses.fail_at(point, Unavailable("injected: this point failed", code="injected_fault"))
         answer = attempt(process, operation, prepared)
         # A point after the record is no place where the engine itself fails; that it is whole is all that is asked.
-        judged_answer = FaultAnswer(died=True) if "after" in point or "registry" in point or "stamped" in point else answer
+        judged_answer = (
+            FaultAnswer(died=True) if "after" in point or "registry" in point or "stamped" in point else answer
+        )
         happened = judge.check(operation, uri, judged_answer, case)
     finally:
         process.close()

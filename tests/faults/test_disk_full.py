@@ -27,16 +27,16 @@ _WRITING = [one for one in OPERATIONS if one.name not in ("open", "init")]
 @contextmanager
 def _no_room(number: int = errno.ENOSPC, *, after_bytes: int = 0) -> Iterator[None]:
     """Files take `after_bytes` more, then nothing."""
-    write, left = os.write, after_bytes
+    write, bytes_left = os.write, after_bytes
 
     def writing(descriptor: int, data: Any) -> int:
-        nonlocal left
+        nonlocal bytes_left
         if not os.path.isfile(f"/proc/self/fd/{descriptor}"):
             return write(descriptor, data)
-        if left <= 0:
+        if bytes_left <= 0:
             raise OSError(number, os.strerror(number))
-        part = memoryview(data)[:left]
-        left -= len(part)
+        part = memoryview(data)[:bytes_left]
+        bytes_left -= len(part)
         return write(descriptor, part)
 
     with patch("os.write", writing):
@@ -51,7 +51,7 @@ def test_no_room_for_the_record(operation: FaultOperation, after_bytes: int, jud
     """S54"""
     uri = judge.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, **operation.config)
-    told = f"{operation} on a full disk"
+    case = f"{operation} on a full disk"
     try:
         prepared = operation.prepare(process)
         clock = process.backend.clock
@@ -63,11 +63,11 @@ def test_no_room_for_the_record(operation: FaultOperation, after_bytes: int, jud
         assert isinstance(answer.error, Unavailable), answer
         assert answer.error.code == "disk_full"
         assert answer.error.advice
-        assert not judge.check(operation, uri, answer, told)
+        assert not judge.check(operation, uri, answer, case)
         assert not list(Path(uri).rglob(".tmp-*")), "a temporary file takes room for ever"
         again = attempt(process, operation, prepared)
-        assert again.is_positive, f"{told}: with room again it fails with {again.error!r}"
-        judge.check(operation, uri, again, told)
+        assert again.is_positive, f"{case}: with room again it fails with {again.error!r}"
+        judge.check(operation, uri, again, case)
     finally:
         process.close()
 
@@ -79,7 +79,7 @@ def test_no_room_for_the_record(operation: FaultOperation, after_bytes: int, jud
 )
 def test_a_disk_that_fails_otherwise(number: int, code: str | None, judge: Judge, tmp_path: Path) -> None:
     """Over quota, read-only or broken: typed, and nothing changed. S54"""
-    operation = next(one for one in OPERATIONS if one.name == "several-tables")
+    operation = next(candidate for candidate in OPERATIONS if candidate.name == "several-tables")
     uri = judge.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri)
     prepared = operation.prepare(process)
@@ -129,12 +129,12 @@ def test_no_room_while_staging(name: str, left_bytes: int, judge: Judge, tmp_pat
     """A real file system of 4 MiB that is full while Lance writes, past every seam of ours. S54"""
     if not _small_disk_works():
         pytest.skip("mounting a small file system in a namespace of one's own is not permitted here")
-    operation = next(one for one in OPERATIONS if one.name == name)
-    source, disk, left = judge.start(operation, tmp_path / "source"), tmp_path / "disk", tmp_path / "left"
+    operation = next(candidate for candidate in OPERATIONS if candidate.name == name)
+    source, disk, remains = judge.start(operation, tmp_path / "source"), tmp_path / "disk", tmp_path / "left"
     disk.mkdir()
     script = f'mount -t tmpfs -o size=4m tmpfs "{disk}" && cp -r "{source}" "{disk}/graph" && exec "$@"'
-    child = [sys.executable, "-c", _CHILD, f"{disk}/graph", name, str(left_bytes), str(left)]
-    done = subprocess.run(
+    child = [sys.executable, "-c", _CHILD, f"{disk}/graph", name, str(left_bytes), str(remains)]
+    completed = subprocess.run(
         ["unshare", "-rm", "sh", "-c", script, "sh", *child],
         capture_output=True,
         check=False,
@@ -142,11 +142,11 @@ def test_no_room_while_staging(name: str, left_bytes: int, judge: Judge, tmp_pat
         timeout=120,
         cwd=Path(__file__).parents[2],
     )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    document = json.loads(completed.stdout)
     if document["error"] is not None:
         assert document["code"] == "disk_full", document
     assert left_bytes or document["error"] is not None, "there was room after all"
     error = Unavailable("full", code=document["code"]) if document["error"] else None
-    judge.check(operation, str(left), FaultAnswer(error=error), f"{name} with {left_bytes} bytes left")
+    judge.check(operation, str(remains), FaultAnswer(error=error), f"{name} with {left_bytes} bytes left")
     assert document["again"], "with room again the same handle still fails"

@@ -39,25 +39,25 @@ def _kill_at_points(operation: FaultOperation) -> list[Place]:
 def _kill_all(judge: Judge, places: Sequence[Place], folder: Path) -> None:
     """Children of a few at a time: each must die where it was told to, and its graph must be whole."""
     for start in range(0, len(places), _AT_ONCE):
-        some = places[start : start + _AT_ONCE]
-        uris = [judge.start(operation, folder / str(start + number)) for number, (operation, _) in enumerate(some)]
+        batch = places[start : start + _AT_ONCE]
+        uris = [judge.start(operation, folder / str(start + number)) for number, (operation, _) in enumerate(batch)]
         args = [
-            {"uri": uri, "operation": operation.name, **how} for uri, (operation, how) in zip(uris, some, strict=True)
+            {"uri": uri, "operation": operation.name, **how} for uri, (operation, how) in zip(uris, batch, strict=True)
         ]
-        with Workers(run_until_killed, len(some), args_of=args) as workers:
+        with Workers(run_until_killed, len(batch), args_of=args) as workers:
             workers.start()
             results = workers.wait(check=False)
-        for result, uri, (operation, how) in zip(results, uris, some, strict=True):
-            told = f"{operation} killed at {how}"
-            assert result.exit_code == -signal.SIGKILL, f"{told}: it lived on, {result.value} {result.error}"
-            judge.finish(operation, uri, judge.check(operation, uri, DIED, told), told)
+        for result, uri, (operation, how) in zip(results, uris, batch, strict=True):
+            case = f"{operation} killed at {how}"
+            assert result.exit_code == -signal.SIGKILL, f"{case}: it lived on, {result.value} {result.error}"
+            judge.finish(operation, uri, judge.check(operation, uri, DIED, case), case)
 
 
 def test_killed_at_some_place(judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
     """S42–S46, S65"""
     chance = random.Random(f"{sweep_seed}/kills")
-    at_effects = [kill_at_effect for one in ALL for kill_at_effect in _kill_at_effects(judge, one)]
-    at_points = [kill_at_point for one in ALL for kill_at_point in _kill_at_points(one)]
+    at_effects = [kill_at_effect for operation in ALL for kill_at_effect in _kill_at_effects(judge, operation)]
+    at_points = [kill_at_point for operation in ALL for kill_at_point in _kill_at_points(operation)]
     _kill_all(judge, [*chance.sample(at_effects, _SAMPLES // 2), *chance.sample(at_points, _SAMPLES // 2)], tmp_path)
 
 

@@ -53,8 +53,8 @@ def test_a_stale_listing(hidden: int, uri: str) -> None:
     """The newest keys are not listed yet: they are found by probing upward, by readers and writers. S49"""
     head = lengthen(open_store(uri, fsync=False), _head(FaultyProcess(uri).open()), 50)
 
-    def stale(listed: list[ObjectInfo]) -> list[ObjectInfo]:
-        return [one for one in listed if not one.key.endswith(".rec")] or listed[hidden:]
+    def stale(objects: list[ObjectInfo]) -> list[ObjectInfo]:
+        return [info for info in objects if not info.key.endswith(".rec")] or objects[hidden:]
 
     for read_only in (True, False):
         graph = FaultyProcess(uri, wrap=lambda store: Listing(store, stale)).open(read_only=read_only)
@@ -67,8 +67,8 @@ def test_a_stale_registry_never_makes_two_branches_of_one_name(uri: str) -> None
     """The newest registry entries are not listed yet: a typed answer or the right one, and one live incarnation."""
     FaultyProcess(uri).open().branch.create("dead")
 
-    def stale(listed: list[ObjectInfo]) -> list[ObjectInfo]:
-        return listed[:-1] if listed and "__branches/dead" in listed[-1].key else listed
+    def stale(objects: list[ObjectInfo]) -> list[ObjectInfo]:
+        return objects[:-1] if objects and "__branches/dead" in objects[-1].key else objects
 
     process = FaultyProcess(uri, wrap=lambda store: Listing(store, stale))
     with pytest.raises(OmnigraphError):
@@ -117,8 +117,8 @@ def test_an_unordered_store(uri: str, sweep_seed: int) -> None:
     chance = random.Random(sweep_seed)
     head = lengthen(open_store(uri, fsync=False), _head(FaultyProcess(uri).open()), 300)
 
-    def shuffle(listed: list[ObjectInfo]) -> list[ObjectInfo]:
-        return chance.sample(listed, len(listed))
+    def shuffle(objects: list[ObjectInfo]) -> list[ObjectInfo]:
+        return chance.sample(objects, len(objects))
 
     process = FaultyProcess(uri, wrap=lambda store: Listing(store, shuffle))
     runtime = GraphRuntime.open(replace(process.backend, lists_in_order=False), read_only=False)

@@ -33,7 +33,7 @@ def _plans(fault: Fault, times: int | None) -> Callable[[int], FaultPlan]:
 
 
 def _strike(
-    judge: Judge, operation: FaultOperation, uri: str, plan: FaultPlan, told: str, *, happened: bool = False
+    judge: Judge, operation: FaultOperation, uri: str, plan: FaultPlan, case: str, *, happened: bool = False
 ) -> bool:
     """One attempt under a plan: whether the operation has happened, which must be as the caller was told.
 
@@ -45,10 +45,10 @@ def _strike(
         process.arm(plan)
         answer = attempt(process, operation, prepared)
         process.disarm()
-        told = f"{told}, {plan.fired[:3]}"
-        settled = not isinstance(answer.error, Unknown) or len(plan.fired) != 1
-        assert settled, f"{told}: one lost or odd answer ended as {answer.error!r}"
-        return judge.check(operation, uri, answer, told, happened=happened)
+        case = f"{case}, {plan.hits[:3]}"
+        settled = not isinstance(answer.error, Unknown) or len(plan.hits) != 1
+        assert settled, f"{case}: one lost or odd answer ended as {answer.error!r}"
+        return judge.check(operation, uri, answer, case, happened=happened)
     finally:
         process.close()
 
@@ -64,11 +64,11 @@ def _case(
     thorough: bool = True,
 ) -> bool:
     """One place struck, judged and recovered from; whether there was such a place."""
-    told = f"{operation}: {fault} at request {n}, {'for good' if times is None else 'once'}"
+    case = f"{operation}: {fault} at request {n}, {'for good' if times is None else 'once'}"
     uri = judge.start(operation, folder)
     plan = _plans(fault, times)(n)
-    judge.finish(operation, uri, _strike(judge, operation, uri, plan, told), told, thorough=thorough)
-    return bool(plan.fired)
+    judge.finish(operation, uri, _strike(judge, operation, uri, plan, case), case, thorough=thorough)
+    return bool(plan.hits)
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
@@ -103,17 +103,17 @@ def test_every_request_fails(
 def _fails_twice(judge: Judge, operation: FaultOperation, folder: Path, chance: random.Random) -> None:
     """The attempt fails somewhere, and so does its repetition."""
     uri = judge.start(operation, folder)
-    happened, told = False, str(operation)
+    happened, case = False, str(operation)
     for _ in range(2):
         fault, times = chance.choice(_FAULTS), chance.choice((1, None))
         n = chance.randint(1, max(1, judge.requests(operation, _plans(fault, 1))))
-        told += f", {fault} at request {n}"
+        case += f", {fault} at request {n}"
         if happened and not operation.keyed:
             break
-        again = _strike(judge, operation, uri, _plans(fault, times)(n), told, happened=happened)
-        assert again or not happened, f"{told}: the second failure undid what the first had left"
+        again = _strike(judge, operation, uri, _plans(fault, times)(n), case, happened=happened)
+        assert again or not happened, f"{case}: the second failure undid what the first had left"
         happened = again
-    judge.finish(operation, uri, happened, told)
+    judge.finish(operation, uri, happened, case)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)

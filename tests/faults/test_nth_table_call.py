@@ -17,7 +17,7 @@ _WITH_TABLE_WORK = [one for one in OPERATIONS if "staged" in " ".join(one.points
 
 def _case(judge: Judge, operation: FaultOperation, folder: Path, n: int, *, after: bool, times: int | None) -> bool:
     """One call struck; whether there was such a call."""
-    told = f"{operation}: call {n} into the tables failed {'after' if after else 'before'} its work"
+    case = f"{operation}: call {n} into the tables failed {'after' if after else 'before'} its work"
     uri = judge.start(operation, folder)
     process = FaultyProcess(uri, **operation.config)
     try:
@@ -25,11 +25,11 @@ def _case(judge: Judge, operation: FaultOperation, folder: Path, n: int, *, afte
         hits = process.arm_tables(n, after=after, times=times)
         answer = attempt(process, operation, prepared)
         process.disarm_tables()
-        happened = judge.check(operation, uri, answer, f"{told} {hits}")
-        assert not (hits and answer.is_positive), f"{told}: and yet it was acknowledged"
+        happened = judge.check(operation, uri, answer, f"{case} {hits}")
+        assert not (hits and answer.is_positive), f"{case}: and yet it was acknowledged"
     finally:
         process.close()
-    judge.finish(operation, uri, happened, told, thorough=n == 1)
+    judge.finish(operation, uri, happened, case, thorough=n == 1)
     return bool(hits)
 
 

@@ -62,22 +62,22 @@ class S3FaultBed:
             through.uri, through.storage_options, hasty=False, publish_deadline_s=2.0, **operation.config
         )
 
-    def check(self, operation: FaultOperation, s3_place: S3Place, answer: FaultAnswer, told: str) -> bool:
+    def check(self, operation: FaultOperation, s3_place: S3Place, answer: FaultAnswer, case: str) -> bool:
         before, after = self.judge.before_and_after(operation)
         now = content_of(s3_place.uri, s3_place.storage_options)
-        assert now in (before, after), f"{told}: neither before nor after"
-        assert before == after or not answer.is_positive or now == after, f"{told}: acknowledged, but not there"
-        assert before == after or not answer.is_negative or now == before, f"{told}: {answer.error!r}, but there"
+        assert now in (before, after), f"{case}: neither before nor after"
+        assert before == after or not answer.is_positive or now == after, f"{case}: acknowledged, but not there"
+        assert before == after or not answer.is_negative or now == before, f"{case}: {answer.error!r}, but there"
         return now == after
 
-    def go_on(self, operation: FaultOperation, s3_place: S3Place, happened: bool, told: str) -> None:
+    def go_on(self, operation: FaultOperation, s3_place: S3Place, happened: bool, case: str) -> None:
         """A new process finishes the work, and writes on."""
         process = FaultyProcess(s3_place.uri, s3_place.storage_options, **operation.config)
         try:
             if not happened:
                 again = attempt(process, operation, operation.prepare(process))
-                assert again.is_positive, f"{told}: the repetition failed with {again.error!r}"
-                assert self.check(operation, s3_place, again, told)
+                assert again.is_positive, f"{case}: the repetition failed with {again.error!r}"
+                assert self.check(operation, s3_place, again, case)
             next_write(process.open())
         finally:
             process.close()
@@ -95,17 +95,17 @@ def ground(moto_server: ServerProcess) -> Iterator[S3Place]:
 
 
 def _strike(
-    bed: S3FaultBed, ground: S3Place, operation: FaultOperation, told: str, how: How, **where: Any
+    bed: S3FaultBed, ground: S3Place, operation: FaultOperation, case: str, how: How, **where: Any
 ) -> FaultAnswer:
-    place = bed.graph(ground)
-    process = bed.writer(place, operation)
+    target = bed.graph(ground)
+    process = bed.writer(target, operation)
     try:
         prepared = operation.prepare(process)
         fault = bed.proxy.fail(how, **where)
         answer = attempt(process, operation, prepared)
         bed.proxy.clear_faults()
-        assert fault.hits, f"{told}: nothing was struck"
-        bed.go_on(operation, place, bed.check(operation, place, answer, told), told)
+        assert fault.hits, f"{case}: nothing was struck"
+        bed.go_on(operation, target, bed.check(operation, target, answer, case), case)
         return answer
     finally:
         process.close()
@@ -117,9 +117,9 @@ def test_one_request_fails(name: str, bed: S3FaultBed, ground: S3Place, sweep_se
     chance = random.Random(f"{sweep_seed}/s3/{name}")
     for key_class in _CLASSES[name]:
         how = chance.choice(_ONCE if key_class in ("record", "registry") else _ONCE[:-1])
-        told = f"{name}: {how} once at {key_class}"
-        answer = _strike(bed, ground, BY_NAME[name], told, how, method="PUT", key_class=key_class)
-        assert answer.is_positive, f"{told}: a single failure was not absorbed: {answer.error!r}"
+        case = f"{name}: {how} once at {key_class}"
+        answer = _strike(bed, ground, BY_NAME[name], case, how, method="PUT", key_class=key_class)
+        assert answer.is_positive, f"{case}: a single failure was not absorbed: {answer.error!r}"
 
 
 @pytest.mark.parametrize("name", _STRUCK)
@@ -128,9 +128,9 @@ def test_an_outage(name: str, bed: S3FaultBed, ground: S3Place, sweep_seed: int)
     chance = random.Random(f"{sweep_seed}/s3-outage/{name}")
     key_class = chance.choice(_CLASSES[name])
     how = chance.choice(_OUTAGES)
-    told = f"{name}: {how} for good at {key_class}"
-    answer = _strike(bed, ground, BY_NAME[name], told, how, method="PUT", key_class=key_class, times=None)
-    assert answer.error is not None, f"{told}: acknowledged"
+    case = f"{name}: {how} for good at {key_class}"
+    answer = _strike(bed, ground, BY_NAME[name], case, how, method="PUT", key_class=key_class, times=None)
+    assert answer.error is not None, f"{case}: acknowledged"
 
 
 @pytest.mark.slow
@@ -139,9 +139,9 @@ def test_an_outage(name: str, bed: S3FaultBed, ground: S3Place, sweep_seed: int)
 def test_every_outage(name: str, how: How, bed: S3FaultBed, ground: S3Place) -> None:
     """S47, S145"""
     for key_class in _CLASSES[name]:
-        told = f"{name}: {how} for good at {key_class}"
-        answer = _strike(bed, ground, BY_NAME[name], told, how, method="PUT", key_class=key_class, times=None)
-        assert answer.error is not None, f"{told}: acknowledged"
+        case = f"{name}: {how} for good at {key_class}"
+        answer = _strike(bed, ground, BY_NAME[name], case, how, method="PUT", key_class=key_class, times=None)
+        assert answer.error is not None, f"{case}: acknowledged"
 
 
 @pytest.mark.slow
@@ -152,26 +152,26 @@ def test_every_class_fails_once(name: str, how: How, bed: S3FaultBed, ground: S3
     for key_class in _CLASSES[name]:
         if how == "409" and key_class not in ("record", "registry"):
             continue  # only a conditional PUT is answered so
-        told = f"{name}: {how} once at {key_class}"
-        answer = _strike(bed, ground, BY_NAME[name], told, how, method="PUT", key_class=key_class)
-        assert answer.is_positive, f"{told}: a single failure was not absorbed: {answer.error!r}"
+        case = f"{name}: {how} once at {key_class}"
+        answer = _strike(bed, ground, BY_NAME[name], case, how, method="PUT", key_class=key_class)
+        assert answer.is_positive, f"{case}: a single failure was not absorbed: {answer.error!r}"
 
 
 def _kill(bed: S3FaultBed, ground: S3Place, operation: FaultOperation, n: int) -> bool:
     """SIGKILL right after the n-th PUT of any kind has had its effect; whether there was one."""
-    place = bed.graph(ground)
-    through = place.through(bed.proxy)
+    target = bed.graph(ground)
+    through = target.through(bed.proxy)
     args = {"uri": through.uri, "operation": operation.name, "options": through.storage_options}
-    told = f"{operation} killed after PUT {n}"
+    case = f"{operation} killed after PUT {n}"
     with Workers(run_until_killed, 1, args) as workers:
         workers.wait_for(lambda: all(worker.is_ready or worker.has_ended for worker in workers.workers), "the child")
         fault = bed.proxy.fail("drop_answer", nth=n, method="PUT", on_hit=workers.workers[0].kill)
         workers.start()
         result = workers.wait()[0]
     bed.proxy.clear_faults()
-    assert result.killed == bool(fault.hits), f"{told}: {result}"
+    assert result.killed == bool(fault.hits), f"{case}: {result}"
     answer = DIED if result.killed else FaultAnswer(result.value)
-    bed.go_on(operation, place, bed.check(operation, place, answer, told), told)
+    bed.go_on(operation, target, bed.check(operation, target, answer, case), case)
     return result.killed
 
 
@@ -196,8 +196,8 @@ def test_killed_after_every_put(name: str, bed: S3FaultBed, ground: S3Place) -> 
 def test_a_record_arrives_late(name: str, bed: S3FaultBed, ground: S3Place) -> None:
     """The client gave the PUT up and sent it again; then the first one arrives: it finds its place taken. H24, S48"""
     operation = BY_NAME[name]
-    place = bed.graph(ground)
-    process = bed.writer(place, operation)
+    target = bed.graph(ground)
+    process = bed.writer(target, operation)
     try:
         prepared = operation.prepare(process)
         late = bed.proxy.fail("arrive_late", method="PUT", key_class="record")
@@ -205,6 +205,6 @@ def test_a_record_arrives_late(name: str, bed: S3FaultBed, ground: S3Place) -> N
         assert answer.is_positive, answer.error
         late.release()
         late.wait_done()
-        bed.go_on(operation, place, bed.check(operation, place, answer, name), name)
+        bed.go_on(operation, target, bed.check(operation, target, answer, name), name)
     finally:
         process.close()

@@ -62,9 +62,9 @@ def _run(
 
 def _judge_cuts(judge: Judge, operation: FaultOperation, cutter: _Cutter) -> None:
     for tree, event in cutter.remains:
-        told = f"{operation}: power cut {event}"
-        happened = judge.check(operation, str(tree), DIED, told)
-        judge.finish(operation, str(tree), happened, told, thorough=False)
+        case = f"{operation}: power cut {event}"
+        happened = judge.check(operation, str(tree), DIED, case)
+        judge.finish(operation, str(tree), happened, case, thorough=False)
 
 
 @pytest.mark.parametrize("operation", _COMMITTING, ids=str)
@@ -87,7 +87,7 @@ def test_power_cut_anywhere(operation: FaultOperation, survivors: Survivors, jud
 
 def test_the_simulated_cut_bites(judge: Judge, tmp_path: Path) -> None:
     """Without syncs an acknowledged write is lost: the disk above would tell."""
-    operation = next(one for one in OPERATIONS if one.name == "insert-staged")
+    operation = next(candidate for candidate in OPERATIONS if candidate.name == "insert-staged")
     uri = judge.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, fsync=False, **operation.config)
     prepared = operation.prepare(process)
@@ -95,5 +95,5 @@ def test_the_simulated_cut_bites(judge: Judge, tmp_path: Path) -> None:
     with disk.watch(lambda event: None):
         operation.run(process, prepared)
     process.close()
-    left = disk.cut_power(tmp_path / "left", "synced-names")
-    assert not judge.check(operation, str(left), DIED, "never synced")
+    remains = disk.cut_power(tmp_path / "left", "synced-names")
+    assert not judge.check(operation, str(remains), DIED, "never synced")

@@ -25,13 +25,13 @@ def run_until_killed(
 
     With neither, the test kills from outside.
     """
-    one = BY_NAME[operation]
-    process = FaultyProcess(uri, options, hasty=options is None, **one.config)
-    prepared: Any = one.prepare(process)
+    fault_operation = BY_NAME[operation]
+    process = FaultyProcess(uri, options, hasty=options is None, **fault_operation.config)
+    prepared: Any = fault_operation.prepare(process)
     if fault is not None:
         process.arm(FaultPlan.at(n, Fault(fault), kinds=EFFECTS))
     if point is not None:
         process.pauses.crash_at(point, n)
     link.ready()
-    answer = attempt(process, one, prepared)
+    answer = attempt(process, fault_operation, prepared)
     return answer.is_positive

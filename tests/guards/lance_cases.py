@@ -23,7 +23,7 @@ def rows(*ids: str, start: int = 0) -> pa.Table:
     return pa.table({"id": list(ids), "n": range(start, start + len(ids))}, schema=SCHEMA)
 
 
-def written(base: LanceDataset, table: pa.Table) -> list[FragmentMetadata]:
+def write_rows(base: LanceDataset, table: pa.Table) -> list[FragmentMetadata]:
     fragments: list[FragmentMetadata] = write_fragments(table, base, mode="overwrite")
     return fragments
 
@@ -33,7 +33,7 @@ def commit_detached(base: LanceDataset, operation: Any) -> LanceDataset:
 
 
 def append_ids(base: LanceDataset, *ids: str) -> LanceDataset:
-    return commit_detached(base, LanceOperation.Append(written(base, rows(*ids))))
+    return commit_detached(base, LanceOperation.Append(write_rows(base, rows(*ids))))
 
 
 def ids(dataset: LanceDataset, where: Any = None) -> list[str]:

@@ -26,9 +26,9 @@ def _commit(on: LanceDataset, operation: Op.BaseOperation) -> LanceDataset:
 def test_fragments_written_by_address_are_committed_from_their_json(tmp_path: Path) -> None:
     base = _table(tmp_path)
     written = write_fragments(ROWS, base.uri, mode="overwrite", max_rows_per_file=4)
-    assert [one.physical_rows for one in written] == [4, 4, 2]
-    assert {one.id for one in written} == {0}  # numbers are given by the commit
-    again = [FragmentMetadata.from_json(json.dumps(one.to_json())) for one in written]
+    assert [fragment.physical_rows for fragment in written] == [4, 4, 2]
+    assert {fragment.id for fragment in written} == {0}  # numbers are given by the commit
+    again = [FragmentMetadata.from_json(json.dumps(fragment.to_json())) for fragment in written]
     commit = _commit(base, Op.Append(again))
     assert [get_fragment.fragment_id for get_fragment in commit.get_fragments()] == [0, 1, 2, 3]
     assert commit.count_rows() == 20
@@ -39,25 +39,25 @@ def test_rows_of_new_and_old_fragments_are_removed_in_one_more_commit(tmp_path: 
     base = _table(tmp_path)
     commit = _commit(base, Op.Append(write_fragments(ROWS, base.uri, mode="overwrite")))
     elsewhere = lance.dataset(base.uri, version=commit.version)
-    left = [elsewhere.get_fragment(0).delete_rows(np.array([0, 1], np.uint32))]
+    shrunk_fragments = [elsewhere.get_fragment(0).delete_rows(np.array([0, 1], np.uint32))]
     assert elsewhere.get_fragment(1).delete_rows(np.arange(10, dtype=np.uint32)) is None  # nothing is left of it
-    done = _commit(commit, Op.Update(removed_fragment_ids=[1], updated_fragments=left, new_fragments=[]))
-    assert done.count_rows() == 8
+    shrunk = _commit(commit, Op.Update(removed_fragment_ids=[1], updated_fragments=shrunk_fragments, new_fragments=[]))
+    assert shrunk.count_rows() == 8
     assert commit.count_rows() == 20
 
 
 def test_a_deletion_file_is_bound_to_the_number_of_its_fragment(tmp_path: Path) -> None:
     base = _table(tmp_path)
-    left = base.get_fragment(0).delete_rows([3])
-    assert left.deletion_file.path(0).startswith("_deletions/0-")
-    assert left.deletion_file.path(7).startswith("_deletions/7-")
+    shrunk_fragment = base.get_fragment(0).delete_rows([3])
+    assert shrunk_fragment.deletion_file.path(0).startswith("_deletions/0-")
+    assert shrunk_fragment.deletion_file.path(7).startswith("_deletions/7-")
 
 
 def test_a_deletion_file_can_be_put_under_another_description_of_its_fragment(tmp_path: Path) -> None:
     base = _table(tmp_path)
-    left = base.get_fragment(0).delete_rows([3, 4])
+    shrunk_fragment = base.get_fragment(0).delete_rows([3, 4])
     moved = _commit(base, Op.Append(write_fragments(ROWS, base.uri, mode="overwrite")))
     fragment = moved.get_fragment(0).metadata
-    fragment.deletion_file = left.deletion_file
+    fragment.deletion_file = shrunk_fragment.deletion_file
     commit = _commit(moved, Op.Update(removed_fragment_ids=[], updated_fragments=[fragment], new_fragments=[]))
     assert commit.count_rows() == 18

@@ -79,10 +79,10 @@ def test_a_limit_counts_what_the_filter_leaves(mixed_table: LanceDataset) -> Non
 def test_counters_are_shared_by_a_session_and_count_effects(tmp_path: Path) -> None:
     base = create_table(tmp_path)
     base.io_stats_incremental()
-    made = append_ids(base, "a")
+    version = append_ids(base, "a")
     assert base.io_stats_snapshot().write_iops == 3
-    made.to_table()
-    assert base.io_stats_snapshot().read_iops == made.io_stats_snapshot().read_iops >= 1
+    version.to_table()
+    assert base.io_stats_snapshot().read_iops == version.io_stats_snapshot().read_iops >= 1
 
 
 def test_a_missing_version_a_missing_table_and_a_missing_file(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class PushingReader(DataSourceReader):
                 yield filter
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        return iter([(number,) for number in range(10) if all(number == one for one in self.wanted)])
+        return iter([(number,) for number in range(10) if all(number == name for name in self.wanted)])
 
 
 class PushingSource(DataSource):

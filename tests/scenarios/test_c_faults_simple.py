@@ -549,7 +549,7 @@ def test_s58_a_read_only_open_writes_nothing(local_bed: ScenarioBed) -> None:
         with pytest.raises(Unsupported) as caught:
             write()
         assert caught.value.code == "read_only"
-    assert not reader.faults.plan.fired
+    assert not reader.faults.plan.hits
     assert {key: local_bed.store().get(key) for key in local_bed.place.all_keys()} == before
 
 

@@ -53,7 +53,7 @@ class S3Double:
         self.before = lambda method, key: CannedAnswer(status, body)
 
     def count(self, method: str) -> int:
-        return sum(1 for seen, _ in self.seen if seen == method)
+        return sum(1 for method_seen, _ in self.seen if method_seen == method)
 
     def answer(self, method: str, target: str, body: bytes, conditional: bool) -> CannedAnswer:
         parts = urlsplit(target)

@@ -40,7 +40,7 @@ def test_a_local_place_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", str(tmp_path))
     real = str((tmp_path / "real").resolve())
     written = ["real", "./real/", "x/../real", "~/real", "link", str(tmp_path / "real"), f"file://{tmp_path}/real/"]
-    assert {parse_address(one).uri for one in written} == {real}
+    assert {parse_address(spelling).uri for spelling in written} == {real}
     assert parse_address(f"file://localhost{tmp_path}/with%20blank").uri == f"{tmp_path.resolve()}/with blank"
     assert lance_address("real", {"ignored": "yes"}) == (real, {})
 
@@ -73,10 +73,10 @@ def test_a_path_opens_a_local_store(tmp_path: Path) -> None:
     "name", ["aws_endpoint", "endpoint", "endpoint_url", "AWS_ENDPOINT_URL", "aws_endpoint_url_s3", "Endpoint"]
 )
 def test_options_have_one_spelling(name: str) -> None:
-    found = parse_address(
+    address = parse_address(
         "s3://b", {name: "https://h", "region": "r", "TOKEN": "t"}, environ={"AWS_ENDPOINT": "x"}
     ).options
-    assert found == {"aws_endpoint": "https://h", "aws_region": "r", "aws_session_token": "t"}
+    assert address == {"aws_endpoint": "https://h", "aws_region": "r", "aws_session_token": "t"}
 
 
 def test_an_http_endpoint_allows_http_unless_told_otherwise() -> None:

@@ -47,9 +47,9 @@ FORBIDDEN_OPERATIONS = {"Restore", "Clone", "Delete", "Project", "UpdateConfig",
 
 
 def _modules(folder: Path) -> list[Path]:
-    found = sorted(folder.rglob("*.py"))
-    assert found
-    return found
+    modules = sorted(folder.rglob("*.py"))
+    assert modules
+    return modules
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
@@ -108,8 +108,8 @@ def test_only_the_tables_package_knows_lance() -> None:
     for module in _modules(SOURCE):
         if TABLES in module.parents:
             continue
-        known = {name.split(".")[0] for name in _imports(ast.parse(module.read_text()))}
-        assert not known & {"lance", "lancedb", "lance_namespace", "lance_ray"}, module
+        packages = {name.split(".")[0] for name in _imports(ast.parse(module.read_text()))}
+        assert not packages & {"lance", "lancedb", "lance_namespace", "lance_ray"}, module
 
 
 def test_importing_the_tables_loads_no_lance() -> None:

@@ -44,10 +44,10 @@ def test_eight_processes_race_and_each_key_has_one_winner(tmp_path: Path) -> Non
         racer.stdin.write("go\n")
         racer.stdin.flush()
     won = {name: racer.communicate(timeout=60)[0].split() for name, racer in zip(names, racers, strict=True)}
-    assert sorted(int(n) for mine in won.values() for n in mine) == list(range(keys))
+    assert sorted(int(n) for keys_won in won.values() for n in keys_won) == list(range(keys))
     store = LocalStore(tmp_path / "graph")
-    for name, mine in won.items():
-        for n in mine:
+    for name, keys_won in won.items():
+        for n in keys_won:
             assert store.get(f"__manifest/s/{int(n):04d}.rec") == name.encode()
     assert _temporaries(tmp_path) == []
 
@@ -73,21 +73,21 @@ def test_who_looked_before_the_root_was_made_does_not_make_it_vanish(
 ) -> None:
     """An early thread sees no root. Before it goes on, others make the root, learn it, and look at it once more."""
     real = local_module._identity
-    looked, seen, moved, ended = (threading.Event() for _ in range(4))
+    looked, noticed, moved, ended = (threading.Event() for _ in range(4))
 
     def identity(path: str) -> tuple[int, int] | None:
-        found = real(path)
+        root_id = real(path)
         if threading.current_thread() is not early:
             if looked.is_set() and local._root_id is not None:
-                seen.set()
+                noticed.set()
                 moved.wait()
         elif not looked.is_set():
             looked.set()
-            seen.wait()
+            noticed.wait()
         else:
             moved.set()
             ended.wait()
-        return found
+        return root_id
 
     def act() -> None:
         try:
@@ -103,16 +103,16 @@ def test_who_looked_before_the_root_was_made_does_not_make_it_vanish(
         local.put_if_absent("first/key", b"")
         local.put_if_absent("second/key", b"")
     finally:
-        seen.set()
+        noticed.set()
         ended.set()
         early.join()
-    assert [local.get(f"{one}/key") for one in ("early", "first", "second")] == [b""] * 3
+    assert [local.get(f"{key}/key") for key in ("early", "first", "second")] == [b""] * 3
 
 
 @pytest.fixture
 def effects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The order in which things become durable, by file name."""
-    seen: list[str] = []
+    effect_list: list[str] = []
     names: dict[int, str] = {}
     real = {name: getattr(os, name) for name in ("open", "fsync", "link", "replace", "unlink")}
 
@@ -121,17 +121,17 @@ def effects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def record_open(path: str, *args: int) -> int:
         descriptor: int = real["open"](path, *args)
-        names[descriptor] = label(path)
+        names[descriptor] = label(os.fspath(path))
         return descriptor
 
     def record_sync(descriptor: int) -> None:
         real["fsync"](descriptor)
-        seen.append(f"fsync {names[descriptor]}")
+        effect_list.append(f"fsync {names[descriptor]}")
 
     def record_call(name: str) -> Callable[..., None]:
         def call(*paths: str) -> None:
             real[name](*paths)
-            seen.append(f"{name} {label(paths[-1])}")
+            effect_list.append(f"{name} {label(paths[-1])}")
 
         return call
 
@@ -139,7 +139,7 @@ def effects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(os, "fsync", record_sync)
     for name in ("link", "replace", "unlink"):
         monkeypatch.setattr(os, name, record_call(name))
-    return seen
+    return effect_list
 
 
 def test_a_record_is_durable_before_it_is_named_and_its_name_before_the_answer(

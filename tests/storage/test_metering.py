@@ -96,13 +96,13 @@ def test_only_the_open_window_counts(meter: MeteredStore) -> None:
 
 def test_a_window_sees_all_threads_unless_it_is_for_one_context(meter: MeteredStore) -> None:
     meter.put("a", b"")
-    with meter.measure("all") as everything, meter.measure("mine", this_context_only=True) as mine:
+    with meter.measure("all") as everything, meter.measure("mine", this_context_only=True) as context_window:
         meter.get("a")
         _in_thread(lambda: meter.get("a"))
         copied = contextvars.copy_context()
         _in_thread(lambda: copied.run(meter.get, "a"))
     meter.get("a")
-    assert (everything.requests, mine.requests) == (3, 2)
+    assert (everything.requests, context_window.requests) == (3, 2)
 
 
 def test_a_context_window_belongs_to_its_own_meter(meter: MeteredStore, local: LocalStore) -> None:

@@ -29,12 +29,12 @@ def test_the_first_page_of_a_long_stream_is_one_request(
     store = open_store(proxied_place.uri, proxied_place.storage_options)
     with s3_proxy.measure() as first:
         page = store.list("__manifest/s/", first_page=True)
-    with s3_proxy.measure() as whole:
+    with s3_proxy.measure() as full_listing:
         everything = store.list("__manifest/s/")
     assert page[0].key == "__manifest/s/00000.rec"
     assert len(everything) == 1050
     assert first.counts == {("LIST", "record"): 1}
-    assert whole.counts == {("LIST", "record"): 2}
+    assert full_listing.counts == {("LIST", "record"): 2}
 
 
 def test_the_meter_counts_what_goes_over_the_wire(s3_proxy: Proxy, proxied_place: S3Place) -> None:
@@ -90,7 +90,7 @@ def test_a_race_for_a_key_has_one_winner(race_place: S3Place) -> None:
         answers = list(workers.map(race, range(racers)))
     for number in range(rounds):
         holder = int(store.get(f"__manifest/s/{number}.rec"))
-        losers = [mine[number] for racer, mine in enumerate(answers) if racer != holder]
+        losers = [racer_answers[number] for racer, racer_answers in enumerate(answers) if racer != holder]
         assert PutResult.CREATED not in losers
 
 

@@ -109,9 +109,9 @@ def test_own_success_whose_answer_was_lost_comes_back_as_exists(
 
 @every_ask
 def test_a_refused_connection_is_unavailable(ask: Ask) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port and answer
-        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as closed_socket:
+        closed_socket.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port and answer
+        endpoint = f"http://127.0.0.1:{closed_socket.getsockname()[1]}"
         options = {"aws_endpoint": endpoint, "aws_access_key_id": "a", "aws_secret_access_key": "b"}
         store = open_store("s3://bucket/g", options)
         with pytest.raises(Unavailable) as caught:
@@ -134,8 +134,8 @@ def _ask_a_silent_server(double: S3Double, name: str) -> None:
 
     double.before = be_silent
     address = parse_address("s3://bucket/g", double.options)
-    own = {name: value for name, value in address.options.items() if name != "allow_http"}
-    store = open_remote(address.uri, own, {"allow_http": "true"}, timeout_s=0.3, retry_limit_s=0.2)
+    store_options = {name: value for name, value in address.options.items() if name != "allow_http"}
+    store = open_remote(address.uri, store_options, {"allow_http": "true"}, timeout_s=0.3, retry_limit_s=0.2)
     clock = SystemClock()
     started_s = clock.monotonic()
     try:
@@ -191,8 +191,8 @@ def test_a_store_that_lists_in_disorder_is_listed_whole(double: S3Double, store:
 def test_an_express_bucket_is_listed_whole_from_the_start(double: S3Double) -> None:
     double.objects = {f"g/k/{n:05d}": b"" for n in range(1500)}
     address = parse_address("s3://bucket/g", double.options)
-    own = {name: value for name, value in address.options.items() if name != "allow_http"}
-    store = open_remote(address.uri, own, {"allow_http": "true"}, ordered=False)
+    store_options = {name: value for name, value in address.options.items() if name != "allow_http"}
+    store = open_remote(address.uri, store_options, {"allow_http": "true"}, ordered=False)
     assert len(store.list("k/", first_page=True)) == 1500
 
 

@@ -37,7 +37,7 @@ _READ_ONLY = frozenset({Fault.CORRUPT, Fault.TRUNCATE})
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
+class FaultHit:
     """One fault that happened; `number` counts all requests of the store."""
 
     number: int
@@ -63,13 +63,13 @@ class FaultPlan:
     """Decides for each request, in order, whether it fails and how.
 
     Counting never restarts. A sweep makes a plan for n = 1, 2, … and ends when the operation has run with
-    `plan.fired` still empty: then every request it makes has been hit once.
+    `plan.hits` still empty: then every request it makes has been hit once.
     """
 
     def __init__(self, *choosers: Callable[[RequestKind, str, bool], Fault | None]) -> None:
         self._choosers = choosers
         self._lock = threading.Lock()
-        self._fired: list[Fired] = []
+        self._fired: list[FaultHit] = []
         self._seen = 0
 
     @classmethod
@@ -134,12 +134,12 @@ class FaultPlan:
         return FaultPlan(*self._choosers, *fault_plan._choosers)
 
     @property
-    def fired(self) -> list[Fired]:
+    def hits(self) -> list[FaultHit]:
         with self._lock:
             return list(self._fired)
 
     @property
-    def seen(self) -> int:
+    def request_count(self) -> int:
         """Requests so far, hit or not."""
         with self._lock:
             return self._seen
@@ -149,10 +149,10 @@ class FaultPlan:
         with self._lock:
             self._seen += 1
             # Every chooser counts every request, so all are asked even after one has chosen.
-            chosen = [choose(kind, key, conditional) for choose in self._choosers]
-            fault = next((one for one in chosen if one is not None), None)
+            decisions = [choose(kind, key, conditional) for choose in self._choosers]
+            fault = next((decision for decision in decisions if decision is not None), None)
             if fault is not None:
-                self._fired.append(Fired(self._seen, fault, kind, key))
+                self._fired.append(FaultHit(self._seen, fault, kind, key))
             return fault
 
 
@@ -212,9 +212,9 @@ class FaultyStore:
     def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
         fault = self.plan.decide(RequestKind.LIST, prefix)
         _before(fault, prefix)
-        listed = self._inner.list(prefix, first_page=first_page)
+        objects = self._inner.list(prefix, first_page=first_page)
         _after(fault, prefix)
-        return listed
+        return objects
 
     def delete(self, key: str) -> None:
         fault = self.plan.decide(RequestKind.DELETE, key)

@@ -45,17 +45,17 @@ class Connection:
         self.writer = writer
         self.upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    def cut(self) -> None:
+    def close_abruptly(self) -> None:
         self.writer.transport.abort()
 
-    def cut_upstream(self) -> None:
+    def close_upstream_abruptly(self) -> None:
         if self.upstream is not None:
             self.upstream[1].transport.abort()
             self.upstream = None
 
     async def reach(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self.upstream is not None and self.upstream[0].at_eof():
-            self.cut_upstream()
+            self.close_upstream_abruptly()
         if self.upstream is None:
             self.upstream = await asyncio.open_connection(host, port)
         return self.upstream

@@ -65,8 +65,8 @@ class AtomicMoto:
 def _forget(bucket: str) -> tuple[str, list[tuple[str, str]], bytes]:
     """Drop a bucket with all it holds, without a request per object."""
     s3_backends.bucket_accounts.pop(bucket, None)
-    gone = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets.pop(bucket, None)
-    for versions in gone.keys.values() if gone else ():
+    bucket_backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets.pop(bucket, None)
+    for versions in bucket_backend.keys.values() if bucket_backend else ():
         for version in versions if isinstance(versions, list) else (versions,):
             version.dispose()
     return "204 No Content", [], b""

@@ -27,7 +27,7 @@ class Hold:
             raise TimeoutError(f"nobody reached {self.name!r} (visit {self.nth}) within {timeout_s} s")
 
     @property
-    def reached(self) -> bool:
+    def is_reached(self) -> bool:
         return self._reached.is_set()
 
     def release(self) -> None:
@@ -105,7 +105,7 @@ class ControlledPauses:
             hold.release()
 
     @property
-    def seen(self) -> list[str]:
+    def points_reached(self) -> list[str]:
         """Every point reached so far, in order."""
         with self._arrived:
             return list(self._seen)

@@ -69,7 +69,7 @@ class WorkerResult:
     output: str
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         return not self.killed and (self.exit_code != 0 or self.error is not None)
 
 
@@ -289,8 +289,13 @@ class Workers:
         self.workers: list[Worker] = []
         try:
             for index in range(count):
-                own = args_of[index] if args_of else {}
-                job = {"path": sys.path, "target": _address(target), "count": count, "args": {**(args or {}), **own}}
+                worker_args = args_of[index] if args_of else {}
+                job = {
+                    "path": sys.path,
+                    "target": _address(target),
+                    "count": count,
+                    "args": {**(args or {}), **worker_args},
+                }
                 self.workers.append(Worker(index, job, env or {}, self._changed))
         except BaseException:
             self.__exit__()
@@ -313,10 +318,10 @@ class Workers:
         for worker in self.workers:
             worker.plan(one for one in kills if one.worker == worker.index)
 
-    def wait_for(self, condition: Callable[[], bool], what: str = "a condition") -> None:
+    def wait_for(self, condition: Callable[[], bool], description: str = "a condition") -> None:
         """Return once `condition` holds; looked at whenever a worker reports something or ends."""
         if not self._holds_in_time(condition):
-            raise WorkerFailed(f"waited in vain for {what}\n{self._describe()}")
+            raise WorkerFailed(f"waited in vain for {description}\n{self._describe()}")
 
     def _holds_in_time(self, condition: Callable[[], bool]) -> bool:
         with self._changed:
@@ -336,8 +341,8 @@ class Workers:
         if timeout_s is not None:
             self._deadline_s = time.monotonic() + timeout_s
         results = self._collect()
-        if check and any(result.failed for result in results):
-            raise WorkerFailed("\n".join(_describe(result) for result in results if result.failed))
+        if check and any(result.has_failed for result in results):
+            raise WorkerFailed("\n".join(_describe(result) for result in results if result.has_failed))
         return results
 
     def _collect(self) -> list[WorkerResult]:

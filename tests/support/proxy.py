@@ -197,8 +197,8 @@ class Proxy:
         except Exception as error:  # noqa: BLE001 - shown by the fixture at the end of the test
             self.errors.append(error)
         finally:
-            connection.cut()
-            connection.cut_upstream()
+            connection.close_abruptly()
+            connection.close_upstream_abruptly()
 
     async def _serve_one(self, connection: Connection) -> bool:
         """Serve the connection's next request; whether there may be another."""

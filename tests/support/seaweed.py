@@ -38,8 +38,8 @@ def _free_ports(count: int) -> list[int]:
     try:
         return [socket.getsockname()[1] for socket in sockets]
     finally:
-        for held in sockets:
-            held.close()
+        for bound_socket in sockets:
+            bound_socket.close()
 
 
 def _command(weed: Path, data: Path, ports: list[int]) -> list[str]:

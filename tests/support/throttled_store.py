@@ -48,12 +48,12 @@ class ThrottledStore:
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         step = self._max_concurrent or max(1, len(keys))
-        found: list[bytes | None] = []
+        objects: list[bytes | None] = []
         for start in range(0, len(keys), step):
             batch = keys[start : start + step]
             with self._slowly(len(batch)):
-                found += self._inner.get_many(batch)
-        return found
+                objects += self._inner.get_many(batch)
+        return objects
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         with self._slowly():

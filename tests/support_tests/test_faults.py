@@ -38,7 +38,7 @@ def test_a_conditional_put_fails_as_told(local: LocalStore, fault: Fault, answer
     else:
         assert store.put_if_absent("a", b"x") is answer
     assert local.get_many(["a"]) == [b"x" if landed else None]
-    assert [(one.number, one.fault, one.kind, one.key) for one in plan.fired] == [(1, fault, RequestKind.PUT, "a")]
+    assert [(hit.number, hit.fault, hit.kind, hit.key) for hit in plan.hits] == [(1, fault, RequestKind.PUT, "a")]
     assert store.put_if_absent("a", b"x") is (PutResult.EXISTS if landed else PutResult.CREATED)
 
 
@@ -70,7 +70,7 @@ def test_answers_are_corrupted_and_truncated(local: LocalStore) -> None:
     store = FaultyStore(local, plan)
     corrupted = store.get("a")
     assert len(corrupted) == 10
-    assert sum(one != other for one, other in zip(corrupted, b"0123456789", strict=True)) == 1
+    assert sum(byte != original_byte for byte, original_byte in zip(corrupted, b"0123456789", strict=True)) == 1
     assert store.get("a") == b"01234"
     many = store.get_many(["a", "a", "missing"])
     assert many[0] == b"0123456789"
@@ -88,8 +88,8 @@ def test_a_plan_counts_only_what_it_is_about(local: LocalStore) -> None:
     with pytest.raises(Unavailable):
         store.put_if_absent("__manifest/s/2", b"")
     store.put_if_absent("__manifest/s/2", b"")
-    assert plan.seen == 5
-    assert [one.number for one in plan.fired] == [4]
+    assert plan.request_count == 5
+    assert [hit.number for hit in plan.hits] == [4]
 
 
 def test_a_fault_waits_for_a_request_it_can_happen_to(local: LocalStore) -> None:
@@ -97,9 +97,9 @@ def test_a_fault_waits_for_a_request_it_can_happen_to(local: LocalStore) -> None
     store = FaultyStore(local, plan)
     store.put("a", b"")
     store.get("a")
-    assert plan.fired == []
+    assert plan.hits == []
     assert store.put_if_absent("b", b"") is PutResult.EXISTS
-    assert plan.fired
+    assert plan.hits
 
 
 def test_an_outage_lasts_as_long_as_told(local: LocalStore) -> None:
@@ -126,9 +126,9 @@ def test_a_sweep_hits_every_request_once_and_ends(tmp_path: Path) -> None:
         try:
             operation(FaultyStore(LocalStore(tmp_path / str(n), fsync=False), plan))
         except Unavailable:
-            hits.append(plan.fired[0].key)
+            hits.append(plan.hits[0].key)
             continue
-        assert not plan.fired
+        assert not plan.hits
         break
     assert hits == ["a", "a", "b", "c"]
 
@@ -139,7 +139,7 @@ def test_random_faults_follow_their_rates_and_their_seed(local: LocalStore) -> N
         plan = FaultPlan.rates(rates, random.Random(seed).random, kinds=EFFECTS)
         for n in range(2000):
             plan.decide(RequestKind.PUT if n % 2 else RequestKind.GET, "a")
-        return [one.fault for one in plan.fired]
+        return [hit.fault for hit in plan.hits]
 
     counts = Counter(run(1))
     assert run(1) == run(1) != run(2)

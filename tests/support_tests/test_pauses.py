@@ -33,7 +33,7 @@ def test_a_held_actor_waits_until_it_is_released() -> None:
     writer.start()
     hold.wait_reached(10)
     order.append("other")
-    assert pauses.seen == ["write.captured", "write.staged"]
+    assert pauses.points_reached == ["write.captured", "write.staged"]
     hold.release()
     writer.join()
     assert order == ["other", "writer"]
@@ -44,10 +44,10 @@ def test_only_the_nth_visit_is_held_counted_from_the_call() -> None:
     pauses.reach("a")
     hold = pauses.hold("a", nth=2)
     pauses.reach("a")
-    before = hold.reached
+    before = hold.is_reached
     with pytest.raises(TimeoutError, match="never released"):
         pauses.reach("a")
-    assert (before, hold.reached) == (False, True)
+    assert (before, hold.is_reached) == (False, True)
     pauses.reach("a")
 
 
@@ -94,7 +94,7 @@ def test_waiting_for_a_visit_that_others_make() -> None:
     actor.start()
     pauses.wait_seen("a", nth=3, timeout_s=10)
     actor.join()
-    assert pauses.seen == ["a"] * 3
+    assert pauses.points_reached == ["a"] * 3
 
 
 def test_a_point_can_fail_once() -> None:

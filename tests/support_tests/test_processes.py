@@ -44,7 +44,7 @@ def test_results_come_back_in_order_with_every_message() -> None:
     assert [result.value for result in results] == [0, 1]
     assert [message["number"] for message in results[0].messages] == list(range(400))
     assert [message["number"] for message in results[1].messages] == [0, 100, 200, 300]
-    assert not any(result.killed or result.failed for result in results)
+    assert not any(result.killed or result.has_failed for result in results)
     assert "noise 399" in results[0].output
 
 
@@ -65,7 +65,7 @@ def test_a_failure_shows_what_the_worker_said() -> None:
     with pytest.raises(WorkerFailed, match=r"(?s)worker 1.*of the second worker.*last words"):
         run_workers(workers.fail, 2)
     results = run_workers(workers.fail, 2, check=False)
-    assert [result.failed for result in results] == [False, True]
+    assert [result.has_failed for result in results] == [False, True]
 
 
 def test_a_death_before_the_start_is_a_failure_not_a_hang() -> None:

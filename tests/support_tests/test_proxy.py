@@ -122,15 +122,15 @@ def test_a_cap_makes_requests_wait_their_turn(s3_proxy: Proxy, proxied_place: S3
 def test_lifting_the_cap_admits_those_who_wait(s3_proxy: Proxy, proxied_place: S3Place) -> None:
     store = proxied_place.object_store()
     s3_proxy.max_concurrent = 1
-    held = s3_proxy.fail("hold", key="k0")
+    hold = s3_proxy.fail("hold", key="k0")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(obstore.put, store, "k0", b"")
-        held.wait_hit()
+        hold.wait_hit()
         second = pool.submit(obstore.put, store, "k1", b"")
         s3_proxy.max_concurrent = None
         second.result(30)
         assert not first.done()
-        held.release()
+        hold.release()
         first.result(30)
 
 
@@ -191,12 +191,12 @@ def test_a_request_that_arrives_after_the_client_gave_up(s3_proxy: Proxy, proxie
 
 def test_a_held_request_waits_while_others_pass(s3_proxy: Proxy, proxied_place: S3Place) -> None:
     store = proxied_place.object_store()
-    held = s3_proxy.fail("hold", method="PUT", key_class="record")
+    hold = s3_proxy.fail("hold", method="PUT", key_class="record")
     with ThreadPoolExecutor(1) as pool:
         stalled = pool.submit(obstore.put, store, RECORD, b"stalled", mode="create")
-        held.wait_hit()
+        hold.wait_hit()
         obstore.put(store, RECORD, b"quick", mode="create")
-        held.release()
+        hold.release()
         with pytest.raises(AlreadyExistsError):
             stalled.result(30)
     assert _get(store, RECORD) == b"quick"

@@ -37,12 +37,12 @@ def test_seaweed_has_one_winner_per_key_of_sixteen(seaweed_place: S3Place) -> No
 
 
 def test_every_place_is_empty_and_apart(moto_server: ServerProcess, s3_place: S3Place) -> None:
-    with fresh_bucket(moto_server) as other:
-        assert other.bucket != s3_place.bucket
-        obstore.put(other.object_store(), "a", b"")
-        assert other.list_keys() == ["a"]
+    with fresh_bucket(moto_server) as second_place:
+        assert second_place.bucket != s3_place.bucket
+        obstore.put(second_place.object_store(), "a", b"")
+        assert second_place.list_keys() == ["a"]
         assert s3_place.list_keys() == []
-    status, _ = request(moto_server, "GET", f"/{other.bucket}?list-type=2")
+    status, _ = request(moto_server, "GET", f"/{second_place.bucket}?list-type=2")
     assert status == 404
 
 

@@ -22,7 +22,7 @@ PERSON = pa.schema([ID, AGE])
 
 def people(ages: Mapping[str, int | None], schema: pa.Schema = PERSON) -> pa.Table:
     """Rows with an age each, null in every other column."""
-    rows = [{"id": one, AGE.name: age} for one, age in ages.items()]
+    rows = [{"id": row_id, AGE.name: age} for row_id, age in ages.items()]
     return pa.Table.from_pylist(rows, schema=schema)
 
 
@@ -48,4 +48,4 @@ def contents(pinned: PinnedTable, columns: Iterable[str] | None = None) -> dict[
 
 
 def ages(pinned: PinnedTable) -> dict[str, int | None]:
-    return {one: row[AGE.name] for one, row in contents(pinned, [AGE.name]).items()}
+    return {row_id: row[AGE.name] for row_id, row in contents(pinned, [AGE.name]).items()}

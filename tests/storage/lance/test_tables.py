@@ -187,9 +187,9 @@ class TestStage:
 class TestCommit:
     def test_on_another_base_is_refused(self, tables: TableStore) -> None:
         birth = tables.birth(TABLE, "node")
-        one, two = write(tables, birth, people({"a": 1})), write(tables, birth, people({"b": 1}))
+        first, second = write(tables, birth, people({"a": 1})), write(tables, birth, people({"b": 1}))
         with pytest.raises(AssertionError):
-            tables.commit(two, tables.stage(one, TableDelta(PERSON, people({"c": 1}))))
+            tables.commit(second, tables.stage(first, TableDelta(PERSON, people({"c": 1}))))
 
     def test_the_transaction_names_its_base(self, tables: TableStore, tmp_path: Path) -> None:
         birth = tables.birth(TABLE, "node")
@@ -268,17 +268,19 @@ class TestCommit:
         monkeypatch.setattr(opened_module, "_KEPT_FRAGMENTS", 9)
         monkeypatch.setattr(opened_module, "_ALWAYS_KEPT", 2)
         base = tables.birth(TABLE, "node")
-        made = []
+        versions = []
         for number in range(6):
             base = write(tables, base, people({f"n{number}": 1}), present_ids=())
-            made.append(base)
-        assert [one.fragments for one in made] == [1, 2, 3, 4, 5, 6]
-        assert [tables._versions.get_cached(TABLE, one.version) for one in made] == [None] * 4 + made[4:]
-        assert tables.open(TABLE, made[0].version).rows == 1
+            versions.append(base)
+        assert [version.fragments for version in versions] == [1, 2, 3, 4, 5, 6]
+        assert [tables._versions.get_cached(TABLE, version.version) for version in versions] == [None] * 4 + versions[
+            4:
+        ]
+        assert tables.open(TABLE, versions[0].version).rows == 1
         tables._versions.forget()
-        kept = [tables.open(TABLE, one.version) for one in made[:3]]
-        again = [tables._versions.keep(made[2]) for _ in range(3)]
-        assert all(one is kept[2] for one in again), "as by threads that opened it at once"
+        oldest = [tables.open(TABLE, version.version) for version in versions[:3]]
+        again = [tables._versions.keep(versions[2]) for _ in range(3)]
+        assert all(version is oldest[2] for version in again), "as by threads that opened it at once"
         assert len(tables._versions) == 3, "its fragments count once"
 
     def test_everything_written_is_synced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # H41
@@ -330,12 +332,12 @@ class TestRestage:
         birth = tables.birth(TABLE, "node")
         schema = pa.schema([ID, AGE, TAGS, NOTE])
         base = write(tables, birth, rows_of(schema, {"id": "a", AGE.name: 1}))
-        other = write(
+        sibling = write(
             tables, birth, rows_of(pa.schema([ID, NOTE, TAGS]), {"id": "b", NOTE.name: "n", TAGS.name: ["t"]})
         )
         staged = tables.stage(base, TableDelta(schema, rows_of(schema, {"id": "c", AGE.name: 3, TAGS.name: ["u"]})))
         before = tables.io_stats()
-        committed_table = tables.commit(other, tables.restage(staged, other))
+        committed_table = tables.commit(sibling, tables.restage(staged, sibling))
         assert (tables.io_stats() - before).write_iops == 2
         assert contents(committed_table) == {
             "b": {AGE.name: None, NOTE.name: "n", TAGS.name: ["t"]},

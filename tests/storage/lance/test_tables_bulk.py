@@ -44,27 +44,27 @@ def _write_elsewhere(table_location: TableLocation, rows: Mapping[str, int | Non
     return table_location.open().write_rows(TABLE, people(rows), max_rows_per_file=2)
 
 
-def _delete_elsewhere(table_location: TableLocation, version: str, ids: list[str]) -> list[Removal]:
+def _delete_in_another_process(table_location: TableLocation, version: str, ids: list[str]) -> list[Removal]:
     pinned = table_location.open().open(TABLE, version)
-    found = pinned.addresses(ids)[ROW_ADDRESS].to_numpy()
-    return [delete_offsets(pinned, number, offsets) for number, offsets in group_by_fragment(found)]
+    addresses = pinned.addresses(ids)[ROW_ADDRESS].to_numpy()
+    return [delete_offsets(pinned, number, offsets) for number, offsets in group_by_fragment(addresses)]
 
 
-def _without(tables: TableStore, staged: StagedTable, ids: list[str], own: bool) -> StagedTable:
+def _without(tables: TableStore, staged: StagedTable, ids: list[str], of_new_rows: bool) -> StagedTable:
     """Remove ids from the base part, or from the own part, of a staged version."""
     pinned = tables.bulk.open_staged(staged)
-    mine = set(tables.bulk.ids_of_new_fragments(staged))
-    wanted = [fragment.id for fragment in pinned.metadata if (fragment.id in mine) == own]
-    found = pinned.addresses(ids, wanted)[ROW_ADDRESS].to_numpy()
-    return tables.bulk.remove(staged, [delete_offsets(pinned, *part) for part in group_by_fragment(found)])
+    new_fragments = set(tables.bulk.ids_of_new_fragments(staged))
+    fragment_ids = [fragment.id for fragment in pinned.metadata if (fragment.id in new_fragments) == of_new_rows]
+    addresses = pinned.addresses(ids, fragment_ids)[ROW_ADDRESS].to_numpy()
+    return tables.bulk.remove(staged, [delete_offsets(pinned, *part) for part in group_by_fragment(addresses)])
 
 
 def _upsert(tables: TableStore, base: PinnedTable, rows: Mapping[str, int | None]) -> StagedTable:
     staged = tables.bulk.stage(base, PERSON, tables.write_rows(TABLE, people(rows)))
-    return _without(tables, staged, list(rows), own=False)
+    return _without(tables, staged, list(rows), of_new_rows=False)
 
 
-class TestElsewhere:
+class TestOtherProcesses:
     def test_rows_and_removals_of_other_processes(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2, "c": 3}))
         with get_context("spawn").Pool(2) as pool:
@@ -73,23 +73,23 @@ class TestElsewhere:
             assert tables.bulk.open_staged(staged).rows == 6  # provisional: an id is there twice
             assert ages(base) == {"a": 1, "b": 2, "c": 3}
             assert staged.version is not None
-            (removals,) = pool.starmap(_delete_elsewhere, [(tables.location, base.version, ["a"])])
-        done = tables.bulk.remove(staged, removals)
-        assert (done.rows_written, done.rows_removed) == (3, 1)
-        committed_table = tables.commit(base, done)
+            (removals,) = pool.starmap(_delete_in_another_process, [(tables.location, base.version, ["a"])])
+        shrunk = tables.bulk.remove(staged, removals)
+        assert (shrunk.rows_written, shrunk.rows_removed) == (3, 1)
+        committed_table = tables.commit(base, shrunk)
         assert committed_table.base_version() == base.version
         assert ages(committed_table) == {"a": 10, "b": 2, "c": 3, "x": 7, "y": 8}
 
     def test_files_are_bounded(self, tables: TableStore) -> None:
         tables.birth(TABLE, "node")
         written = tables.write_rows(TABLE, people({f"n{number}": number for number in range(7)}), max_rows_per_file=3)
-        assert [json.loads(one)["physical_rows"] for one in written] == [3, 3, 1]
+        assert [json.loads(fragment)["physical_rows"] for fragment in written] == [3, 3, 1]
 
-    def test_a_place_travels_and_is_opened_once(self, tmp_path: Path) -> None:
-        place = TableStore(str(tmp_path), {"some": "option"}, local_root=tmp_path).location
-        again = pickle.loads(pickle.dumps(place))
-        assert again == place == TableLocation(str(tmp_path), (("some", "option"),), str(tmp_path))
-        assert again.open() is place.open()
+    def test_a_location_travels_and_is_opened_once(self, tmp_path: Path) -> None:
+        location = TableStore(str(tmp_path), {"some": "option"}, local_root=tmp_path).location
+        again = pickle.loads(pickle.dumps(location))
+        assert again == location == TableLocation(str(tmp_path), (("some", "option"),), str(tmp_path))
+        assert again.open() is location.open()
 
     def test_everything_is_synced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # H41
         synced: set[str] = set()
@@ -104,7 +104,7 @@ class TestElsewhere:
         before = {str(path) for path in (tmp_path / "tables").rglob("*")}
         parts = TableStore(str(tmp_path), fsync=False).write_rows(TABLE, people({"a": 5, "c": 6}))
         monkeypatch.setattr(os, "fsync", watch)
-        staged = _without(tables, tables.bulk.stage(base, PERSON, parts), ["a"], own=False)
+        staged = _without(tables, tables.bulk.stage(base, PERSON, parts), ["a"], of_new_rows=False)
         assert ages(tables.bulk.open_staged(tables.bulk.index(staged, [BY_ID]))) == {"a": 5, "b": 2, "c": 6}
         assert {str(path) for path in (tmp_path / "tables").rglob("*")} - before <= synced
 
@@ -128,8 +128,8 @@ class TestStaged:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         parts = tables.write_rows(TABLE, people({"p": 1, "q": 2, "r": 3, "s": 4}), max_rows_per_file=2)
         staged = tables.bulk.stage(base, PERSON, parts)
-        staged = _without(tables, staged, ["p"], own=True)
-        staged = _without(tables, staged, ["q", "r"], own=True)  # the first fragment is empty now
+        staged = _without(tables, staged, ["p"], of_new_rows=True)
+        staged = _without(tables, staged, ["q", "r"], of_new_rows=True)  # the first fragment is empty now
         assert (staged.rows_written, staged.rows_removed) == (1, 0)
         assert ages(tables.commit(base, staged)) == {"a": 1, "s": 4}
         assert len(tables.bulk.ids_of_new_fragments(staged)) == 1
@@ -194,7 +194,7 @@ class TestRestageBulk:
         """The id of a row that was taken back is not among the ids of the change."""
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         staged = tables.bulk.stage(base, PERSON, tables.write_rows(TABLE, people({"a": 10, "x": 7, "v": 9})))
-        staged = _without(tables, staged, ["a", "v"], own=True)
+        staged = _without(tables, staged, ["a", "v"], of_new_rows=True)
         rewritten = tables.commit(base, tables.stage_rewrite(base))
         moved = write(tables, rewritten, people({"a": 2}))
         assert ages(tables.commit(moved, tables.restage(staged, moved))) == {"a": 2, "x": 7}
@@ -210,7 +210,7 @@ class TestRestageBulk:
     def test_an_overwrite_stays_one(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         staged = tables.bulk.stage(base, PERSON, tables.write_rows(TABLE, people({"b": 5, "c": 6})), overwrite=True)
-        staged = _without(tables, staged, ["c"], own=True)
+        staged = _without(tables, staged, ["c"], of_new_rows=True)
         moved = write(tables, base, people({"z": 1}))
         assert ages(tables.commit(moved, tables.restage(staged, moved))) == {"b": 5}
 
@@ -240,17 +240,17 @@ class TestRestageBulk:
         base = tables.birth(TABLE, "node")
         base = write(tables, base, people(before)) if before else base
         staged = tables.bulk.stage(base, PERSON, tables.write_rows(TABLE, people(change), max_rows_per_file=3))
-        staged = _without(tables, staged, sorted(taken_back & change.keys()), own=True)
-        kept = {one: age for one, age in change.items() if one not in taken_back}
-        staged = _without(tables, staged, sorted(kept), own=False)
+        staged = _without(tables, staged, sorted(taken_back & change.keys()), of_new_rows=True)
+        remaining = {row_id: age for row_id, age in change.items() if row_id not in taken_back}
+        staged = _without(tables, staged, sorted(remaining), of_new_rows=False)
         expected = dict(before)
         for rows, deleted, compact in steps:
-            gone = sorted(deleted - rows.keys())
-            base = write(tables, base, people(rows) if rows else None, schema=PERSON, delete=gone)
+            removed = sorted(deleted - rows.keys())
+            base = write(tables, base, people(rows) if rows else None, schema=PERSON, delete=removed)
             base = tables.commit(base, tables.stage_rewrite(base)) if compact else base
-            expected = {one: age for one, age in {**expected, **rows}.items() if one not in gone}
+            expected = {row_id: age for row_id, age in {**expected, **rows}.items() if row_id not in removed}
         moved = tables.restage(staged, base) if staged.base_version != base.version else staged
-        assert ages(tables.commit(base, moved)) == {**expected, **kept}
+        assert ages(tables.commit(base, moved)) == {**expected, **remaining}
 
     def test_ids_are_compared_in_portions(self, tables: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bulk_module, "_IDS_AT_ONCE", 1)
@@ -259,8 +259,8 @@ class TestRestageBulk:
         moved = base
         for part in range(4):
             moved = write(tables, moved, people({f"n{number}": 99 for number in range(part * 8, part * 8 + 8)}))
-        found = ages(tables.commit(moved, tables.restage(staged, moved)))
-        assert found == {f"n{number}": number if number < 20 else 99 for number in range(32)}
+        committed = ages(tables.commit(moved, tables.restage(staged, moved)))
+        assert committed == {f"n{number}": number if number < 20 else 99 for number in range(32)}
 
 
 def test_addresses_are_split_by_fragment() -> None:
@@ -269,21 +269,21 @@ def test_addresses_are_split_by_fragment() -> None:
 
 
 def test_indexes_built_by_another_process(tables: TableStore) -> None:
-    wanted = [BY_ID, IndexSpec("text", NOTE.name, "INVERTED", (("with_position", True),))]
+    specs = [BY_ID, IndexSpec("text", NOTE.name, "INVERTED", (("with_position", True),))]
     schema = pa.schema([ID, AGE, NOTE])
     base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}, schema))
     staged = tables.bulk.stage(base, schema, tables.write_rows(TABLE, people({"b": 2, "c": 3}, schema)))
     assert staged.version is not None
-    plans = tables.bulk.index_plans(staged, wanted)
+    plans = tables.bulk.index_plans(staged, specs)
     with get_context("spawn").Pool(1) as pool:
         arguments = [(tables.location, TABLE, staged.version, plan) for plan in plans]
-        built = [json.loads(json.dumps(one)) for one in pool.starmap(build_segment, arguments)]
-    done = tables.bulk.put_indexes(staged, wanted, built)
-    committed_table = tables.commit(base, done)
+        built = [json.loads(json.dumps(segment)) for segment in pool.starmap(build_segment, arguments)]
+    indexed = tables.bulk.put_indexes(staged, specs, built)
+    committed_table = tables.commit(base, indexed)
     assert {index.name: len(index.covered_fragments) for index in committed_table.indices()} == {"by_id": 2, "text": 2}
     assert committed_table.base_version() == base.version
     assert committed_table.find(["c"])[AGE.name].to_pylist() == [3]
     assert committed_table.lance().to_table(full_text_query={"query": "x", "columns": [NOTE.name]}).num_rows == 0
     moved = write(tables, base, people({"d": 4}, schema))
-    again = tables.commit(moved, tables.restage(done, moved))
+    again = tables.commit(moved, tables.restage(indexed, moved))
     assert {index.name: len(index.covered_fragments) for index in again.indices()} == {"by_id": 3, "text": 3}

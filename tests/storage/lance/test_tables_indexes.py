@@ -145,7 +145,7 @@ class TestIndexes:
         packed = tables.commit(shorter, tables.stage_rewrite(shorter))
         assert packed.find(["a", "b", "c"]).num_rows == 2
         assert shorter.max_fragment_id == 2
-        assert {one.id for one in (*wider.metadata, *packed.metadata)} == {0, 1, 3}
+        assert {fragment.id for fragment in (*wider.metadata, *packed.metadata)} == {0, 1, 3}
 
     def test_building_disturbs_no_reader(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 20_000))
@@ -206,7 +206,7 @@ def _answers_without_index(base: PinnedTable) -> dict[str, object]:
     answers = _answers(base)
     rows = {row["id"]: row for row in base.scan().to_pylist()}
     assert answers["age"] == sum(row[AGE.name] == 3 for row in rows.values())
-    assert answers["word"] == sorted(one for one, row in rows.items() if "word3" in row[NOTE.name])
+    assert answers["word"] == sorted(row_id for row_id, row in rows.items() if "word3" in row[NOTE.name])
     return answers
 
 
@@ -238,9 +238,9 @@ class TestPlan:
         assert plan_index(BY_ID, [self._segment(1, 2, name="x")], self.ROWS) == IndexPlan(BY_ID, (1, 2), ())
 
     def test_too_many_segments_are_built_anew(self) -> None:
-        own = [self._segment(number) for number in range(indexing.MAX_SEGMENTS)]
+        segments = [self._segment(number) for number in range(indexing.MAX_SEGMENTS)]
         rows = dict.fromkeys(range(indexing.MAX_SEGMENTS + 1), 10)
-        assert plan_index(BY_ID, own, rows) == IndexPlan(BY_ID, tuple(rows), tuple(own))
+        assert plan_index(BY_ID, segments, rows) == IndexPlan(BY_ID, tuple(rows), tuple(segments))
 
     def test_few_vectors_are_left_to_a_scan(self) -> None:
         near = IndexSpec("near", "v", "IVF_FLAT")

@@ -36,16 +36,16 @@ class TableChange:
         return pa.schema([ID, *(EXTRA[number] for number in self.columns), AGE])
 
     def rows(self) -> list[dict[str, Any]]:
-        wanted = [EXTRA[number].name for number in self.columns]
+        names = [EXTRA[number].name for number in self.columns]
         return [
-            {"id": one, AGE.name: value, **{name: _value(name, value) for name in wanted}}
-            for one, value in self.upserts.items()
+            {"id": row_id, AGE.name: value, **{name: _value(name, value) for name in names}}
+            for row_id, value in self.upserts.items()
         ]
 
     def apply(self, model: Model) -> Model:
-        kept = {} if self.overwrite else {one: row for one, row in model.items() if one not in self.deletes}
+        remaining = {} if self.overwrite else {one: row for one, row in model.items() if one not in self.deletes}
         blank = dict.fromkeys([AGE.name, *(one.name for one in EXTRA)])
-        return {**kept, **{row["id"]: {**blank, **row} for row in self.rows()}}
+        return {**remaining, **{row["id"]: {**blank, **row} for row in self.rows()}}
 
     def delta(self, model: Model, hint: bool) -> TableDelta:
         rows = rows_of(self.schema, *self.rows())
@@ -90,14 +90,14 @@ class TableHistory:
         staged = self.store.stage(pinned, change.delta(model, hint))
         self._commit(pinned, staged, change.apply(model))
 
-    def move(self, number: int, other: int, change: TableChange, through_json: bool) -> None:
+    def move(self, number: int, target_number: int, change: TableChange, through_json: bool) -> None:
         """Stage on one version, commit on another that may be newer, older or on another fork."""
         pinned, model = self.at(number)
         staged = self.store.stage(pinned, change.delta(model, False))
         if through_json:
             staged = StagedTable.from_json(staged.to_json())
-        target, held = self.at(other)
-        self._commit(target, self.store.restage(staged, target), change.apply(held))
+        target, target_model = self.at(target_number)
+        self._commit(target, self.store.restage(staged, target), change.apply(target_model))
 
     def _commit(self, base: PinnedTable, staged: StagedTable, expected: Model) -> None:
         assert base.rows - staged.rows_removed + staged.rows_written == len(expected)
@@ -105,13 +105,13 @@ class TableHistory:
 
     def index(self, number: int) -> None:
         pinned, model = self.at(number)
-        wanted = [one for one in INDEXES if one.column in pinned.schema.names]
-        self.versions.append((self.store.commit(pinned, self.store.stage_index(pinned, wanted)), model))
+        specs = [spec for spec in INDEXES if spec.column in pinned.schema.names]
+        self.versions.append((self.store.commit(pinned, self.store.stage_index(pinned, specs)), model))
 
     def rewrite(self, number: int) -> None:
         pinned, model = self.at(number)
-        wanted = [one for one in INDEXES if one.column in pinned.schema.names]
-        self.versions.append((self.store.commit(pinned, self.store.stage_rewrite(pinned, wanted)), model))
+        specs = [spec for spec in INDEXES if spec.column in pinned.schema.names]
+        self.versions.append((self.store.commit(pinned, self.store.stage_rewrite(pinned, specs)), model))
 
     def check(self, pinned: PinnedTable, model: Model) -> None:
         rows = pinned.scan(schema=FULL).to_pylist()
@@ -121,7 +121,7 @@ class TableHistory:
         assert {row["id"]: row for row in found} == model
         assert len(found) == len(model)
         by_age = {row["id"] for row in pinned.find_by(AGE.name, range(25), ["id"], schema=FULL).to_pylist()}
-        assert by_age == {one for one, row in model.items() if row[AGE.name] is not None and row[AGE.name] < 25}
+        assert by_age == {row_id for row_id, row in model.items() if row[AGE.name] is not None and row[AGE.name] < 25}
 
 
 def _run(history_steps: list[tuple[Any, ...]]) -> None:

@@ -66,12 +66,12 @@ class TestFind:
         assert hundred_rows.find([]).num_rows == 0
         assert tables.io_stats() == before
 
-    @pytest.mark.parametrize("asked", [10, 199, 201, 5000])
-    def test_long_lists_whichever_way_they_are_read(self, hundred_rows: PinnedTable, asked: int) -> None:
-        wanted = [f"n{number}" for number in range(40, 40 + asked)]
-        there = {f"n{number}" for number in range(40, 100) if number < 75 or number % 2 == 0} & set(wanted)
-        assert set(hundred_rows.find(wanted)["id"].to_pylist()) == there
-        assert hundred_rows.find(wanted, [AGE.name])[AGE.name].null_count == 0
+    @pytest.mark.parametrize("count", [10, 199, 201, 5000])
+    def test_long_lists_whichever_way_they_are_read(self, hundred_rows: PinnedTable, count: int) -> None:
+        ids = [f"n{number}" for number in range(40, 40 + count)]
+        present_ids = {f"n{number}" for number in range(40, 100) if number < 75 or number % 2 == 0} & set(ids)
+        assert set(hundred_rows.find(ids)["id"].to_pylist()) == present_ids
+        assert hundred_rows.find(ids, [AGE.name])[AGE.name].null_count == 0
 
     @pytest.mark.parametrize(
         ("column", "values", "expected"),
@@ -193,27 +193,27 @@ class TestSchemas:
 
 class TestFiles:
     def test_are_exactly_what_is_there(self, tables: TableStore, tmp_path: Path) -> None:
-        made = tables.birth(TABLE, "node")
-        named: set[str] = made.files()
+        version = tables.birth(TABLE, "node")
+        named_files: set[str] = version.files()
         for ages in ({"a": 1, "b": 2}, {"a": 3}, {"c": 4}):
-            made = write(tables, made, people(ages))
-            named |= made.files()
-        made = tables.commit(made, tables.stage_index(made, [IndexSpec("by_id", "id", "BTREE")]))
-        named |= made.files()
+            version = write(tables, version, people(ages))
+            named_files |= version.files()
+        version = tables.commit(version, tables.stage_index(version, [IndexSpec("by_id", "id", "BTREE")]))
+        named_files |= version.files()
         files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "latest_version_hint.json"]
-        there = {str(file.relative_to(tmp_path)) for file in files}
-        folders = tuple(name for name in named if name.endswith("/"))
-        assert {name for name in there if not name.startswith(folders)} == named - set(folders)
+        existing_files = {str(file.relative_to(tmp_path)) for file in files}
+        folders = tuple(name for name in named_files if name.endswith("/"))
+        assert {name for name in existing_files if not name.startswith(folders)} == named_files - set(folders)
         assert any("/_indices/" in name for name in folders)
 
     def test_are_all_that_a_reader_needs(self, tables: TableStore, tmp_path: Path) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
         written_table = write(tables, base, people({"a": 3}))
-        named = written_table.files()
-        folders = tuple(name for name in named if name.endswith("/"))
+        named_files = written_table.files()
+        folders = tuple(name for name in named_files if name.endswith("/"))
         for path in [path for path in (tmp_path / "tables").rglob("*") if path.is_file()]:
             key = str(path.relative_to(tmp_path))
-            if key not in named and not key.startswith(folders):
+            if key not in named_files and not key.startswith(folders):
                 path.unlink()
         fresh = TableStore(str(tmp_path), fsync=False)
         pinned = fresh.open(TABLE, written_table.version)

@@ -102,8 +102,8 @@ def test_a_staged_change_moves_in_another_process(s3_place: S3Place) -> None:
     moved = write(tables, base, people({"x": 5, "y": 5}))
     elsewhere = _tables(s3_place)
     pin = elsewhere.open(TABLE, moved.version)
-    made = elsewhere.commit(pin, elsewhere.restage(StagedTable.from_json(staged), pin))
-    assert ages(made) == {"n0": 0, "n1": 7, "x": 1, "y": 5}
+    version = elsewhere.commit(pin, elsewhere.restage(StagedTable.from_json(staged), pin))
+    assert ages(version) == {"n0": 0, "n1": 7, "x": 1, "y": 5}
 
 
 def test_a_cold_open_and_the_first_row(proxied_place: S3Place, s3_proxy: Proxy) -> None:
@@ -151,8 +151,8 @@ def test_writers_fork_from_one_base(s3_place: S3Place) -> None:
         return ages(write(tables, base, people({"n1": number, f"x{number}": number})))
 
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(fork, range(4)))
-    assert made == [{"n0": 0, "n1": number, "n2": 2, f"x{number}": number} for number in range(4)]
+        versions = list(pool.map(fork, range(4)))
+    assert versions == [{"n0": 0, "n1": number, "n2": 2, f"x{number}": number} for number in range(4)]
 
 
 def test_missing_refused_and_silent_are_three_answers(proxied_place: S3Place, s3_proxy: Proxy) -> None:
