@@ -20,10 +20,10 @@ def compare(snapshot: Snapshot, repeat: int) -> list[dict[str, Any]]:
     """Milliseconds, with another key every time; both sides ask for the same keys and must find the same rows."""
     rows = []
     for title, source, bare in (("by key", POINT, _bare_point), ("one hop from a key", HOP, _bare_hop)):
-        if sorted(_asked(snapshot, source, 17)) != sorted(bare(snapshot, 17)):
+        if sorted(_query(snapshot, source, 17)) != sorted(bare(snapshot, 17)):
             raise AssertionError(title)
         spent = medians_s(
-            {"omnigraph": _turning(snapshot, source, _asked), "pylance": _turning(snapshot, "", _bared(bare))}, repeat
+            {"omnigraph": _turning(snapshot, source, _query), "pylance": _turning(snapshot, "", _wrap_bare(bare))}, repeat
         )
         ms = {name: round(seconds * 1000, 2) for name, seconds in spent.items()}
         rows.append({"lookup": title, **ms, "ratio": round(spent["omnigraph"] / spent["pylance"], 2)})
@@ -35,11 +35,11 @@ def _turning(snapshot: Snapshot, source: str, ask: Callable[[Snapshot, str, int]
     return lambda: ask(snapshot, source, next(keys))
 
 
-def _bared(bare: Callable[[Snapshot, int], object]) -> Callable[[Snapshot, str, int], object]:
+def _wrap_bare(bare: Callable[[Snapshot, int], object]) -> Callable[[Snapshot, str, int], object]:
     return lambda snapshot, _, key: bare(snapshot, key)
 
 
-def _asked(snapshot: Snapshot, source: str, key: int) -> list[tuple[Any, ...]]:
+def _query(snapshot: Snapshot, source: str, key: int) -> list[tuple[Any, ...]]:
     checked = checked_query(source, None, snapshot.catalog)
     run = prepare_run(snapshot, checked, bind_params(checked, {"n": key}), now=snapshot.backend.clock.now())
     result = run.result()
@@ -47,10 +47,10 @@ def _asked(snapshot: Snapshot, source: str, key: int) -> list[tuple[Any, ...]]:
 
 
 def _lance(snapshot: Snapshot, name: str) -> Any:
-    one = snapshot.type(name)
-    pin = snapshot.record.pins[one.id]
+    type_def = snapshot.type(name)
+    pin = snapshot.record.pins[type_def.id]
     assert pin.version is not None
-    return snapshot.backend.tables.open(one.id, pin.version).lance()
+    return snapshot.backend.tables.open(type_def.id, pin.version).lance()
 
 
 def _column(snapshot: Snapshot, name: str) -> str:
@@ -59,14 +59,14 @@ def _column(snapshot: Snapshot, name: str) -> str:
 
 def _bare_point(snapshot: Snapshot, key: int) -> list[tuple[Any, ...]]:
     columns = [_column(snapshot, name) for name in ("name", "age")]
-    found = _lance(snapshot, "Person").to_table(columns=columns, filter=f"id = '{key}'")
-    return [tuple(row.values()) for row in found.to_pylist()]
+    rows = _lance(snapshot, "Person").to_table(columns=columns, filter=f"id = '{key}'")
+    return [tuple(row.values()) for row in rows.to_pylist()]
 
 
 def _bare_hop(snapshot: Snapshot, key: int) -> list[tuple[Any, ...]]:
     ends = _lance(snapshot, "Follows").to_table(columns=["dst"], filter=f"src = '{key}'")["dst"].to_pylist()
     if not ends:
         return []
-    listed = ", ".join(f"'{end}'" for end in ends)
-    found = _lance(snapshot, "Person").to_table(columns=[_column(snapshot, "name")], filter=f"id IN ({listed})")
-    return [tuple(row.values()) for row in found.to_pylist()]
+    id_list = ", ".join(f"'{end}'" for end in ends)
+    rows = _lance(snapshot, "Person").to_table(columns=[_column(snapshot, "name")], filter=f"id IN ({id_list})")
+    return [tuple(row.values()) for row in rows.to_pylist()]

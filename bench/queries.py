@@ -161,7 +161,7 @@ QUESTIONS = (
 # ---- the data --------------------------------------------------------------------------------------------------------
 
 
-def generated(persons: int) -> dict[str, pa.Table]:
+def generate(persons: int) -> dict[str, pa.Table]:
     """Tables by type name, under users' names; edges have `src` and `dst`."""
     draw = np.random.default_rng(SEED)
     nodes = {
@@ -195,8 +195,8 @@ def generated(persons: int) -> dict[str, pa.Table]:
 
 def _edges(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], *, drop_loops: bool = False) -> pa.Table:
     if drop_loops:
-        kept = source != target
-        source, target = source[kept], target[kept]
+        is_no_loop = source != target
+        source, target = source[is_no_loop], target[is_no_loop]
     ids = pa.array(np.arange(len(source))).cast(pa.utf8())
     return pa.table({"id": ids, "src": pa.array(source).cast(pa.utf8()), "dst": pa.array(target).cast(pa.utf8())})
 
@@ -209,14 +209,14 @@ def stored(root: Path, tables: Mapping[str, pa.Table]) -> Snapshot:
     catalog = compile_schema(SCHEMA, mint=lambda: "bench")
     backend = make_backend(str(root), None, Config(fsync=False))
     pins = {}
-    for one in catalog.types:
-        base = backend.tables.birth(one.id, one.kind)
-        rows = _physical(one, tables[one.name])
-        made = backend.tables.commit(
-            base, backend.tables.stage(base, TableDelta(arrow_schema(one), rows, present_ids=()))
+    for type_def in catalog.types:
+        base = backend.tables.birth(type_def.id, type_def.kind)
+        rows = _physical(type_def, tables[type_def.name])
+        committed = backend.tables.commit(
+            base, backend.tables.stage(base, TableDelta(arrow_schema(type_def), rows, present_ids=()))
         )
-        made = backend.tables.commit(made, backend.tables.stage_index(made, _indexes(one)))
-        pins[one.id] = Pin(made.version, made.rows, made.size_bytes, made.fragments, 1)
+        committed = backend.tables.commit(committed, backend.tables.stage_index(committed, _indexes(type_def)))
+        pins[type_def.id] = Pin(committed.version, committed.rows, committed.size_bytes, committed.fragments, 1)
     clock = backend.clock
     header = Header("0" * 26, 1, "bench", "load", (), 1, catalog.hash, clock.now(), None, None, (), "main")
     return Snapshot(backend, CommitRecord(header, Epoch(), 1, pins, {}, WriteSet(), {}), catalog)
@@ -226,25 +226,25 @@ def omnigraph_system(snapshot: Snapshot) -> Callable[[Question], Callable[[], An
     """Asked without the facade's freshness GET."""
 
     def ask(question: Question) -> Callable[[], Answer]:
-        return lambda: _asked(snapshot, snapshot.catalog, f"query q() {{ {question.gq} }}")
+        return lambda: _ask(snapshot, snapshot.catalog, f"query q() {{ {question.gq} }}")
 
     return ask
 
 
-def _asked(snapshot: Snapshot, catalog: Catalog, source: str) -> Answer:
+def _ask(snapshot: Snapshot, catalog: Catalog, source: str) -> Answer:
     checked = checked_query(source, None, catalog)
     result = prepare_run(snapshot, checked, bind_params(checked, {}), now=snapshot.backend.clock.now()).result()
     return [tuple(row.values()) for row in result.rows]
 
 
-def _physical(one: TypeDef, table: pa.Table) -> pa.Table:
-    schema = arrow_schema(one)
-    names = {prop.id: prop.name for prop in one.properties}
+def _physical(type_def: TypeDef, table: pa.Table) -> pa.Table:
+    schema = arrow_schema(type_def)
+    names = {prop.id: prop.name for prop in type_def.properties}
     return pa.table({name: table[names.get(name, name)].cast(schema.field(name).type) for name in schema.names})
 
 
-def _indexes(one: TypeDef) -> list[IndexSpec]:
-    columns = ("id", "src", "dst") if one.kind == "edge" else ("id",)
+def _indexes(type_def: TypeDef) -> list[IndexSpec]:
+    columns = ("id", "src", "dst") if type_def.kind == "edge" else ("id",)
     return [IndexSpec(f"by_{column}", column, "BTREE") for column in columns]
 
 
@@ -265,8 +265,8 @@ def graph_system(name: str, root: Path, tables: Mapping[str, pa.Table]) -> Calla
     connection = package.Connection(package.Database(str(root / f"{name}.db")))
     nodes = ("Person", "City", "State", "Country", "Interest")
     for one in nodes:
-        own = "name STRING, gender STRING, age INT32" if one == "Person" else "name STRING"
-        connection.execute(f"CREATE NODE TABLE {one}(number INT64, {own}, id STRING, PRIMARY KEY(number))")
+        properties = "name STRING, gender STRING, age INT32" if one == "Person" else "name STRING"
+        connection.execute(f"CREATE NODE TABLE {one}(number INT64, {properties}, id STRING, PRIMARY KEY(number))")
     ends = {
         "Follows": ("Person", "Person"),
         "LivesIn": ("Person", "City"),
@@ -285,11 +285,11 @@ def graph_system(name: str, root: Path, tables: Mapping[str, pa.Table]) -> Calla
 
     def ask(question: Question) -> Callable[[], Answer]:
         def run() -> Answer:
-            found = connection.execute(question.cypher)
+            result = connection.execute(question.cypher)
             rows = []
-            while found.has_next():
-                rows.append(tuple(found.get_next()))
-            found.close()
+            while result.has_next():
+                rows.append(tuple(result.get_next()))
+            result.close()
             return rows
 
         return run
@@ -322,7 +322,7 @@ def _peers() -> list[str]:
 
 
 def run(report: Report, *, quick: bool) -> None:
-    tables = generated(10_000 if quick else 100_000)
+    tables = generate(10_000 if quick else 100_000)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         snapshot = stored(root / "graph", tables)
@@ -332,19 +332,19 @@ def run(report: Report, *, quick: bool) -> None:
         if importlib.util.find_spec("lance_graph") is not None:
             systems["lance-graph"] = lance_graph_system(tables)
         looked_up = lookups.compare(snapshot, 20 if quick else 100)
-        rows = [_measured(question, systems, 3 if quick else 10) for question in QUESTIONS]
+        rows = [_measure(question, systems, 3 if quick else 10) for question in QUESTIONS]
     best = sum(row["ratio"] <= 1.0 for row in rows)
     note = f"milliseconds, medians, warm; ratio to the best peer; {best} of {len(rows)} at or below it"
     report.add(f"Nine questions, {tables['Follows'].num_rows} follows edges", rows, note)
     report.add("Lookups, before anything is coded in memory", looked_up, "milliseconds, medians, warm; at most 2")
 
 
-def _measured(
+def _measure(
     question: Question, systems: Mapping[str, Callable[[Question], Callable[[], Answer]]], repeat: int
 ) -> dict[str, Any]:
     ways = {name: ask(question) for name, ask in systems.items()}
     answers: dict[str, Answer] = {}
-    first_s = {name: seconds(partial(_answered, name, way, answers)) for name, way in ways.items()}
+    first_s = {name: seconds(partial(_run_checked, name, way, answers)) for name, way in ways.items()}
     if len({repr(answer) for answer in answers.values()}) > 1:
         raise AssertionError(f"{question.title}: {answers}")
     slow = {name: seconds(way) for name, way in ways.items() if first_s[name] > SLOW_S}
@@ -354,9 +354,9 @@ def _measured(
     return {"question": question.title, **times, "ratio": round(spent["omnigraph"] / best, 2)}
 
 
-def _answered(name: str, way: Callable[[], Answer], answers: dict[str, Answer]) -> None:
-    answers[name] = _rounded(way())
+def _run_checked(name: str, way: Callable[[], Answer], answers: dict[str, Answer]) -> None:
+    answers[name] = _round_floats(way())
 
 
-def _rounded(answer: Answer) -> Answer:
-    return [tuple(round(one, 6) if isinstance(one, float) else one for one in row) for row in answer]
+def _round_floats(answer: Answer) -> Answer:
+    return [tuple(round(value, 6) if isinstance(value, float) else value for value in row) for row in answer]

@@ -1,7 +1,7 @@
-"""Tables with entities coded as small integers: the place of a row in the image of its table.
+"""Tables whose entities are coded as small integers: the code of a row is its position in the cached table.
 
-Coding costs one pass over a table version and is kept with its image; joins, reachability and counts over whole tables
-then work on integers, and a hop from a few nodes is a slice of an array.
+Coding a table version takes one pass and is cached; joins, reachability and counts over whole tables then work on
+integers, and a hop from a few nodes is a slice of an array.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Int32Array = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Ends:
-    """Both ends of every edge, in the order of the edge table's image."""
+    """The codes of both ends of every edge, in the order of the cached edge table."""
 
     source: Int32Array
     target: Int32Array
@@ -40,7 +40,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class PairSet:
-    """Pairs of a hop, left and right."""
+    """The pairs of a hop: codes of the left and of the right end."""
 
     left: Int32Array
     right: Int32Array
@@ -51,7 +51,7 @@ class PairSet:
 
 
 class CachedArray:
-    """An Arrow array under the interface of the cache."""
+    """An Arrow array as a value of the cache."""
 
     def __init__(self, array: pa.Array) -> None:
         self.array = array
@@ -63,7 +63,7 @@ class CachedArray:
 
 @dataclass(frozen=True)
 class CachedFlag:
-    """An answer under the interface of the cache."""
+    """A truth value as a value of the cache."""
 
     value: bool
     nbytes: int = 1
@@ -71,32 +71,33 @@ class CachedFlag:
 
 @dataclass(frozen=True)
 class CodedTables:
-    """The coded tables of one snapshot."""
+    """The codes and adjacencies of one snapshot; all of them are kept in the column cache."""
 
     snapshot: Snapshot
     column_cache: ColumnCache
-    _states: dict[str, tuple[TypeDef, TableView, CachedTableKey]] = field(default_factory=dict, repr=False)
+    _tables: dict[str, tuple[TypeDef, TableView, CachedTableKey]] = field(default_factory=dict, repr=False)
 
     @property
     def catalog(self) -> Catalog:
         return self.snapshot.catalog
 
     def table(self, type_id: str) -> tuple[TypeDef, TableView, CachedTableKey]:
-        found = self._states.get(type_id)
-        if found is None:
-            one = self.catalog.by_id[type_id]
-            view = self.snapshot.view(one)
-            found = self._states[type_id] = (one, view, CachedTableKey.of(one.id, view))
-        return found
+        """Returns the type definition, the table view and the cache key of a type."""
+        table = self._tables.get(type_id)
+        if table is None:
+            type_def = self.catalog.by_id[type_id]
+            view = self.snapshot.view(type_def)
+            table = self._tables[type_id] = (type_def, view, CachedTableKey.of(type_def.id, view))
+        return table
 
-    def derive(self, edge: str, what: Hashable, make: Callable[[], S]) -> S:
-        """Something made of an edge table and the codes of both its ends."""
-        one, _, key = self.table(edge)
-        state = (self.table(one.source or "")[2], self.table(one.target or "")[2])
-        return self.column_cache.derive(key, (what, state), make)
+    def derive(self, edge: str, name: Hashable, make: Callable[[], S]) -> S:
+        """Returns a structure derived from an edge table and from the codes of both its ends."""
+        type_def, _, key = self.table(edge)
+        end_keys = (self.table(type_def.source or "")[2], self.table(type_def.target or "")[2])
+        return self.column_cache.derive(key, (name, end_keys), make)
 
     def ids(self, type_id: str) -> pa.Array:
-        """The ids of a type by their code."""
+        """Returns the ids of a type by code."""
         _, view, key = self.table(type_id)
 
         def make() -> CachedArray:
@@ -105,57 +106,62 @@ class CodedTables:
         return self.column_cache.derive(key, "ids", make).array
 
     def all_codes(self, type_id: str) -> pa.Array:
-        """All codes of a type, in order."""
+        """Returns all codes of a type, ascending."""
         _, _, key = self.table(type_id)
         size = len(self.ids(type_id))
-        return self.column_cache.derive(
-            key, "places", lambda: CachedArray(pa.array(np.arange(size, dtype=np.int32)))
-        ).array
+
+        def make() -> CachedArray:
+            return CachedArray(pa.array(np.arange(size, dtype=np.int32)))
+
+        return self.column_cache.derive(key, "places", make).array
 
     def codes_of_ids(self, type_id: str, ids: list[str]) -> pa.Array:
-        """The codes of those ids that exist."""
-        known = self.ids(type_id)
-        found = pc.index_in(known, value_set=pa.array(ids, pa.utf8())) if ids else pa.nulls(len(known), pa.int32())
-        return self.all_codes(type_id).filter(found.is_valid())
+        """Returns the codes of those ids that exist."""
+        all_ids = self.ids(type_id)
+        matches = (
+            pc.index_in(all_ids, value_set=pa.array(ids, pa.utf8())) if ids else pa.nulls(len(all_ids), pa.int32())
+        )
+        return self.all_codes(type_id).filter(matches.is_valid())
 
     def ends(self, edge: str) -> Ends:
-        one, view, key = self.table(edge)
+        type_def, view, key = self.table(edge)
 
         def make() -> Ends:
             if self._only_adds(edge):
-                old, new = self._base.ends(edge), self._added_ends(edge)
+                old, new = self._without_overlays.ends(edge), self._added_ends(edge)
                 return Ends(np.concatenate([old.source, new.source]), np.concatenate([old.target, new.target]))
-            return self._ends_of(one, self.column_cache.columns(key, view, ["src", "dst"]))
+            return self._encode_ends(type_def, self.column_cache.columns(key, view, ["src", "dst"]))
 
         return self.derive(edge, "ends", make)
 
-    def _ends_of(self, one: TypeDef, rows: pa.Table) -> Ends:
-        source, target = self.ids(one.source or ""), self.ids(one.target or "")
-        return Ends(_encode_ids(rows["src"], source, one), _encode_ids(rows["dst"], target, one))
+    def _encode_ends(self, type_def: TypeDef, rows: pa.Table) -> Ends:
+        source_ids, target_ids = self.ids(type_def.source or ""), self.ids(type_def.target or "")
+        return Ends(_encode_ids(rows["src"], source_ids, type_def), _encode_ids(rows["dst"], target_ids, type_def))
 
-    # ---- what small writes leave as it was ---------------------------------------------------------------------------
+    # ---- small writes: the codes and edges of the versions stay valid ------------------------------------------------
 
     @cached_property
-    def _base(self) -> CodedTables:
+    def _without_overlays(self) -> CodedTables:
         """The same versions without their overlays."""
         return CodedTables(replace(self.snapshot, record=replace(self.snapshot.record, overlay={})), self.column_cache)
 
     def _only_adds(self, edge: str) -> bool:
-        """Whether there is something on top of the versions, and only such that all their codes and edges stay."""
-        one, view, key = self.table(edge)
-        nodes = [self.table(type_id) for type_id in (one.source or "", one.target or "")]
-        if view.pinned is None or all(at.overlay is None for at in (key, *(at for _, _, at in nodes))):
+        """Whether overlays exist, and leave all codes and edges of the versions valid."""
+        type_def, view, key = self.table(edge)
+        ends = [self.table(type_id) for type_id in (type_def.source or "", type_def.target or "")]
+        if view.pinned is None or all(table_key.overlay is None for table_key in (key, *(end[2] for end in ends))):
             return False
         if view.overlay is not None and self.column_cache.layer(key, view).order is not None:
             return False
-        stable = all(
-            held.overlay is None or (held.pinned is not None and self.column_cache.layer(at, held).is_stable)
-            for _, held, at in nodes
+        is_stable = all(
+            end_view.overlay is None
+            or (end_view.pinned is not None and self.column_cache.layer(end_key, end_view).is_stable)
+            for _, end_view, end_key in ends
         )
-        return stable and self._base._has_all_ends(edge)
+        return is_stable and self._without_overlays._has_all_ends(edge)
 
     def _has_all_ends(self, edge: str) -> bool:
-        """Whether all ends can be coded: an edge of a version may lead to a node that so far only an overlay holds."""
+        """Whether every end has a code: an edge of a version may lead to a node that only an overlay contains."""
 
         def make() -> CachedFlag:
             try:
@@ -167,42 +173,43 @@ class CodedTables:
         return self.derive(edge, "whole", make).value
 
     def _added_ends(self, edge: str) -> Ends:
-        """The edges that the overlay adds."""
-        one, view, key = self.table(edge)
+        """Returns the ends of the edges that the overlay adds."""
+        type_def, view, key = self.table(edge)
 
         def make() -> Ends:
             if view.overlay is None:
                 return Ends(np.zeros(0, np.int32), np.zeros(0, np.int32))
             layer = self.column_cache.layer(key, view)
-            return self._ends_of(one, layer.rows.select(["src", "dst"]).take(layer.added_rows))
+            return self._encode_ends(type_def, layer.rows.select(["src", "dst"]).take(layer.added_rows))
 
         return self.derive(edge, "added", make)
 
     def _extend_adjacency(self, edge: str, direction: Direction, *, distinct: bool, backwards: bool) -> Adjacency:
-        graph = self._base.adjacency(edge, direction, distinct=distinct, backwards=backwards)
-        new = _orient_ends(self._added_ends(edge), direction)
-        near, far = (new.right, new.left) if backwards else (new.left, new.right)
+        graph = self._without_overlays.adjacency(edge, direction, distinct=distinct, backwards=backwards)
+        added = _orient_ends(self._added_ends(edge), direction)
+        near, far = (added.right, added.left) if backwards else (added.left, added.right)
         pairs = list(zip(near.tolist(), far.tolist(), strict=True))
         if distinct:
             pairs = [pair for pair in dict.fromkeys(pairs) if not graph.has(*pair)]
-        left, right = np.array([one for one, _ in pairs], np.int64), np.array([two for _, two in pairs], np.int64)
+        left = np.array([near_code for near_code, _ in pairs], np.int64)
+        right = np.array([far_code for _, far_code in pairs], np.int64)
         return graph.with_pairs(left, right, self.sizes(edge, direction)[1 if backwards else 0])
 
     def has_ends(self, edge: str) -> bool:
-        """Whether the coded edges are in memory, or those of their versions, from which they are made quickly."""
-        one, _, key = self.table(edge)
-        ends = self.table(one.source or "")[2], self.table(one.target or "")[2]
-        base = (key.base, ("ends", (ends[0].base, ends[1].base)))
-        return any(self.column_cache.byte_cache.peek(known) is not None for known in ((key, ("ends", ends)), base))
+        """Whether the ends are cached, or those of the versions alone, from which they are computed quickly."""
+        type_def, _, key = self.table(edge)
+        ends = self.table(type_def.source or "")[2], self.table(type_def.target or "")[2]
+        cache_keys = ((key, ("ends", ends)), (key.base, ("ends", (ends[0].base, ends[1].base))))
+        return any(self.column_cache.byte_cache.peek(cache_key) is not None for cache_key in cache_keys)
 
     def sizes(self, edge: str, direction: Direction) -> tuple[int, int]:
-        """Number of nodes at the left and the right end of a hop."""
-        one = self.catalog.by_id[edge]
-        source, target = len(self.ids(one.source or "")), len(self.ids(one.target or ""))
-        return (target, source) if direction == "backward" else (source, target)
+        """Returns the number of nodes at the left and at the right end of a hop."""
+        type_def = self.catalog.by_id[edge]
+        sources, targets = len(self.ids(type_def.source or "")), len(self.ids(type_def.target or ""))
+        return (targets, sources) if direction == "backward" else (sources, targets)
 
     def pairs(self, edge: str, direction: Direction, *, distinct: bool) -> PairSet:
-        """All pairs of a hop."""
+        """Returns all pairs of a hop."""
         return self.derive(edge, ("pairs", direction, distinct), lambda: self._pairs(edge, direction, distinct))
 
     def _pairs(self, edge: str, direction: Direction, distinct: bool) -> PairSet:
@@ -214,7 +221,7 @@ class CodedTables:
         return PairSet((keys // width).astype(np.int32), (keys % width).astype(np.int32))
 
     def adjacency(self, edge: str, direction: Direction, *, distinct: bool, backwards: bool = False) -> Adjacency:
-        """Neighbours over the pairs of a hop, from its left end, or `backwards` from its right end."""
+        """Returns the neighbours over a hop, from its left end or, if `backwards`, from its right end."""
 
         def make() -> Adjacency:
             if self._only_adds(edge):
@@ -228,32 +235,34 @@ class CodedTables:
         return self.derive(edge, ("adjacency", direction, distinct, backwards), make)
 
     def incidence(self, edge: str, column: str) -> Adjacency:
-        """Edges by the node that stands in `column`: the targets are places in the edge table's image."""
-        one = self.catalog.by_id[edge]
+        """Returns the edges by the node in this column, `src` or `dst`: neighbours are codes of edges."""
+        type_def = self.catalog.by_id[edge]
 
         def make() -> Adjacency:
             ends = self.ends(edge)
-            at = ends.source if column == "src" else ends.target
-            nodes = len(self.ids((one.source if column == "src" else one.target) or ""))
-            return Adjacency.of(at, np.arange(len(at), dtype=np.int32), nodes)
+            nodes = ends.source if column == "src" else ends.target
+            node_count = len(self.ids((type_def.source if column == "src" else type_def.target) or ""))
+            return Adjacency.of(nodes, np.arange(len(nodes), dtype=np.int32), node_count)
 
         return self.derive(edge, ("incidence", column), make)
 
 
 def _orient_ends(ends: Ends, direction: Direction) -> PairSet:
-    """Edges as pairs of a hop; a loop read the other way is the same pair."""
+    """Returns edges as pairs of a hop; a loop read the other way is the same pair."""
     left, right = (ends.target, ends.source) if direction == "backward" else (ends.source, ends.target)
     if direction == "either":
-        other = ends.source != ends.target
-        left, right = np.concatenate([left, right[other]]), np.concatenate([right, left[other]])
+        is_no_loop = ends.source != ends.target
+        left, right = np.concatenate([left, right[is_no_loop]]), np.concatenate([right, left[is_no_loop]])
     return PairSet(left, right)
 
 
-def _encode_ids(column: pa.ChunkedArray, ids: pa.Array, one: TypeDef) -> Int32Array:
-    found = pc.index_in(column, value_set=ids)
-    if found.null_count:
+def _encode_ids(column: pa.ChunkedArray, ids: pa.Array, type_def: TypeDef) -> Int32Array:
+    codes = pc.index_in(column, value_set=ids)
+    if codes.null_count:
         raise Corruption(
-            f"{one.table_key} has edges whose ends do not exist", advice="Run `omnigraph verify`", table=one.id
+            f"{type_def.table_key} has edges whose ends do not exist",
+            advice="Run `omnigraph verify`",
+            table=type_def.id,
         )
-    coded: Int32Array = found.combine_chunks().to_numpy(zero_copy_only=False).astype(np.int32)
-    return coded
+    array: Int32Array = codes.combine_chunks().to_numpy(zero_copy_only=False).astype(np.int32)
+    return array

@@ -1,16 +1,16 @@
-"""What queries keep of a table between runs: whole columns, and structures derived from them.
+"""The column cache: whole columns of tables, and structures derived from them, kept between queries.
 
-Everything is keyed by the table's version and by the content of the overlay on top, so that nothing here is ever
-stale. The image of a table with an overlay is made from that of its version, which a small write leaves as it is: its
-rows keep their places, with newer images in the places of older ones, and new rows come behind them. Least recently
-used entries go first when the bound in bytes is reached.
+Entries are keyed by the table's version and by the content of the overlay on top, so that nothing is ever stale. A
+table with an overlay is derived from the cached table of its version: rows of the version keep their positions, a newer
+row image takes the position of the older row, and new rows follow behind. When the bound in bytes is reached, least
+recently used entries are dropped first.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -24,7 +24,7 @@ import xxhash
 from omnigraph.log.table_view import TableView
 from omnigraph.storage.lance import TableStore
 
-#: Bytes kept per graph and process.
+#: Bytes cached per graph and process.
 DEFAULT_BYTES = 768 << 20
 
 
@@ -38,7 +38,7 @@ S = TypeVar("S", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class CachedTableKey:
-    """One table at one state."""
+    """One table in one state: a version and the content of an overlay."""
 
     table: str
     version: str | None
@@ -51,17 +51,17 @@ class CachedTableKey:
 
     @property
     def base(self) -> CachedTableKey:
-        """The version without the overlay."""
+        """The key of the version without the overlay."""
         return replace(self, overlay=None)
 
 
 @dataclass(frozen=True)
 class OverlayLayer:
-    """An overlay on top of a version's image.
+    """An overlay on top of the cached table of a version.
 
-    `order` are the places of the rows in those of the version followed by those of the overlay; None if nothing in the
-    version is replaced or gone. `added` are the overlay's rows that replace none. `stable`: the version's rows keep
-    their places.
+    `order` selects the rows from those of the version followed by those of the overlay; None if the overlay replaces or
+    deletes no row of the version. `added_rows` are the overlay's rows that replace none. `is_stable`: the overlay
+    deletes no row of the version, so that all of them keep their positions.
     """
 
     rows: pa.Table
@@ -79,38 +79,36 @@ class OverlayLayer:
         assert view.pinned is not None
         assert view.overlay is not None
         rows = replace(view, pinned=None).scan()
-        found = view.pinned.find(list(view.overlay.hidden_ids), ["id"])["id"]
-        places = pa.array(np.arange(rows.num_rows))
-        if not len(found):
-            return cls(rows, view.pinned.rows, None, places, True)
+        hidden = view.pinned.find(list(view.overlay.hidden_ids), ["id"])["id"]
+        if not len(hidden):
+            return cls(rows, view.pinned.rows, None, pa.array(np.arange(rows.num_rows)), True)
         ids = base_ids()
-        at = np.flatnonzero(pc.is_in(ids, value_set=found.combine_chunks()))
-        newer = pc.index_in(ids.take(pa.array(at)), value_set=rows["id"].combine_chunks())
+        hidden_positions = np.flatnonzero(pc.is_in(ids, value_set=hidden.combine_chunks()))
+        hidden_ids = ids.take(pa.array(hidden_positions))
+        newer = pc.index_in(hidden_ids, value_set=rows["id"].combine_chunks())
         newer = newer.fill_null(-1).combine_chunks().to_numpy(zero_copy_only=False)
         order = np.arange(len(ids))
-        order[at] = np.where(newer >= 0, len(ids) + newer, -1)
+        order[hidden_positions] = np.where(newer >= 0, len(ids) + newer, -1)
         added = np.setdiff1d(np.arange(rows.num_rows), newer)
         order = np.concatenate([order[order >= 0], len(ids) + added])
         return cls(rows, len(ids), pa.array(order), pa.array(added), bool((newer >= 0).all()))
 
     @property
     def changed_positions(self) -> npt.NDArray[np.int64]:
-        """The places whose rows are the overlay's; only if the version's rows keep theirs."""
+        """The positions whose rows come from the overlay; only for a stable layer."""
         assert self.is_stable
         if self.order is None:
             return np.arange(self.base_rows, self.base_rows + self.rows.num_rows)
         return np.flatnonzero(np.asarray(self.order) >= self.base_rows)
 
     def merge_column(self, base: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-        """A column of the version with the overlay on top."""
-        own = self.rows[name]
-        if self.order is None:
-            return pa.chunked_array([*base.chunks, *own.chunks], base.type)
-        return pa.chunked_array([*base.chunks, *own.chunks], base.type).take(self.order)
+        """Returns a column of the version with the overlay on top."""
+        column = pa.chunked_array([*base.chunks, *self.rows[name].chunks], base.type)
+        return column if self.order is None else column.take(self.order)
 
 
 class ByteCache:
-    """Values by key, bounded by the sum of their sizes. A value larger than half of the bound is not kept."""
+    """Values by key, bounded by the sum of their sizes. A value larger than half of the bound is not cached."""
 
     def __init__(self, bound_bytes: int = DEFAULT_BYTES) -> None:
         self.bound_bytes = bound_bytes
@@ -119,13 +117,13 @@ class ByteCache:
         self._lock = threading.Lock()
 
     def get(self, key: Any, make: Callable[[], S]) -> S:
-        """The value of the key, made if it is not here. Two threads may make it at once; one of both stays."""
-        found = self.peek(key)
-        if found is not None:
-            return cast(S, found)
-        made = make()
-        self.put(key, made)
-        return made
+        """Returns the value of the key, calling `make` if it is missing. Two threads may both make it; one stays."""
+        cached = self.peek(key)
+        if cached is not None:
+            return cast(S, cached)
+        value = make()
+        self.put(key, value)
+        return value
 
     def peek(self, key: Any) -> Any | None:
         with self._lock:
@@ -144,8 +142,8 @@ class ByteCache:
             self._used += size - (old[1] if old is not None else 0)
             self._entries[key] = (value, size)
             while self._used > self.bound_bytes:
-                _, (_, gone) = self._entries.popitem(last=False)
-                self._used -= gone
+                _, (_, dropped_bytes) = self._entries.popitem(last=False)
+                self._used -= dropped_bytes
 
     @property
     def used_bytes(self) -> int:
@@ -158,43 +156,44 @@ class ByteCache:
 
 
 class ColumnCache:
-    """Whole columns of tables, all in the same order of rows, and what is derived from them."""
+    """Whole columns of tables, all columns of a table in the same order of rows, and what is derived from them."""
 
     def __init__(self, cache: ByteCache | None = None) -> None:
         self.byte_cache = cache or ByteCache()
 
     def columns(self, key: CachedTableKey, view: TableView, names: Sequence[str]) -> pa.Table:
-        """These columns of every row. Missing ones are read together, in one scan."""
-        wanted = list(dict.fromkeys(names))
-        found = {name: self.byte_cache.peek((key, "column", name)) for name in wanted}
-        missing = [name for name, column in found.items() if column is None]
+        """Returns these columns of every row. Columns that are not cached are read together, in one scan."""
+        unique_names = list(dict.fromkeys(names))
+        columns = {name: self.byte_cache.peek((key, "column", name)) for name in unique_names}
+        missing = [name for name, column in columns.items() if column is None]
         if not missing:
-            return pa.table(found)
+            return pa.table(columns)
         if view.overlay is None or view.pinned is None:
             rows = view.scan(missing)
-            found |= {name: rows[name] for name in missing}
+            columns |= {name: rows[name] for name in missing}
             for name in missing:
                 self.byte_cache.put((key, "column", name), rows[name])
-            return pa.table(found)
+            return pa.table(columns)
         layer = self.layer(key, view)
         base = self.columns(key.base, replace(view, overlay=None), missing)
         for name in missing:
-            found[name] = column = layer.merge_column(base[name], name)
-            # Without an order it is the version's own memory, which must not be counted twice.
+            columns[name] = column = layer.merge_column(base[name], name)
+            # Without an order the column shares the memory of the version's column, which is counted already.
             if layer.order is not None:
                 self.byte_cache.put((key, "column", name), column)
-        return pa.table({name: found[name] for name in wanted})
+        return pa.table(columns)
 
     def layer(self, key: CachedTableKey, view: TableView) -> OverlayLayer:
-        """How the overlay lies on the version; only for a view that has both."""
+        """Returns the layer of the overlay on the version; only for a view that has both."""
 
         def base_ids() -> pa.ChunkedArray:
             return self.columns(key.base, replace(view, overlay=None), ["id"])["id"]
 
         return self.derive(key, "layer", lambda: OverlayLayer.of(view, base_ids))
 
-    def derive(self, key: CachedTableKey, what: Any, make: Callable[[], S]) -> S:
-        return self.byte_cache.get((key, what), make)
+    def derive(self, key: CachedTableKey, name: Hashable, make: Callable[[], S]) -> S:
+        """Returns the structure `name` derived from the table, calling `make` if it is not cached."""
+        return self.byte_cache.get((key, name), make)
 
 
 _CACHES: WeakKeyDictionary[TableStore, ColumnCache] = WeakKeyDictionary()
@@ -202,9 +201,9 @@ _LOCK = threading.Lock()
 
 
 def column_cache_of(tables: TableStore) -> ColumnCache:
-    """The images of one graph in this process."""
+    """Returns the column cache of one graph in this process."""
     with _LOCK:
-        found = _CACHES.get(tables)
-        if found is None:
-            found = _CACHES[tables] = ColumnCache()
-        return found
+        cache = _CACHES.get(tables)
+        if cache is None:
+            cache = _CACHES[tables] = ColumnCache()
+        return cache

@@ -202,7 +202,9 @@ class GraphView:
         from omnigraph.load.export.export import ExportOptions, export
 
         named = None if types is None else tuple(self._named_key(name) for name in types)
-        given = dict(self._runtime.backend.tables.location.options) if storage_options is None else dict(storage_options)
+        given = (
+            dict(self._runtime.backend.tables.location.options) if storage_options is None else dict(storage_options)
+        )
         options = ExportOptions(format, named, engine, partitioned, overwrite, given, progress)
         return export(self._snapshot, path, options, spark)
 

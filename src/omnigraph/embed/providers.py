@@ -1,4 +1,4 @@
-"""Embedding of texts for `nearest($v.p, "text")`: providers by name, each with the model it runs."""
+"""Embedding providers by name, each with the model that it runs."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from omnigraph.errors import InvalidInput, NotFound
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. `model` is compared with what `@embed` records."""
+    """Turns texts into vectors. `model` must be the one that the `@embed` annotation of the property names."""
 
     @property
     def model(self) -> str: ...
 
     def embed(self, texts: Sequence[str], size: int) -> list[list[float]]:
-        """One vector of `size` numbers per text."""
+        """Returns one vector of `size` numbers per text."""
         ...
 
 
 class HashEmbedder:
-    """Deterministic and without meaning: texts that share terms are near each other. For tests and demos."""
+    """Places texts that share terms near each other; deterministic, without a model. For tests and demos."""
 
     model = "hash"
 
     def embed(self, texts: Sequence[str], size: int) -> list[list[float]]:
-        return [self._one(text, size) for text in texts]
+        return [self._embed_text(text, size) for text in texts]
 
-    def _one(self, text: str, size: int) -> list[float]:
+    def _embed_text(self, text: str, size: int) -> list[float]:
         vector = [0.0] * size
         for word in terms(text) or [text]:
             digest = xxhash.xxh3_64_intdigest(word.encode())
             vector[digest % size] += 1.0 if digest >> 63 else -1.0
-        length = math.sqrt(sum(one * one for one in vector))
+        length = math.sqrt(sum(number * number for number in vector))
         if length == 0:
             vector[xxhash.xxh3_64_intdigest(text.encode()) % size] = 1.0
             return vector
-        return [one / length for one in vector]
+        return [number / length for number in vector]
 
 
 _PROVIDERS: dict[str, Callable[[], Embedder]] = {"hash": HashEmbedder}
 
 
 def register_embedder(name: str, make: Callable[[], Embedder]) -> None:
-    """Make a provider known under a name; it is made when a query first needs it."""
+    """Registers a provider under the name that `Config.embedding` uses; `make` is called for every query."""
     _PROVIDERS[name] = make
 
 
 def get_embedder(name: str) -> Embedder:
-    """The provider of this name."""
+    """Returns the provider of this name. Raises NotFound if there is none."""
     if name not in _PROVIDERS:
         raise NotFound(
             f"there is no embedding provider {name!r}",
@@ -63,7 +63,7 @@ def get_embedder(name: str) -> Embedder:
 
 
 def embed_query_text(text: str, size: int, model: str | None, provider: Embedder | None) -> list[float]:
-    """The vector of a query text, by a provider whose model is the one that made the stored vectors."""
+    """Returns the vector of a query text. Raises InvalidInput if the provider's model or vector size is another one."""
     if provider is None:
         raise InvalidInput(
             "the query embeds a text, and no embedding provider is configured",
@@ -78,11 +78,11 @@ def embed_query_text(text: str, size: int, model: str | None, provider: Embedder
             expected=model,
             actual=provider.model,
         )
-    made = provider.embed([text], size)[0]
-    if len(made) != size or not all(math.isfinite(one) for one in made):
+    vector = provider.embed([text], size)[0]
+    if len(vector) != size or not all(math.isfinite(number) for number in vector):
         raise InvalidInput(
-            f"the embedding provider gave {len(made)} numbers, the property holds Vector({size})",
+            f"the embedding provider gave {len(vector)} numbers, the property holds Vector({size})",
             code="embedding_size_mismatch",
             advice="Configure a provider whose vectors have that size",
         )
-    return made
+    return vector

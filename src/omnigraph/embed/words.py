@@ -1,4 +1,4 @@
-"""How a text is cut into words: one definition for text search and for the hash embedder."""
+"""Cuts a text into terms, in the same way for text search and for the hash embedder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TERM = re.compile(r"[^\W_]+")
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text, in order."""
+    """Returns the terms of a text, in order."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     return _TERM.findall(text.casefold())

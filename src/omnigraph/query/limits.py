@@ -1,4 +1,4 @@
-"""What one query may use, and how it is stopped."""
+"""Limits of one query: time, memory, hops; and how another thread cancels it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from omnigraph.errors import InvalidInput, OmnigraphError
 
 
 class Cancellation:
-    """Asked for from another thread: the query ends at its next step, an engine at once."""
+    """Lets another thread stop a query: Python code ends at its next check, DuckDB is interrupted at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked = False
+        self._is_requested = False
         self._interrupts: list[Callable[[], None]] = []
 
     @property
     def is_requested(self) -> bool:
-        return self._asked
+        return self._is_requested
 
     def cancel(self) -> None:
         with self._lock:
-            self._asked = True
+            self._is_requested = True
             for interrupt in self._interrupts:
                 interrupt()
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """Call `interrupt` if it is asked for inside the block, and never after: an engine is used again."""
+        """Calls `interrupt` on a request inside the block, never after it: another query may use the engine then."""
         with self._lock:
             self._interrupts.append(interrupt)
         try:
@@ -43,7 +43,7 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """Bounds of one query; each is refused with its name, the bound and the value. `cancellation` stops it early."""
+    """Bounds of one query; exceeding one is an error with its name, the bound and the value."""
 
     memory_bytes: int = 1 << 30
     timeout_s: float = 60.0
@@ -56,7 +56,7 @@ def limit_error(limit: str, bound: float, value: float | None, message: str, adv
 
 
 class Deadline:
-    """The end of a query's time. Steps in Python ask it between batches; an engine is interrupted by a timer."""
+    """The end of a query's time. Python code checks it between batches; a timer interrupts DuckDB."""
 
     def __init__(self, clock: Clock, timeout_s: float, cancellation: Cancellation | None = None) -> None:
         self._clock = clock
@@ -69,7 +69,7 @@ class Deadline:
         return self._ends - self._clock.monotonic()
 
     def cancel(self) -> None:
-        """Stop the query from another thread, at its next step."""
+        """Stops the query from another thread, at its next check."""
         self._cancellation.cancel()
 
     def check(self) -> None:
@@ -89,11 +89,11 @@ class Deadline:
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """Call `interrupt` if the time ends, or the query is cancelled, inside the block."""
+        """Calls `interrupt` if the time ends or the query is cancelled inside the block."""
         self.check()
         # The timer's thread may outlive the block, even the interpreter's last steps: it must not hold an engine then.
-        armed = [interrupt]
-        timer = threading.Timer(self.remaining_s, lambda: [one() for one in armed])
+        interrupts = [interrupt]
+        timer = threading.Timer(self.remaining_s, lambda: [call() for call in interrupts])
         timer.daemon = True
         timer.start()
         try:
@@ -102,11 +102,11 @@ class Deadline:
                 yield
         finally:
             timer.cancel()
-            armed.clear()
+            interrupts.clear()
 
 
 class Budget:
-    """Bytes that the steps of one query hold together."""
+    """Counts the bytes that all steps of one query hold together."""
 
     def __init__(self, bound_bytes: int) -> None:
         self.bound_bytes = bound_bytes

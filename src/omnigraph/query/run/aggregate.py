@@ -105,8 +105,9 @@ class _Groups:
     def values(self, value: Expr) -> _GroupValues:
         """Returns the value of every group; computed once."""
         if value not in self._computed:
-            is_aggregate = isinstance(value, AggregateCall)
-            self._computed[value] = self._aggregate(value) if is_aggregate else self._key_values(value)
+            self._computed[value] = (
+                self._aggregate(value) if isinstance(value, AggregateCall) else self._key_values(value)
+            )
         return self._computed[value]
 
     def _key_values(self, value: Expr) -> _GroupValues:

@@ -1,4 +1,4 @@
-"""The searches of a leaf as further columns of its rows."""
+"""Computes the searches of a leaf as additional columns of its rows."""
 
 from __future__ import annotations
 
@@ -31,24 +31,26 @@ class Searcher:
     def columns(
         self, leaf: Scan | Edges, rows: pa.Table, key: CachedTableKey, view: TableView, *, is_whole: bool
     ) -> list[pa.Array]:
-        """One array per search of the leaf. `is_whole`: the rows are all rows of the table, in the order of the image."""
-        return [self._column(one, rows, key, view, is_whole=is_whole) for one in leaf.searches]
+        """Returns one array per search. `is_whole`: the rows are those of the whole cached table, in its order."""
+        return [self._column(search, rows, key, view, is_whole=is_whole) for search in leaf.searches]
 
-    def _column(self, one: Search, rows: pa.Table, key: CachedTableKey, view: TableView, *, is_whole: bool) -> pa.Array:
-        column = one.prop.column
-        match one:
+    def _column(
+        self, search: Search, rows: pa.Table, key: CachedTableKey, view: TableView, *, is_whole: bool
+    ) -> pa.Array:
+        column = search.prop.column
+        match search:
             case Nearest():
-                return distances(rows[column], self._vector(one), one.metric, self.deadline.check)
+                return distances(rows[column], self._query_vector(search), search.metric, self.deadline.check)
             case Bm25():
                 index = self._index(key, view, column)
-                query = self.resolve_value(one.query)
+                query = self.resolve_value(search.query)
                 return index.scores(query) if is_whole else index.scores_of(rows[column], query)
             case TextFilter():
-                edits = self.resolve_value(one.edits) if one.edits is not None else 0
-                asked = TextQuery.of(one.function, self.resolve_value(one.query), edits)
+                edits = self.resolve_value(search.edits) if search.edits is not None else 0
+                text_query = TextQuery.of(search.function, self.resolve_value(search.query), edits)
                 if is_whole:
-                    return pa.array(self._index(key, view, column).match_rows(asked, self.deadline.check))
-                return pa.array(match_texts(rows[column], asked, self.deadline.check))
+                    return pa.array(self._index(key, view, column).match_rows(text_query, self.deadline.check))
+                return pa.array(match_texts(rows[column], text_query, self.deadline.check))
 
     def _index(self, key: CachedTableKey, view: TableView, column: str) -> TextIndex:
         def make() -> TextIndex:
@@ -62,23 +64,23 @@ class Searcher:
 
         return self.column_cache.derive(key, ("text", column), make)
 
-    def _vector(self, one: Nearest) -> Sequence[float]:
-        meant = self.resolve_value(one.query)
-        if not one.embeds:
-            return list(meant)
-        size = one.prop.type.vector_size
+    def _query_vector(self, nearest: Nearest) -> Sequence[float]:
+        query = self.resolve_value(nearest.query)
+        if not nearest.embeds:
+            return list(query)
+        size = nearest.prop.type.vector_size
         assert size is not None
-        return embed_query_text(meant, size, one.model, self.embedder)
+        return embed_query_text(query, size, nearest.model, self.embedder)
 
 
 def searched_columns(leaf: Scan | Edges) -> tuple[str, ...]:
-    """The columns that the searches of a leaf look at."""
-    return tuple(dict.fromkeys(one.prop.column for one in leaf.searches))
+    """Returns the columns that the searches of a leaf read."""
+    return tuple(dict.fromkeys(search.prop.column for search in leaf.searches))
 
 
-def text_filter_mask(leaf: Scan | Edges, found: Sequence[pa.Array]) -> pa.Array | None:
-    """Which rows pass the text filters that hold for every row of the leaf; None if there are none."""
-    wanted = [array for one, array in zip(leaf.searches, found, strict=True) if one in leaf.where]
-    if not wanted:
+def text_filter_mask(leaf: Scan | Edges, columns: Sequence[pa.Array]) -> pa.Array | None:
+    """Returns which rows pass the text filters in the leaf's `where`; None without any. `columns`: one per search."""
+    filters = [column for search, column in zip(leaf.searches, columns, strict=True) if search in leaf.where]
+    if not filters:
         return None
-    return pa.array(np.logical_and.reduce([np.asarray(one) for one in wanted]))
+    return pa.array(np.logical_and.reduce([np.asarray(column) for column in filters]))

@@ -1,9 +1,9 @@
-"""Text search, evaluated here: exact for every row, whatever an index of the store covers.
+"""Evaluates text search in this process: exactly for every row, without any index of the store.
 
 A text is NFKC-normalised, case-folded and cut into runs of letters and digits; there are no stop words and no stems.
-`search` asks for any term, `match_text` for the terms in a row, `fuzzy` for any term within so many insertions,
-deletions or replacements. A query without terms matches nothing. `bm25` uses k1 = 1.2, b = 0.75 and the statistics of
-all rows of the table that have the text, so that neither filters nor folding change a score.
+`search` matches any term, `match_text` the terms as a phrase, `fuzzy` any term within a number of insertions, deletions
+or replacements. A query without terms matches nothing. `bm25` uses k1 = 1.2, b = 0.75 and the statistics of all rows of
+the table that have a text, so that neither filters nor folding change a score.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ from omnigraph.embed.words import terms
 
 _K1, _B = 1.2, 0.75
 _CHECK_EVERY = 4_096
-#: What a word costs besides its rows.
+#: Estimated memory of a term besides its arrays.
 _POSTINGS_BYTES = 200
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
 Check = Callable[[], None]
 RowsByTerm = dict[str, tuple[list[int], list[int]]]
 
 
 def has_phrase(words: Sequence[str], phrase: Sequence[str]) -> bool:
     size = len(phrase)
-    return any(list(words[at : at + size]) == list(phrase) for at in range(len(words) - size + 1)) if size else False
-
-
-def is_within_edits(one: str, two: str, edits: int) -> bool:
-    """Whether the Levenshtein distance is at most `edits`."""
-    if abs(len(one) - len(two)) > edits:
+    if not size:
         return False
-    if one == two or edits >= max(len(one), len(two)):
+    return any(list(words[start : start + size]) == list(phrase) for start in range(len(words) - size + 1))
+
+
+def is_within_edits(first: str, second: str, edits: int) -> bool:
+    """Whether the Levenshtein distance is at most `edits`."""
+    if abs(len(first) - len(second)) > edits:
+        return False
+    if first == second or edits >= max(len(first), len(second)):
         return True
-    row = list(range(len(two) + 1))
-    for at, char in enumerate(one, 1):
-        above, row = row, [at]
-        for place, other in enumerate(two, 1):
-            row.append(min(above[place] + 1, row[-1] + 1, above[place - 1] + (char != other)))
+    row = list(range(len(second) + 1))
+    for row_number, first_char in enumerate(first, 1):
+        above, row = row, [row_number]
+        for column, second_char in enumerate(second, 1):
+            row.append(min(above[column] + 1, row[-1] + 1, above[column - 1] + (first_char != second_char)))
         if min(row) > edits:
             return False
     return row[-1] <= edits
@@ -54,7 +56,7 @@ def is_within_edits(one: str, two: str, edits: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TextQuery:
-    """What a text filter looks for."""
+    """The function and the terms of a text filter."""
 
     function: str
     terms: tuple[str, ...]
@@ -69,23 +71,23 @@ class TextQuery:
             case "match_text":
                 return has_phrase(words, self.terms)
             case "fuzzy":
-                return any(is_within_edits(one, two, self.edits) for two in set(words) for one in self.terms)
+                return any(is_within_edits(term, word, self.edits) for word in set(words) for term in self.terms)
         return not set(self.terms).isdisjoint(words)
 
 
-def match_texts(texts: pa.ChunkedArray, query: TextQuery, check: Check) -> Bools:
-    """Which of these texts match, each looked at by itself; a missing text does not."""
-    found = np.zeros(len(texts), np.bool_)
-    for at, text in enumerate(texts.to_pylist()):
-        if at % _CHECK_EVERY == 0:
+def match_texts(texts: pa.ChunkedArray, query: TextQuery, check: Check) -> BoolArray:
+    """Returns which of these texts match; a missing text does not."""
+    is_match = np.zeros(len(texts), np.bool_)
+    for row, text in enumerate(texts.to_pylist()):
+        if row % _CHECK_EVERY == 0:
             check()
-        found[at] = text is not None and query.matches(terms(text))
-    return found
+        is_match[row] = text is not None and query.matches(terms(text))
+    return is_match
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """Rows that hold one term, and how often."""
+    """The rows that contain one term, and how often."""
 
     rows: npt.NDArray[np.int32]
     counts: npt.NDArray[np.int32]
@@ -100,33 +102,33 @@ class Postings:
 
 
 def _collect_postings(
-    texts: Iterable[tuple[int, str | None]], lengths: npt.NDArray[np.int32], present: Bools, check: Check
+    texts: Iterable[tuple[int, str | None]], lengths: npt.NDArray[np.int32], present: BoolArray, check: Check
 ) -> RowsByTerm:
-    """The rows and counts of every term of these texts; fills in their lengths."""
+    """Returns the rows and counts of every term of these texts; fills in `lengths` and `present`."""
     collected: RowsByTerm = {}
-    for number, (at, text) in enumerate(texts):
+    for number, (row, text) in enumerate(texts):
         if number % _CHECK_EVERY == 0:
             check()
         if text is None:
             continue
         words = terms(text)
-        present[at] = True
-        lengths[at] = len(words)
+        present[row] = True
+        lengths[row] = len(words)
         for word, count in Counter(words).items():
             rows, counts = collected.setdefault(word, ([], []))
-            rows.append(at)
+            rows.append(row)
             counts.append(count)
     return collected
 
 
 class TextIndex:
-    """All texts of one column by their terms. Rows are places in the column. `nbytes` leaves out what is shared."""
+    """All texts of one column by term; a row is a position in the column. `nbytes` excludes what two indexes share."""
 
     def __init__(
         self,
         texts: pa.ChunkedArray,
         lengths: npt.NDArray[np.int32],
-        present: Bools,
+        present: BoolArray,
         postings: dict[str, Postings],
         postings_bytes: int,
     ) -> None:
@@ -141,85 +143,87 @@ class TextIndex:
     def of(cls, texts: pa.ChunkedArray, check: Check) -> TextIndex:
         lengths, present = np.zeros(len(texts), np.int32), np.zeros(len(texts), np.bool_)
         collected = _collect_postings(enumerate(texts.to_pylist()), lengths, present, check)
-        postings = {word: Postings.of(*found) for word, found in collected.items()}
-        return cls(texts, lengths, present, postings, sum(one.nbytes for one in postings.values()))
+        postings = {word: Postings.of(rows, counts) for word, (rows, counts) in collected.items()}
+        return cls(texts, lengths, present, postings, sum(posting.nbytes for posting in postings.values()))
 
-    def with_changes(self, texts: pa.ChunkedArray, places: Ints, check: Check) -> TextIndex:
-        """The index of a column that differs from this one in these places only; some may be behind its end."""
-        grown = len(texts) - len(self._lengths)
-        lengths = np.concatenate([self._lengths, np.zeros(grown, np.int32)])
-        present = np.concatenate([self._present, np.zeros(grown, np.bool_)])
-        old = places[places < len(self._lengths)]
-        lengths[old], present[old] = 0, False
-        gone: dict[str, list[int]] = {}
-        for at, text in zip(old.tolist(), self._texts.take(pa.array(old)).to_pylist(), strict=True):
+    def with_changes(self, texts: pa.ChunkedArray, changed: Int64Array, check: Check) -> TextIndex:
+        """Returns the index of a column that differs from this one in the rows `changed` only, or is longer."""
+        added_rows = len(texts) - len(self._lengths)
+        lengths = np.concatenate([self._lengths, np.zeros(added_rows, np.int32)])
+        present = np.concatenate([self._present, np.zeros(added_rows, np.bool_)])
+        replaced = changed[changed < len(self._lengths)]
+        lengths[replaced], present[replaced] = 0, False
+        removed_rows: dict[str, list[int]] = {}
+        for row, text in zip(replaced.tolist(), self._texts.take(pa.array(replaced)).to_pylist(), strict=True):
             for word in set(terms(text)) if text is not None else ():
-                gone.setdefault(word, []).append(at)
-        rows = zip(places.tolist(), texts.take(pa.array(places)).to_pylist(), strict=True)
-        new = _collect_postings(rows, lengths, present, check)
+                removed_rows.setdefault(word, []).append(row)
+        new_texts = zip(changed.tolist(), texts.take(pa.array(changed)).to_pylist(), strict=True)
+        new = _collect_postings(new_texts, lengths, present, check)
         postings = dict(self._postings)
         size = 0
-        for word in {*gone, *new}:
-            made = self._replace_postings(word, gone.get(word, []), new.get(word, ([], [])))
-            size += made.nbytes
-            postings[word] = made
-            if not len(made.rows):
+        for word in {*removed_rows, *new}:
+            posting = self._replace_postings(word, removed_rows.get(word, []), new.get(word, ([], [])))
+            size += posting.nbytes
+            postings[word] = posting
+            if not len(posting.rows):
                 del postings[word]
         return TextIndex(texts, lengths, present, postings, size)
 
-    def _replace_postings(self, word: str, gone: list[int], new: tuple[list[int], list[int]]) -> Postings:
+    def _replace_postings(self, word: str, removed_rows: list[int], new: tuple[list[int], list[int]]) -> Postings:
         added, old = Postings.of(*new), self._postings.get(word)
         if old is None:
             return added
-        kept = ~np.isin(old.rows, gone)
-        return Postings(np.concatenate([old.rows[kept], added.rows]), np.concatenate([old.counts[kept], added.counts]))
+        stays = ~np.isin(old.rows, removed_rows)
+        return Postings(
+            np.concatenate([old.rows[stays], added.rows]), np.concatenate([old.counts[stays], added.counts])
+        )
 
-    def match_rows(self, query: TextQuery, check: Check) -> Bools:
-        """Which rows match."""
-        found = np.zeros(len(self._lengths), np.bool_)
+    def match_rows(self, query: TextQuery, check: Check) -> BoolArray:
+        """Returns which rows match."""
+        is_match = np.zeros(len(self._lengths), np.bool_)
         if not query.terms:
-            return found
+            return is_match
         if query.function == "match_text":
-            return self._match_phrase(query, found)
-        wanted: Iterable[str] = set(query.terms)
+            return self._match_phrase(query, is_match)
+        matching_words: Iterable[str] = set(query.terms)
         if query.function == "fuzzy":
             check()
-            wanted = [
-                word for word in self._postings if any(is_within_edits(one, word, query.edits) for one in query.terms)
+            matching_words = [
+                word for word in self._postings if any(is_within_edits(term, word, query.edits) for term in query.terms)
             ]
-        for word in wanted:
+        for word in matching_words:
             if word in self._postings:
-                found[self._postings[word].rows] = True
-        return found
+                is_match[self._postings[word].rows] = True
+        return is_match
 
-    def _match_phrase(self, query: TextQuery, found: Bools) -> Bools:
-        """Rows that hold all terms are read again for their order."""
-        lists = [self._postings.get(word) for word in set(query.terms)]
-        if any(one is None for one in lists):
-            return found
-        rows = [one.rows for one in lists if one is not None]
-        both = rows[0]
-        for one in rows[1:]:
-            both = np.intersect1d(both, one, assume_unique=True)
+    def _match_phrase(self, query: TextQuery, is_match: BoolArray) -> BoolArray:
+        """Reads the texts that contain all terms again, for the order of the terms."""
+        postings = [self._postings.get(word) for word in set(query.terms)]
+        if any(posting is None for posting in postings):
+            return is_match
+        rows_by_term = [posting.rows for posting in postings if posting is not None]
+        rows = rows_by_term[0]
+        for term_rows in rows_by_term[1:]:
+            rows = np.intersect1d(rows, term_rows, assume_unique=True)
         if len(query.terms) == 1:
-            found[both] = True
-            return found
-        for at, text in zip(both, self._texts.take(pa.array(both)).to_pylist(), strict=True):
-            found[at] = has_phrase(terms(text), query.terms)
-        return found
+            is_match[rows] = True
+            return is_match
+        for row, text in zip(rows, self._texts.take(pa.array(rows)).to_pylist(), strict=True):
+            is_match[row] = has_phrase(terms(text), query.terms)
+        return is_match
 
     def weights(self, query: str) -> dict[str, float]:
-        """Inverse document frequencies of the query's terms; terms that no row holds have none."""
-        found = {}
+        """Returns the inverse document frequency of every term of the query that occurs in the column."""
+        frequencies = {}
         for word in dict.fromkeys(terms(query)):
             postings = self._postings.get(word)
             if postings is not None:
                 rows = len(postings.rows)
-                found[word] = math.log(1 + (self.documents - rows + 0.5) / (rows + 0.5))
-        return found
+                frequencies[word] = math.log(1 + (self.documents - rows + 0.5) / (rows + 0.5))
+        return frequencies
 
     def scores(self, query: str) -> pa.Array:
-        """bm25 of every row; null where the text is missing."""
+        """Returns the bm25 score of every row; null where the text is missing."""
         total = np.zeros(len(self._lengths))
         for word, weight in self.weights(query).items():
             postings = self._postings[word]
@@ -227,12 +231,12 @@ class TextIndex:
         return pa.array(total, mask=~self._present)
 
     def scores_of(self, texts: pa.ChunkedArray, query: str) -> pa.Array:
-        """bm25 of single texts of the column, the same as `scores` gives for their rows."""
+        """Returns the bm25 scores of single texts of the column, equal to what `scores` returns for their rows."""
         weights = self.weights(query)
-        found: list[float | None] = []
+        scores: list[float | None] = []
         for text in texts.to_pylist():
             if text is None:
-                found.append(None)
+                scores.append(None)
                 continue
             words = terms(text)
             counts, length = Counter(words), np.array([len(words)])
@@ -240,10 +244,10 @@ class TextIndex:
             for word, weight in weights.items():
                 if counts[word]:
                     score += self._term_score(weight, np.array([counts[word]]), length)
-            found.append(float(score[0]))
-        return pa.array(found, pa.float64())
+            scores.append(float(score[0]))
+        return pa.array(scores, pa.float64())
 
-    def _term_score(self, weight: float, counts: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Floats:
+    def _term_score(self, weight: float, counts: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> FloatArray:
         norm = _K1 * (1 - _B + _B * (lengths / self.mean_length))
-        part: Floats = weight * counts * (_K1 + 1) / (counts + norm)
-        return part
+        score: FloatArray = weight * counts * (_K1 + 1) / (counts + norm)
+        return score
