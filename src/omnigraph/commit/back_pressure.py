@@ -1,7 +1,7 @@
-"""Back-pressure: small writers on a neglected graph are slowed, then refused, until somebody runs optimize.
+"""Back-pressure: small writes to a table with many small fragments wait, then are refused, until optimize has run.
 
-Every fold leaves a small fragment. What reads pay for them grows with their number, so writers that add to them wait a
-little longer the more there are. The record tells the number; nothing is read to find it out.
+Every fold leaves a small fragment, and reads cost more the more fragments there are. So a write that adds to them
+waits the longer, the more there are. The commit record holds the number of fragments; no request is needed.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _WHOLE_FRAGMENT_BYTES = 32 << 20
 _LONGEST_WAIT_S = 1.0
 
 NEEDS_OPTIMIZE = "needs_optimize"
-"""The code of the refusal, which holds for the record it was found on."""
+"""The error code of a refused write; the refusal is only true of the record that it was found on."""
 
 
 def small_fragments(pin: Pin) -> int:
-    """How many fragments the table has beyond those that its bytes justify."""
+    """How many fragments the table has more than its size needs."""
     return max(0, pin.fragments - pin.size_bytes // _WHOLE_FRAGMENT_BYTES)
 
 
 def tables_in_need(record: CommitRecord, config: Config) -> list[str]:
-    """Tables that optimize should look after, long before any writer has to wait for it."""
+    """Tables that should be optimized, at a bound far below the one where writers wait."""
     return [table for table, pin in record.pins.items() if small_fragments(pin) >= config.upkeep_fragments]
 
 
 def pressure_wait_s(head: CommitRecord, tables: Iterable[str], config: Config) -> float:
-    """How long a small writer of these tables has to wait. Raises Unavailable where it must not go on at all."""
+    """How long a small write to these tables has to wait. Raises Unavailable if the write is refused."""
     worst, count = max(
         ((table, small_fragments(head.pins[table])) for table in tables if table in head.pins),
         key=lambda table_and_count: table_and_count[1],

@@ -1,6 +1,6 @@
-"""The birth of a graph: a stamp, and a first record that is a pure function of it.
+"""The birth of a graph: the stamp `graph.json`, and record 0 of `main`, which is a pure function of the stamp.
 
-Whoever dies in between leaves either nothing, or a stamp from which any later writer completes the rest.
+A process that dies in between leaves either nothing, or a stamp from which any later writer completes record 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RETRY_WAIT_S = 0.05
 
 
 class GraphExists(Conflict):
-    """There is a graph at the address already; it is never replaced."""
+    """The address holds a graph already; a graph is never replaced."""
 
     default_code = "graph_exists"
     retryable = False
@@ -57,29 +57,29 @@ def init_graph(backend: Backend, catalog: Catalog) -> Stamp:
         raise _exists(store.root)
     backend.pauses.reach("init.stamped")
     with suppress(Unavailable, Forbidden, Unknown):
-        # The graph exists with its stamp; whoever opens it for writing next completes it.
+        # The graph exists once its stamp does; the next open for writing completes it.
         complete_birth(backend, stamp)
     return stamp
 
 
 def complete_birth(backend: Backend, stamp: Stamp) -> CommitRecord:
-    """Write record 0 unless it is there. Also what a read-write open does after somebody's crash."""
+    """Write record 0 unless it exists. A read-write open does this as well, after a crash of `init`."""
     record = birth_record(stamp)
     create_object(backend, record_key(record.stream, 0), record.as_bytes)
     return record
 
 
 def probe_for_writing(backend: Backend, stamp_bytes: bytes) -> None:
-    """What a read-write open asks of the store before it trusts it: one conditional PUT that must be refused."""
+    """Check before writing that the store supports put-if-absent: one conditional PUT that must be refused."""
     probe_hard_links(backend.store, backend.ids)
     probe_conditional_put(backend.store, STAMP_KEY, stamp_bytes)
 
 
 def create_object(backend: Backend, key: str, data: bytes) -> bytes:
-    """Create `key`; the answer is what is stored under it in the end, by us or by somebody else.
+    """Create the object `key` unless it exists. Returns the bytes that are stored under it, by this or another process.
 
-    The same bytes under the same key are safe to send again, so every unclear answer is: until the deadline, when
-    nobody can say whether the object will appear.
+    Sending the same bytes to the same key again is safe, so an unclear answer is followed by another try until the
+    deadline. Raises Unknown if the outcome is still unclear then.
     """
     deadline = backend.clock.monotonic() + backend.config.publish_deadline_s
     unclear = False

@@ -1,4 +1,4 @@
-"""Folding: overlay entries become table versions, in a record of their own that changes no answer."""
+"""Folding: moves overlay entries into table versions, in a commit record of its own that changes no answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SchemaOf = Callable[[CommitRecord, str], pa.Schema]
 
 
 def fullness(record: CommitRecord, config: Config) -> float:
-    """How much of the soft bound the overlay uses; 1.0 is the bound."""
+    """The share of the soft bound that the overlay of `record` uses; 1.0 is the bound."""
     size_bytes, entries = overlay_size(record.overlay)
     return max(size_bytes / config.overlay_soft_bytes, entries / config.overlay_soft_entries)
 
@@ -34,7 +34,7 @@ def must_fold_first(record: CommitRecord, config: Config) -> bool:
 
 
 class Folder:
-    """Folds one stream. One fold at a time per process; a fold that comes too late simply stops."""
+    """Folds one stream, one fold at a time per process. A fold whose entries are gone ends without an error."""
 
     def __init__(self, backend: Backend, publisher: Publisher, schema_of: SchemaOf) -> None:
         self._backend = backend
@@ -43,12 +43,12 @@ class Folder:
         self._busy = Lock()
 
     def fold(self, holder: str | None = None) -> StreamEntry | None:
-        """Move everything that is in the overlay now into tables. None if there was nothing to do."""
+        """Move all entries of the overlay into tables. Returns the fold record; None if there was nothing to do."""
         with self._busy:
             return self._fold(holder)
 
     def fold_if_free(self, holder: str | None = None) -> None:
-        """As a volunteer in the background: not worth waiting for another fold."""
+        """Fold as a volunteer in the background; does nothing if another thread of the process folds."""
         if self._busy.acquire(blocking=False):
             try:
                 self._fold(holder)
@@ -56,13 +56,13 @@ class Folder:
                 self._busy.release()
 
     def fold_if_over(self, holder: str | None = None) -> None:
-        """As a writer at the hard bound: wait for whoever folds, and fold only if that did not help."""
+        """Fold as a writer at the hard bound: wait for a fold of another thread, then fold if it is still needed."""
         with self._busy:
             if must_fold_first(self._publisher.head, self._backend.config):
                 self._fold(holder)
 
     def wants_volunteer(self, record: CommitRecord) -> bool:
-        """Whether this process should fold now: by chance, ever more likely towards the bound."""
+        """Whether this process should fold now: decided by chance, the likelier the fuller the overlay is."""
         config = self._backend.config
         if config.fold == "always":
             return bool(record.overlay)

@@ -1,4 +1,4 @@
-"""What a plan read and wrote, and the one test that says whether another commit invalidates it.
+"""The footprint of a plan, that is, what it read and wrote; and the test whether another commit conflicts with it.
 
 | class         | written by                                        | read by                                          |
 |---------------|---------------------------------------------------|--------------------------------------------------|
@@ -28,10 +28,10 @@ import xxhash
 from omnigraph.log.commit_record import CommitRecord, Stub, WriteSet
 
 OPS_SCOPE = "_ops|row"
-"""Claims on the answers that client keys and intents lead to."""
+"""The scope of claims on the receipts of client keys and intents."""
 
 EXACT_KEYS_MAX = 4096
-"""Beyond so many keys a table's writes are stated as a wildcard."""
+"""Above this many keys, the writes of one scope are stated as a wildcard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,18 @@ class Footprint:
         return frozenset(self.writes.exact.tolist())
 
     def claims_only(self, scope: str) -> Footprint:
-        """What it reads of one scope, and nothing else."""
+        """The footprint reduced to its reads in one scope."""
         return Footprint({scope: self.reads[scope]} if scope in self.reads else {})
 
     @property
     def is_broad(self) -> bool:
-        """Whether it depends on, or writes, more than the keys it names."""
+        """Whether the plan depends on, or writes, more than the keys that the footprint names."""
         return bool(self.reads_all or self.predicates or self.writes.wild)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanConflict:
-    """Why a plan no longer holds: the table concerned, if one can be named."""
+    """Why a plan no longer holds. `table` is the table concerned, or None if the reason concerns the whole graph."""
 
     table: str | None
     reason: str
@@ -144,7 +144,10 @@ def merge_writes(parts: Iterable[WriteSet]) -> WriteSet:
 
 
 def find_footprint_conflict(footprint: Footprint, schema: str, entry: CommitRecord | Stub) -> PlanConflict | None:
-    """The one conflict test: does `theirs`, which landed after our base, change what we depend on?"""
+    """The conflict test: does `entry`, which landed after the plan's base, change what the footprint depends on?
+
+    `schema` is the schema of the plan's base.
+    """
     if isinstance(entry, Stub):
         return PlanConflict(None, "a commit in between was collected, so what it wrote is unknown")
     if not entry.is_logical:
@@ -184,9 +187,9 @@ def _intersects(keys: frozenset[int], writes: WriteSet) -> bool:
 
 
 def _find_phantom(footprint: Footprint, commit_record: CommitRecord) -> PlanConflict | None:
-    """Rows that `theirs` wrote and that a predicate of ours would have selected.
+    """The conflict if `commit_record` wrote a row that a predicate of the footprint would have selected.
 
-    Before-images need no look: a row that matched before is among the rows we read.
+    Only new row images matter: a row that matched before the write is among the rows that the plan read.
     """
     for predicate in footprint.predicates:
         touched = commit_record.touched.get(predicate.table)
@@ -203,9 +206,9 @@ def _find_phantom(footprint: Footprint, commit_record: CommitRecord) -> PlanConf
 
 
 def depends_on_member(footprint: Footprint, other_footprint: Footprint, touched_rows: Mapping[str, Any]) -> bool:
-    """Whether `one` depends on something that `other`, prepared on the same base, writes.
+    """Whether a plan with `footprint` depends on what another plan, prepared on the same base, writes.
 
-    `touched_rows` maps a table to the Arrow rows that `other` writes, for the predicates of `one`.
+    `touched_rows` maps a table to the Arrow rows that the other plan writes, for the predicates of `footprint`.
     """
     if _find_key_conflict(footprint, other_footprint.writes):
         return True

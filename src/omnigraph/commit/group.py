@@ -1,7 +1,8 @@
 """Group commit: which waiting plans may share one record.
 
-Members must not meet: no read or write of one may be touched by another, so that the record means the same in
-any order of its members. Sets of all members together make the usual test one intersection, not one per pair.
+The footprints of members must not meet: no member may write what another reads or writes, so that the record means
+the same in any order of its members. The keys of all members are kept in common sets, so that the usual test is one
+intersection instead of one per pair.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class CommitGroup:
 
 
 def _meet_beyond_keys(plan: PublishPlan, other_plan: PublishPlan) -> bool:
-    """Wildcards, whole tables and conditions, in both directions."""
+    """Whether the plans meet by wildcards, reads of whole tables or predicates, in either direction."""
     return _depends_on(plan.footprint, other_plan) or _depends_on(other_plan.footprint, plan)
 
 

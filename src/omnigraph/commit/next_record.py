@@ -1,6 +1,6 @@
-"""`next_record`: the record that follows another, as a pure function of it and of the plans it publishes.
+"""`next_record`: the commit record that follows another, as a pure function of that record and the plans it publishes.
 
-Nothing captured earlier is used: a plan refused at one seq is composed again on whatever the head is then.
+Nothing that was captured earlier is used: a plan that was refused at one seq is composed again on the new head.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PinMoved(Exception):
 
 @dataclass(frozen=True)
 class CommitDraft:
-    """State after some of the members: pins, overlay, what was touched."""
+    """The state of the next record while its members are applied one after the other."""
 
     pins: dict[str, Pin]
     overlay: dict[str, OverlayTable]
@@ -121,7 +121,10 @@ def fork_record(source: CommitRecord, header: Header) -> CommitRecord:
 
 
 def live_folds(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
-    """The folds that still fit: their table's pin has not moved and, if they fold, some of their entries are there."""
+    """The folds that can still be published: the pin of the table has not moved, and some of the entries remain.
+
+    A fold without stamps, which only replaces files, needs no entries.
+    """
     return tuple(
         fold
         for fold in folds
@@ -140,7 +143,7 @@ def _apply(draft: CommitDraft, action: TableAction, rid: str, seq: int) -> None:
     else:
         new_pin = _move_pin(pin, action.move, action.table)
         if action.adopted is not None:
-            # What this stream has not seen yet was placed by this record (H1), the rest stays as it was.
+            # Entries that are new to this stream get the rid of this record (H1); the others keep theirs.
             draft.overlay[action.table] = action.adopted.restamp(entries.stamps if entries else (), rid)
         elif entries:
             # The overlay wins over the pin, so entries of the ids just staged would hide the new rows.

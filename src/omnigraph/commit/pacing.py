@@ -1,12 +1,12 @@
-"""Fairness between processes: a winner leaves room, losers never back off alone.
+"""Fairness between processes that write one branch: the winner of a seq waits, losers never back off.
 
-A loser needs two hops per round (read what won, try again), a winner one, so without pacing the first winner wins
-for ever. Whoever has met another process lately waits up to two round trips after each own success; whoever has
-not leaves a window of three round trips after every sixteen commits, in which a starving process can show itself.
+A loser needs two hops per round (read the record that won, try again), a winner one, so without pacing the first
+winner would win for ever. A process that has seen another process's record lately waits up to two round trips after
+each own success. A process that has not leaves a window of three round trips after every sixteen commits, in which a
+starving process can land a record.
 
-That is enough among equals. For a process whose requests are slower than everybody else's all others leave a longer
-window, at the same place without a word between them: before every seq divisible by 32. Only those who have lost
-many rounds in a row do not wait there.
+That is enough among processes of equal speed. For a process with slower requests, all others leave a longer window
+before every seq divisible by 32. Only processes that have lost many rounds in a row do not wait there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STARVING_ROUNDS = 6
 
 
 class Pacing:
-    """Used by the one thread that currently leads a publisher."""
+    """Decides when the leader of a publisher may try for the next seq. Only the leading thread uses it."""
 
     def __init__(self, clock: Clock, ids: IdSource) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class Pacing:
         self._not_before = 0.0
 
     def wait_for_turn(self, seq: int) -> None:
-        """Before trying for `seq`."""
+        """Sleep until this process may try for `seq`."""
         wait_s = self._not_before - self._clock.monotonic()
         if seq % _SLOW_WINDOW_EVERY == 0 and self._has_met_others() and self._lost_rounds < _STARVING_ROUNDS:
             wait_s = max(wait_s, min(_SLOW_WINDOW_ROUND_TRIPS * self._round_trip_s, _SLOW_WINDOW_MAX_S))
@@ -47,12 +47,12 @@ class Pacing:
         self._uncontested = 0
 
     def note_lost_round(self, put_s: float) -> None:
-        """Another record took the seq."""
+        """Another record took the seq, after a PUT of `put_s` seconds."""
         self._measure(put_s)
         self._lost_rounds += 1
 
     def note_landed_record(self, put_s: float) -> None:
-        """Our record landed after a PUT of `put_s`; decide when the next may start."""
+        """The record landed after a PUT of `put_s` seconds; decide when the next may start."""
         self._measure(put_s)
         self._lost_rounds = 0
         now = self._clock.monotonic()

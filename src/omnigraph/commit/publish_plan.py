@@ -1,4 +1,4 @@
-"""`PublishPlan`: the complete, declarative intent of a write, and `WriteTxn`: the snapshot it was made on."""
+"""`PublishPlan`: the complete description of a write, and `WriteTxn`: the snapshot that it is prepared on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from omnigraph.schema.catalog import Catalog, EntityKind, TypeDef
 from omnigraph.storage.lance import StagedTable, StagedVersion
 
 ConflictCheck = Callable[[CommitRecord], PlanConflict | None]
-"""Whether a commit that landed meanwhile invalidates a bulk change: it alone can look its own rows up."""
+"""The check of a bulk change whether a commit that landed meanwhile conflicts with it; it can look up its own rows."""
 
 Reshape = Callable[[OverlayTable, str], OverlayTable]
 """Entries of one table and the new record's rid → the same entries under the new schema. Pure."""
@@ -35,7 +35,7 @@ class WriteOptions:
     on_conflict: Literal["retry", "fail"] = "retry"
 
     def __post_init__(self) -> None:
-        """Refuse here what no record could hold: later it would fail in the hands of whoever leads the group."""
+        """Refuse text that no record can hold. Later it would fail in the thread of the publisher's leader."""
         for field_name, text in (("actor", self.actor), ("message", self.message)):
             try:
                 (text or "").encode()
@@ -49,7 +49,7 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class WriteTxn:
-    """A snapshot captured once and threaded through; nothing below can ask for 'latest'."""
+    """The snapshot that an operation is prepared on. It was captured once and cannot be asked for newer commits."""
 
     snapshot: Snapshot
 
@@ -78,9 +78,9 @@ class StagedMove:
 
 @dataclass(frozen=True)
 class TableAction:
-    """The change of one table: images to write and ids to remove; insert, upsert, update and delete all lower to this.
+    """The change of one table: row images to write and ids to remove, for inserts, upserts, updates and deletes alike.
 
-    `overwrite` replaces the whole content by `rows`. Counts are what the user is told.
+    `overwrite` replaces the whole content by `rows`. The counts are those of the receipt.
     """
 
     table: str
@@ -101,12 +101,12 @@ class TableAction:
 
     @property
     def rewrites_columns(self) -> bool:
-        """Staged column by column on one very version; it cannot be carried over to another."""
+        """Whether whole columns are staged on one table version; they cannot be committed on another."""
         return bool(self.fills or self.casts)
 
     @property
     def is_bound(self) -> bool:
-        """Whether it fits one very version only: if that moves, the change must be prepared again."""
+        """Whether the action fits one table version only: if the pin moves, the change must be prepared again."""
         return self.rewrites_columns or self.adopted is not None
 
     @property
@@ -156,7 +156,7 @@ class EpochChange:
 
 @dataclass(frozen=True)
 class PublishPlan:
-    """All that `publish` needs. A plan holds only its own change: pins and overlay come from the previous record."""
+    """All that `Publisher.publish` needs. A plan holds only its own change; the rest comes from the previous record."""
 
     kind: CommitKind
     op_id: str
@@ -187,7 +187,7 @@ class PublishPlan:
 
     @property
     def is_staged(self) -> bool:
-        """Whether it names objects that were written before the record."""
+        """Whether the plan names objects that were written before the record."""
         return bool(self.folds or self.catalog) or any(action.move is not None for action in self.actions)
 
     @property

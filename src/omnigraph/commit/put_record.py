@@ -1,4 +1,4 @@
-"""Storing a record and learning what became of it: landed, refused, or unknown. Never two of them, never a guess."""
+"""Stores a commit record and learns the outcome: it landed, it was refused, or nobody can tell (raises Unknown)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omnigraph.storage.backend import Backend
 from omnigraph.storage.store import NOT_DURABLE, PutResult
 
 FINAL_FAILURES = frozenset({"disk_full", "read_only_file_system", "root_vanished", "too_many_open_files"})
-"""Failures of a local directory: nothing is on its way, so what is not there did not land."""
+"""Failures of a local directory after which no write is still on its way: a record that is absent did not land."""
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
 
@@ -23,7 +23,7 @@ class RecordLanded:
 
 @dataclass(frozen=True, slots=True)
 class RecordRefused:
-    """Another record has the seq: ours did not land and never will. With it come those that follow, read at once."""
+    """Another record has the seq: this one did not land and never will. `entries` are that record and its followers."""
 
     entries: tuple[StreamEntry, ...]
 
@@ -31,11 +31,12 @@ class RecordRefused:
 def put_record(
     backend: Backend, records: RecordStream, record: CommitRecord, deadline: float
 ) -> RecordLanded | RecordRefused:
-    """Create `record` under its seq. Raises Unknown if nobody could tell until `deadline` (monotonic seconds).
+    """Create `record` under its seq. Raises Unknown if the outcome is unclear at `deadline` (monotonic seconds).
 
-    "Exists" may be our own earlier try, somebody else's record, or a store that answers 409 without having looked;
-    a failure may have landed. So both lead to reading the seq: our rid has landed, another rid refuses, and absence
-    means nothing at all, since the first PUT may still arrive: the same bytes go to the same seq again.
+    The answer "exists" may mean an earlier try of this call, another writer's record, or a store that answers 409
+    without having looked; a PUT that failed may have landed. In both cases the seq is read: if it holds the rid of
+    `record`, the record has landed; another rid means refused. If the seq is absent nothing is known, since the first
+    PUT may still arrive: the same bytes go to the same seq again.
     """
     key = record_key(record.stream, record.seq)
     wait_s = _FIRST_WAIT_S
@@ -47,14 +48,14 @@ def put_record(
             may_have_landed = True
             outcome = _look_up_outcome(records, record)
         except Forbidden as error:
-            # The client may have tried before on its own, and that try may have landed.
+            # The store's client may have repeated the request by itself, and an earlier try may have landed.
             outcome = _try_look_up_outcome(records, record)
             if outcome is None and may_have_landed:
                 raise _unknown_error(record) from error
             if outcome is None:
                 raise
         except (InvalidInput, NotFound) as error:
-            # The request was not accepted as it is, which says nothing about an earlier one.
+            # The store refused this request as invalid, which says nothing about an earlier one.
             if may_have_landed:
                 raise _unknown_error(record) from error
             raise

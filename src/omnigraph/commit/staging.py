@@ -1,4 +1,4 @@
-"""Staging: table versions built beside the graph, for changes that are too large to ride in a record."""
+"""Staging: builds table versions that no record names yet, for changes that are too large to ride in a record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.storage.lance import PinnedTable, StagedTable, TableDelta
 
 
 def rides_inline(actions: Sequence[TableAction], config: Config) -> bool:
-    """Small changes go into the record; an overwrite has no row images to put there."""
+    """Whether the change is small enough to be part of the record. An overwrite never is: it has no row images."""
     if any(action.overwrite or action.never_inline or action.rewrites_columns for action in actions):
         return False
     entries = sum(action.entries for action in actions)
@@ -23,12 +23,12 @@ def rides_inline(actions: Sequence[TableAction], config: Config) -> bool:
 
 
 def stage_actions(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
-    """The same actions with a table version each, all tables at once; those that were staged elsewhere have one."""
+    """Stage a table version for every action that has none yet, all tables in parallel."""
     return tuple(backend.in_parallel(lambda action: action if action.move else _stage(backend, on, action), actions))
 
 
 def restage_moved(backend: Backend, on: CommitRecord, actions: Sequence[TableAction]) -> tuple[TableAction, ...]:
-    """Re-commit the staged files of tables whose pin moved; the others stay as they are. No data is rewritten."""
+    """Commit the staged files again for tables whose pin moved; the other tables stay as they are. Rewrites no data."""
     return tuple(backend.in_parallel(lambda action: _restage(backend, on, action), actions))
 
 
@@ -45,7 +45,7 @@ def to_table_delta(action: TableAction) -> TableDelta:
 def base_table(
     backend: Backend, on: CommitRecord, action_table: str, kind: EntityKind
 ) -> tuple[str | None, PinnedTable]:
-    """The pinned version to build on, and the pin that a record must still show then."""
+    """The pin that the next record must still show, and the table version to build on."""
     version = version_in_record(on, action_table)
     if version is None:
         return None, backend.tables.birth(action_table, kind)
@@ -76,7 +76,7 @@ def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAc
         return action
     assert isinstance(action.move.staged, StagedTable)
     expected, base = base_table(backend, on, action.table, action.kind)
-    # What was known about ids in the old pin does not hold for the new one: somebody may have folded them in.
+    # Which ids the old pin held says nothing about the new one: a fold may have moved ids into the table.
     staged = backend.tables.restage(action.move.staged, base)
     return _with_move(backend, action, expected, base, staged)
 
@@ -84,7 +84,7 @@ def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAc
 def _with_move(
     backend: Backend, action: TableAction, expected: str | None, base: PinnedTable, staged: StagedTable
 ) -> TableAction:
-    """The action with its table version; inline after all if the table does not change.
+    """The action with its table version; without one, so that it rides inline, if the table does not change.
 
     That is a delete of rows that are only in the overlay. Without a new version the pin would not move, and a fold
     that took those rows before could still land on it: only tombstones in the overlay keep them away.

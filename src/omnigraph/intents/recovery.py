@@ -247,7 +247,7 @@ class Recovery:
     def _give_up(
         self, state: IntentState, stream: _OpenStream | None, class_: IntentClass, reason: str
     ) -> RecoveryResult:
-        """Audit that the operation was rolled back, which makes the log refuse its plan from then on; end the intent."""
+        """Audit that the operation was rolled back, after which the log refuses its plan, and end the intent."""
         facts = self._facts(state, "rolled_back", class_, reason, None)
         try:
             audit = self._audit(stream, state.opening, facts)

@@ -1,9 +1,9 @@
 """The branch registry: which stream a branch name stands for now.
 
-Entries of one name are numbered and written once: even numbers create, odd numbers delete what came before. So
-the parity of the newest number says whether the branch is alive, names can be re-used without aliasing, and a
-listing is enough to know all live branches. The folder is the case-folded name, where names that differ only by
-case meet and are refused (they would be one directory on some file systems).
+Entries of one name are numbered and written once. An even number creates a life of the branch, the following odd
+number is its tombstone. So the parity of the newest number says whether the branch is alive, a name can be used again
+for a new stream, and one listing is enough to know all live branches. The folder of a name is the case-folded name:
+names that differ only by case share a folder and are refused, since some file systems do not tell them apart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FORBIDDEN = set('\\~^:?*[]{}<>|"\x7f')
 
 @dataclass(frozen=True, slots=True)
 class BranchEntry:
-    """One line of the registry."""
+    """One registry entry: life `n / 2` of a branch if `n` is even, the tombstone of entry `n - 1` if it is odd."""
 
     name: str
     n: int
@@ -40,7 +40,7 @@ class BranchEntry:
 
 
 def check_branch_name(name: str) -> None:
-    """Refuse names that some store, shell or reader would take for something else."""
+    """Raise InvalidInput for names that a store, a shell or a user could take for something else."""
     reason = _why_bad(name)
     if reason:
         raise InvalidInput(
@@ -71,7 +71,7 @@ def _like_commit_id(name: str) -> bool:
 
 
 class Registry:
-    """Reads and appends registry entries; the stream's own records remain the truth about closing."""
+    """Reads and appends registry entries. Whether a branch is closed is decided by its stream, not by the registry."""
 
     def __init__(self, store: Store, clock: Clock, patience_s: float) -> None:
         self._store = store
@@ -79,7 +79,10 @@ class Registry:
         self._patience_s = patience_s
 
     def find(self, name: str) -> BranchEntry | None:
-        """The newest entry under this name (in any case), dead or alive; a stale listing is probed upward from."""
+        """The newest entry under this name, whatever its case, alive or not.
+
+        A listing may be stale, so the search probes upward from the newest number that was listed.
+        """
         objects = self._store.list(_folder(name))
         n = max((_number(info.key) for info in objects), default=0)
         newest: BranchEntry | None = None
@@ -112,11 +115,11 @@ class Registry:
         )
 
     def append(self, entry: BranchEntry) -> PutResult:
-        """Write the entry. EXISTS means: look again, it may even be our own."""
+        """Write the entry. EXISTS means that the number is taken, perhaps by an earlier try of this call."""
         return self._store.put_if_absent(_key(entry.name, entry.n), entry.encode())
 
     def create(self, name: str, stream: str) -> BranchEntry:
-        """Register a new incarnation. A fresh name costs one PUT."""
+        """Register a new life of the branch. A name that was never used costs one PUT."""
         entry = BranchEntry(name, 0, stream)
         deadline = self._clock.monotonic() + self._patience_s
         while not self._try_append(entry, deadline):
@@ -131,7 +134,7 @@ class Registry:
         return entry
 
     def tombstone(self, entry: BranchEntry) -> None:
-        """Mark exactly this incarnation as deleted; idempotent, and harmless after a re-creation."""
+        """Mark exactly this life of the branch as deleted; may be repeated, also after the branch was re-created."""
         grave = BranchEntry(entry.name, entry.n + 1, entry.stream)
         deadline = self._clock.monotonic() + self._patience_s
         while not self._try_append(grave, deadline):
@@ -140,9 +143,9 @@ class Registry:
                 return
 
     def _try_append(self, entry: BranchEntry, deadline: float) -> bool:
-        """False if the number is taken, perhaps by ourselves: then looking tells.
+        """Whether the entry was created. False if its number is taken, perhaps by an earlier try of this call.
 
-        A lost answer, and a store that says "exists" without effect, are tried again until `deadline`.
+        After a lost answer, or an "exists" for an object that is absent, the PUT is tried again until `deadline`.
         """
         while True:
             try:
@@ -210,7 +213,7 @@ def _number(key: str) -> int:
 
 
 def decode_entry(data: bytes, where: str) -> BranchEntry:
-    """The entry in `data`; `where` names it in errors."""
+    """The entry in `data`; errors name it by `where`."""
     try:
         raw = json.loads(data)
         return BranchEntry(raw["name"], raw["n"], raw["stream"])

@@ -1,7 +1,7 @@
 """The commit record: one immutable object that names everything a commit makes visible.
 
-Records are values. They are built only by `omnigraph.commit.next_record`, stored only by `omnigraph.commit.publisher`
-(and by the birth of a stream), and every record is complete: no other object is needed to know its state.
+Records are values. Only `omnigraph.commit.next_record` builds them, and only `omnigraph.commit.publisher` and the birth
+of a stream store them. Every record is complete: no other object is needed to know the state that it describes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ CommitKind = Literal[
     "init", "fork", "load", "mutate", "merge", "schema", "fold", "physical", "gc", "recovery", "epoch", "close"
 ]
 
-#: Kinds that change nothing a reader could see; nobody's logical work conflicts with them.
+#: Kinds that change nothing a reader could see; no change of rows or schema conflicts with them.
 NON_LOGICAL: frozenset[str] = frozenset({"fold", "physical", "gc", "epoch"})
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRef:
-    """A commit as a parent: `rid` proves that it is the very record that was read."""
+    """A reference to a parent commit: `rid` proves that it is the record that was read."""
 
     stream: str
     seq: int
@@ -92,7 +92,7 @@ class TouchedTable:
 
 @dataclass(frozen=True, slots=True)
 class WriteSet:
-    """What a record wrote, for those who must decide whether they depend on it.
+    """What a record wrote, so that a later plan can decide whether it depends on it.
 
     `exact` holds sorted 64-bit hashes; `wild` holds `table|*` or `table|class|*` where keys were too many to name;
     `scopes` holds `table|class` of everything written, so that a reader of a whole table need not know the keys.
@@ -105,7 +105,7 @@ class WriteSet:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What `commit list`, merge bases and audits need of a commit."""
+    """The part of a commit record that `commit list`, merge bases and audits need."""
 
     stream: str
     seq: int
@@ -182,7 +182,7 @@ class CommitRecord:
         return self.kind not in NON_LOGICAL
 
     def own_entries(self, table: str) -> OverlayTable | None:
-        """The logical change an inline commit made to `table`."""
+        """The change that an inline commit made to `table`, as overlay entries."""
         entries = self.overlay.get(table)
         return entries.own(self.rid) if entries else None
 
@@ -215,9 +215,9 @@ class CommitRecord:
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """What remains under the name of a collected commit, so that the name is never free again.
+    """What cleanup leaves under the name of a collected commit, so that the name is never free again.
 
-    It still leads to its parents and past them: merge bases are found across collected commits.
+    A stub still names its parents, so merge bases are found across collected commits.
     """
 
     header: Header
@@ -252,7 +252,7 @@ class Stub:
 
 
 def decode_record(data: bytes, where: str) -> CommitRecord | Stub:
-    """The record in `data`, or the stub; `where` names it in errors."""
+    """The commit record or stub in `data`; errors name it by `where`."""
     head, body = decode_frame(data, where)
     if head.get("v") != RECORD_VERSION:
         raise Unsupported(f"{where} has record version {head.get('v')}", advice="Upgrade omnigraph", key=where)

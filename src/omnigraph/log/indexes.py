@@ -19,7 +19,7 @@ _TEXT_PARAMS = (("with_position", True), ("stem", False), ("remove_stop_words", 
 
 @dataclass(frozen=True, slots=True)
 class IndexCoverage:
-    """How much of a table one index knows. Rows outside are found by reading, so answers never depend on it."""
+    """How much of a table one index covers. Other rows are found by a scan: answers do not depend on coverage."""
 
     name: str
     column: str
@@ -36,7 +36,7 @@ class IndexCoverage:
 
 
 def list_schema_indexes(type_def: TypeDef, pinned: PinnedTable) -> list[IndexSpec]:
-    """What the schema asks for, of the columns that this version has.
+    """The indexes that the schema asks for, as far as this table version has their columns.
 
     Sorted: `id`, the ends of an edge, keys, unique values, and `@index` of scalars and enums. Words: `@index` of a
     String. Nearness: `@index` of a vector.
@@ -66,7 +66,7 @@ def list_obsolete_indexes(pinned: PinnedTable, specs: Sequence[IndexSpec]) -> li
 
 
 def measure_coverage(pinned: PinnedTable, specs: Sequence[IndexSpec]) -> list[IndexCoverage]:
-    """How much of the table every wanted index covers; an index that is not there covers nothing."""
+    """How much of the table each of these indexes covers; an index that was not built yet covers nothing."""
     rows = {fragment.id: fragment.num_rows for fragment in pinned.metadata}
     built = {info.name: info for info in pinned.indices()}
     coverages = []
@@ -84,7 +84,7 @@ def measure_coverage(pinned: PinnedTable, specs: Sequence[IndexSpec]) -> list[In
 
 
 def measure_table_coverage(snapshot: Snapshot, type_def: TypeDef) -> list[IndexCoverage]:
-    """Coverage of every index that the schema wants for a type; nothing if no version of its table exists."""
+    """Coverage of every index that the schema asks for; empty if the table has no version yet."""
     pinned = snapshot.view(type_def).pinned
     return measure_coverage(pinned, list_schema_indexes(type_def, pinned)) if pinned is not None else []
 

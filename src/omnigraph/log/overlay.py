@@ -1,4 +1,4 @@
-"""The overlay: row images and tombstones that live in the record because no table version holds them yet.
+"""The overlay: row images and tombstones that are part of the commit record because no table version holds them yet.
 
 Rows of one table, as Arrow: `id`, `_rid` (the record attempt that placed the entry in this stream), `_del`, then
 the table's own columns. An entry is always a full image. Tables and their encoded bytes are immutable and shared
@@ -70,12 +70,12 @@ class OverlayTable:
 
     @property
     def hidden_ids(self) -> Collection[str]:
-        """Ids whose row in the pin, if any, must not be seen."""
+        """Ids whose row in the pin, if there is one, is hidden from readers."""
         return self.index.keys()
 
     @cached_property
     def rows(self) -> pa.Table:
-        """The images: what a reader sees of this overlay."""
+        """The row images: what a reader sees of this overlay."""
         return self._table.filter(pc.invert(self._table[DEL])).drop_columns(list(_MARKS))
 
     @cached_property
@@ -84,7 +84,7 @@ class OverlayTable:
 
     @cached_property
     def stamps(self) -> frozenset[tuple[str, str]]:
-        """Every entry as (id, rid): what a fold that read this overlay may remove, and nothing else."""
+        """Every entry as (id, rid): exactly what a fold of this overlay may remove."""
         return frozenset(zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True))
 
     def rows_of(self, ids: Iterable[str]) -> pa.Table:
@@ -93,7 +93,7 @@ class OverlayTable:
         return entries.filter(pc.invert(entries[DEL])).drop_columns(list(_MARKS))
 
     def own(self, rid: str) -> OverlayTable:
-        """The entries that one record placed: its logical change."""
+        """The entries that the record with this rid placed: its own change."""
         return OverlayTable(self._table.filter(pc.equal(self._table[RID], rid)))
 
     def with_entries(self, newer: OverlayTable) -> OverlayTable:
@@ -108,7 +108,7 @@ class OverlayTable:
         return self._without_positions(positions)
 
     def without_stamps(self, stamps: Collection[tuple[str, str]]) -> OverlayTable:
-        """Remove exactly these (id, rid) entries; an entry replaced since stays."""
+        """The overlay without exactly these (id, rid) entries; an entry that was replaced since stays."""
         rids = self._table[RID].to_pylist()
         positions = [
             self.index[row_id] for row_id, rid in stamps if row_id in self.index and rids[self.index[row_id]] == rid
@@ -116,7 +116,7 @@ class OverlayTable:
         return self._without_positions(positions)
 
     def restamp(self, known_stamps: Collection[tuple[str, str]], rid: str) -> OverlayTable:
-        """The same entries, those that are not among the `known` stamps under another rid."""
+        """The same entries; those whose stamp is not in `known_stamps` get the new `rid`."""
         stamps = zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True)
         rids = pa.array([old if (row_id, old) in known_stamps else rid for row_id, old in stamps], pa.utf8())
         position = self._table.column_names.index(RID)
@@ -134,7 +134,7 @@ Overlay = Mapping[str, OverlayTable]
 
 
 def overlay_size(overlay: Overlay) -> tuple[int, int]:
-    """(bytes, entries) of a whole overlay: what the fold bounds are about."""
+    """(bytes, entries) of a whole overlay: what the bounds of folding are compared with."""
     return sum(entries.size_bytes for entries in overlay.values()), sum(entries.entries for entries in overlay.values())
 
 

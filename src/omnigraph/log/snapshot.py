@@ -64,9 +64,9 @@ class Catalogs:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one operation sees, captured once. It cannot be asked for anything newer.
+    """One commit as one operation sees it. It was captured once and cannot be asked for newer commits.
 
-    `pending`: the overlay holds changes that are not committed yet.
+    `pending`: the overlay also holds changes that are not committed yet.
     """
 
     backend: Backend
@@ -82,7 +82,7 @@ class Snapshot:
         return self.view_of(type_def.id, arrow_schema(type_def))
 
     def view_of(self, table: str, schema: pa.Schema) -> TableView:
-        """A table by identity; a table no commit has touched is empty and costs nothing."""
+        """The table with this identity. A table that no commit has touched is empty and costs no request."""
         pin = self.record.pins.get(table)
         pinned = self._open_pin(table, pin.version) if pin and pin.version else None
         if pinned is not None:
@@ -90,7 +90,7 @@ class Snapshot:
         return TableView(schema, pinned, self.record.overlay.get(table))
 
     def count(self, type_def: TypeDef) -> int:
-        """Rows of a type: the record tells, unless there is more than it knows."""
+        """The number of rows of a type. It is in the record, unless there are pending changes."""
         if self.pending:
             return self.view(type_def).count()
         pin = self.record.pins.get(type_def.id)
@@ -104,7 +104,7 @@ class Snapshot:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """What looks like damage inside the block is told as what it is, if the commit was collected meanwhile."""
+        """Raises SnapshotExpired instead of Corruption inside the block if cleanup collected the commit meanwhile."""
         try:
             yield
         except Corruption as error:
@@ -118,7 +118,7 @@ class Snapshot:
         return entry.make_expired_error() if isinstance(entry, Stub) else None
 
     def _missing_version_error(self, table: str, version: str) -> OmnigraphError:
-        """Why a version that this commit names is not there: the commit was collected meanwhile, or it is damage."""
+        """Why a table version that this commit names is missing: the commit was collected, or it is damage."""
         return self._find_expired_error() or Corruption(
             f"version {version} of table {table} is missing though commit {self.commit_id} names it",
             advice="Run `omnigraph verify`",
@@ -127,7 +127,7 @@ class Snapshot:
         )
 
     def type(self, name: str) -> TypeDef:
-        """A node type of this name, or else an edge type."""
+        """The node type of this name, or else the edge type. Raises NotFound."""
         type_def = self.catalog.node(name) or self.catalog.edge(name)
         if type_def is None:
             raise no_such_type(name, self.catalog)
@@ -155,7 +155,7 @@ class Snapshot:
 
 
 def _check_columns(pinned: PinnedTable, schema: pa.Schema) -> None:
-    """A table whose columns contradict the schema is never read as if they fitted."""
+    """Raise Corruption if a column of the table version has another type than the schema says."""
     for column in pinned.schema:
         expected_type = schema.field(column.name).type if column.name in schema.names else column.type
         if expected_type != column.type:

@@ -1,4 +1,4 @@
-"""`graph.json`: the one object that says that a graph is here, and in which format."""
+"""The stamp `graph.json`: says that an address holds a graph, and in which storage format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERNAL_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Everything that the first records of a graph are a function of."""
+    """The content of `graph.json`. Record 0 of `main` is a function of it."""
 
     graph_id: str
     main_stream: str
@@ -34,7 +34,7 @@ class Stamp:
 
 
 def read_stamp(store: Store) -> tuple[Stamp, bytes]:
-    """The stamp and its exact bytes. Refuses any format but ours before anything else is read."""
+    """The stamp and its exact bytes. Raises Unsupported for any other storage format, before anything else is read."""
     try:
         data = store.get(STAMP_KEY)
     except ObjectMissing as error:

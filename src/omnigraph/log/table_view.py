@@ -1,4 +1,4 @@
-"""`TableView`: one table at one commit, pin plus overlay. Nothing above this class knows the difference."""
+"""`TableView`: one table at one commit, its pin and overlay together. Callers do not see which row is in which."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class TableView:
         return self.overlay.hidden_ids if self.overlay else ()
 
     def with_overlay(self, newer: OverlayTable) -> TableView:
-        """The same table with further entries on top: how a mutation sees its own pending rows."""
+        """The same table with further entries on top: so a mutation sees its own pending rows."""
         return TableView(self.schema, self.pinned, self.overlay.with_entries(newer) if self.overlay else newer)
 
     def find(self, ids: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows with these ids, in no promised order. Overlay rows cost nothing."""
+        """Rows with these ids, in no particular order. Rows of the overlay cost no request."""
         names = self._names(columns)
         parts = [self.overlay.rows_of(ids)] if self.overlay else []
         pinned_ids = [row_id for row_id in dict.fromkeys(ids) if row_id not in self._hidden]
@@ -62,7 +62,7 @@ class TableView:
     def scan(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None, limit: int | None = None
     ) -> pa.Table:
-        """Rows that match, at most `limit`, which is applied after hiding."""
+        """Rows that match `where`, at most `limit`. Rows that the overlay hides do not count towards the limit."""
         names = self._names(columns)
         parts = []
         if self.overlay:
@@ -99,7 +99,7 @@ class TableView:
         assert self.pinned is not None
         if not self._absent_in_filter(where):
             return self.pinned.scan(self._physical(names), where, limit, self._hidden)
-        # A column this version never had is null in all its rows; Lance cannot be asked about it, Arrow can.
+        # A column that this table version does not have is null in all its rows. Lance cannot filter by it, Arrow can.
         rows = self._with_all_columns(self.pinned.scan(None, None, None, self._hidden)).filter(where)
         return rows.slice(0, limit) if limit is not None else rows
 
@@ -118,7 +118,7 @@ class TableView:
         return list(columns) if columns is not None else list(self.schema.names)
 
     def _physical(self, names: Sequence[str]) -> list[str]:
-        """What to read of the pin: without any column there would be no number of rows."""
+        """The columns to read of the pin; `id` if there are none, since the number of rows is needed."""
         return [name for name in dict.fromkeys(names) if name in self._names_in_pin] or ["id"]
 
     def _with_all_columns(self, rows: pa.Table) -> pa.Table:
