@@ -13,7 +13,7 @@ import pytest
 from omnigraph.cli.main import run
 from omnigraph.clock import SystemClock, SystemIds
 from omnigraph.errors import InvalidInput, NotFound, Unknown
-from omnigraph.server.keys import kept_key, told_as_given
+from omnigraph.server.hosting import restore_client_key, scope_client_key
 from omnigraph.server.run import check_exposure, is_loopback
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import (
@@ -214,19 +214,19 @@ def test_the_key_of_one_actor_never_answers_another(serving: Serving, file: Path
 
 
 def test_keys_as_they_are_kept() -> None:
-    assert kept_key(None, "k") == "k"
-    assert kept_key("ada", "k") == "ada:k"
-    assert kept_key("a:b", "c") != kept_key("a", "b:c")
-    assert kept_key("a b", "c") != kept_key("a%20b", "c")
-    long = [kept_key(actor, "k" * 250) for actor in ("ada", "bob" * 40, "bob" * 41)]
+    assert scope_client_key(None, "k") == "k"
+    assert scope_client_key("ada", "k") == "ada:k"
+    assert scope_client_key("a:b", "c") != scope_client_key("a", "b:c")
+    assert scope_client_key("a b", "c") != scope_client_key("a%20b", "c")
+    long = [scope_client_key(actor, "k" * 250) for actor in ("ada", "bob" * 40, "bob" * 41)]
     assert len(set(long)) == 3
     assert max(map(len, long)) <= 255
 
 
 def test_errors_name_the_key_as_it_was_given() -> None:
-    with pytest.raises(Unknown) as unclear, told_as_given("k"):
+    with pytest.raises(Unknown) as unclear, restore_client_key("k"):
         raise Unknown("nobody knows", op_id="o", client_key="ada:k")
     assert unclear.value.details == {"op_id": "o", "client_key": "k"}
-    with pytest.raises(NotFound) as raised, told_as_given("k"):
+    with pytest.raises(NotFound) as raised, restore_client_key("k"):
         raise NotFound("nothing")
     assert "client_key" not in raised.value.details

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from omnigraph.errors import Unavailable
-from omnigraph.server.run import listening
+from omnigraph.server.run import open_listener
 from omnigraph.server.settings import ServerSettings
 
 
@@ -22,7 +22,7 @@ def test_answers_do_not_wait_for_the_client_to_acknowledge_a_part_of_them() -> N
             future.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        with listening(ServerSettings(port=0)) as listener:
+        with open_listener(ServerSettings(port=0)) as listener:
             async with await asyncio.start_server(answer, sock=listener):
                 reader, writer = await asyncio.open_connection(*listener.getsockname())
                 await reader.read()
@@ -34,6 +34,6 @@ def test_answers_do_not_wait_for_the_client_to_acknowledge_a_part_of_them() -> N
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    with listening(ServerSettings(port=0)) as first, pytest.raises(Unavailable) as raised:
-        listening(ServerSettings(port=first.getsockname()[1]))
+    with open_listener(ServerSettings(port=0)) as first, pytest.raises(Unavailable) as raised:
+        open_listener(ServerSettings(port=first.getsockname()[1]))
     assert raised.value.code == "address_in_use"

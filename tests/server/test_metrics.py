@@ -17,7 +17,7 @@ from omnigraph.errors import NotFound
 from omnigraph.server import metrics as module
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.metrics import Metrics
-from omnigraph.server.settings import place_of
+from omnigraph.server.settings import settings_for_address
 from tests.server.bed import ADD, ALL, PEOPLE, metric
 
 STAGED = Config(fsync=False, fold="never", inline_share=0)
@@ -31,7 +31,7 @@ def metrics() -> Metrics:
 @pytest.fixture
 def hosted_graph(tmp_path: Path, metrics: Metrics) -> Iterator[HostedGraph]:
     og.init(tmp_path / "own", PEOPLE, config=STAGED)
-    hosted_graph = HostedGraph(place_of(str(tmp_path / "own")), metrics, STAGED, SystemClock())
+    hosted_graph = HostedGraph(settings_for_address(str(tmp_path / "own")), metrics, STAGED, SystemClock())
     hosted_graph.runtime()
     yield hosted_graph
     hosted_graph.close()
@@ -39,7 +39,7 @@ def hosted_graph(tmp_path: Path, metrics: Metrics) -> Iterator[HostedGraph]:
 
 def test_operations_at_the_same_time_keep_their_own_requests(hosted_graph: HostedGraph, metrics: Metrics) -> None:
     """The store's requests are exact per operation; Lance's are exact in all."""
-    hosted_graph.on(None, lambda g: g.mutate(ADD, {"n": "warm"}))
+    hosted_graph.with_branch(None, lambda g: g.mutate(ADD, {"n": "warm"}))
     before = metrics.page().decode()
     stats = hosted_graph.runtime().backend.tables.io_stats()
     start = threading.Barrier(8)
@@ -48,7 +48,7 @@ def test_operations_at_the_same_time_keep_their_own_requests(hosted_graph: Hoste
         start.wait(30)
         name = "even" if number % 2 == 0 else "odd"
         with hosted_graph.meter.operation(name):
-            hosted_graph.on(None, lambda g: g.query(ALL))
+            hosted_graph.with_branch(None, lambda g: g.query(ALL))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -68,10 +68,10 @@ def test_operations_at_the_same_time_keep_their_own_requests(hosted_graph: Hoste
 
 def test_work_beside_an_operation_is_its_own(hosted_graph: HostedGraph, metrics: Metrics) -> None:
     """Requests that other threads make on behalf of an operation are charged to it."""
-    hosted_graph.on(None, lambda g: g.refresh())
+    hosted_graph.with_branch(None, lambda g: g.refresh())
     before = metrics.page().decode()
     with hosted_graph.meter.operation("fork"):
-        hosted_graph.on(None, lambda g: g.branch.create("x"))
+        hosted_graph.with_branch(None, lambda g: g.branch.create("x"))
     text = metrics.page().decode()
     elsewhere = {"operation": module.BACKGROUND}
     assert metric(text, "storage_ops_total", **elsewhere) == metric(before, "storage_ops_total", **elsewhere)
@@ -81,7 +81,7 @@ def test_work_beside_an_operation_is_its_own(hosted_graph: HostedGraph, metrics:
 
 def test_a_failed_operation_is_counted(hosted_graph: HostedGraph, metrics: Metrics) -> None:
     with pytest.raises(NotFound), hosted_graph.meter.operation("bad"):
-        hosted_graph.on(None, lambda g: g.at("01ARZ3NDEKTSV4RRFFQ69G5FAV.0"))
+        hosted_graph.with_branch(None, lambda g: g.at("01ARZ3NDEKTSV4RRFFQ69G5FAV.0"))
     text = metrics.page().decode()
     assert metric(text, "storage_ops_total", operation="bad", method="GET") >= 1
     assert metric(text, "storage_stages_count", operation="bad") == 1
@@ -107,7 +107,7 @@ def test_a_span_per_operation(hosted_graph: HostedGraph, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(module, "_tracer", Tracer())
     with hosted_graph.meter.operation("mutate"):
-        hosted_graph.on(None, lambda g: g.mutate(ADD, {"n": "Ada"}))
+        hosted_graph.with_branch(None, lambda g: g.mutate(ADD, {"n": "Ada"}))
     name, facts = spans[0]
     assert name == "omnigraph.mutate"
     assert facts["storage.ops"] >= facts["storage.stages"] >= 4

@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Message
 
 from omnigraph.clock import SystemClock
-from omnigraph.server.door import BodyRefused, _Pace
+from omnigraph.server.middleware import BodyPace, BodyRefused
 
 WINDOW_S = 30.0
 
@@ -34,7 +34,7 @@ def _count_received(caller: Caller, count: int, between_s: float = 0.0) -> int:
     """How many pieces came before the caller was refused; -1 if never."""
 
     async def story() -> int:
-        pace = _Pace(caller, caller.receive, WINDOW_S)
+        pace = BodyPace(caller, caller.receive, WINDOW_S)
         for number in range(count):
             try:
                 await pace.receive()
@@ -70,7 +70,7 @@ def test_the_departure_is_awaited_for_ever() -> None:
 def test_nothing_at_all() -> None:
     async def story() -> None:
         with pytest.raises(BodyRefused) as refused:
-            await _Pace(SystemClock(), asyncio.Event().wait, 0.01).receive()  # type: ignore[arg-type]
+            await BodyPace(SystemClock(), asyncio.Event().wait, 0.01).receive()  # type: ignore[arg-type]
         assert (refused.value.status_code, refused.value.error.code) == (408, "slow_body")
 
     asyncio.run(story())
@@ -87,7 +87,7 @@ def test_who_waits_can_be_cancelled_at_any_moment() -> None:
             return {"type": "http.request", "body": b"", "more_body": True}
 
         async def departure() -> None:
-            pace = _Pace(SystemClock(), receive, WINDOW_S)
+            pace = BodyPace(SystemClock(), receive, WINDOW_S)
             while (await pace.receive())["type"] != "http.disconnect":
                 came.clear()
 

@@ -15,7 +15,14 @@ from omnigraph.errors import InvalidInput
 from omnigraph.server.background import cleanup, fold, optimize, sweep
 from omnigraph.server.hosting import HostedGraph
 from omnigraph.server.metrics import Metrics
-from omnigraph.server.settings import GraphSettings, Limits, Upkeep, graphs_in, place_of, read_settings
+from omnigraph.server.settings import (
+    GraphSettings,
+    ServerLimits,
+    UpkeepSettings,
+    graphs_in,
+    read_settings,
+    settings_for_address,
+)
 from tests.server.bed import ADD, PEOPLE, QUICK, Door, metric
 
 TOML = """
@@ -50,8 +57,8 @@ def test_a_file(tmp_path: Path) -> None:
         GraphSettings("remote", "s3://bucket/graph", True, None, {"aws_region": "eu-west-1"}),
     )
     assert (settings.host, settings.port, settings.tokens) == ("127.0.0.1", 9000, tmp_path / "tokens.json")
-    assert settings.limits == Limits(writes_per_actor=4)
-    assert settings.upkeep == Upkeep(cleanup_every_s=86400, keep=10)
+    assert settings.limits == ServerLimits(writes_per_actor=4)
+    assert settings.upkeep == UpkeepSettings(cleanup_every_s=86400, keep=10)
 
 
 def test_the_same_in_yaml_and_json(tmp_path: Path) -> None:
@@ -90,14 +97,14 @@ def test_graphs_of_a_directory(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "graph.json").write_text("{}")
     (tmp_path / "other").mkdir()
-    assert [one.name for one in graphs_in(place_of(str(tmp_path)))] == ["a", "b"]
+    assert [one.name for one in graphs_in(settings_for_address(str(tmp_path)))] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
     ("place", "name"), [("s3://bucket/My Graph/", "My-Graph"), ("./x.og", "x.og"), ("/", "graph"), ("..", "graph")]
 )
 def test_the_name_of_one_graph(place: str, name: str) -> None:
-    assert place_of(place).name == name
+    assert settings_for_address(place).name == name
 
 
 def test_a_read_only_server(serving: Callable[..., Door]) -> None:
@@ -125,28 +132,28 @@ def test_a_graph_that_is_not_there(tmp_path: Path, serving: Callable[..., Door])
 def hosted_graph(tmp_path: Path) -> HostedGraph:
     config = Config(fsync=False, fold="never", overlay_soft_entries=10)
     og.init(tmp_path / "own", PEOPLE, config=config)
-    return HostedGraph(place_of(str(tmp_path / "own")), Metrics(), config, SystemClock())
+    return HostedGraph(settings_for_address(str(tmp_path / "own")), Metrics(), config, SystemClock())
 
 
 def test_folding_in_the_background(hosted_graph: HostedGraph) -> None:
-    hosted_graph.on(None, lambda g: g.mutate(ADD, {"n": "one"}))
+    hosted_graph.with_branch(None, lambda g: g.mutate(ADD, {"n": "one"}))
     assert fold(hosted_graph) == []
-    hosted_graph.on(None, lambda g: g.mutate_many(ADD, [{"n": f"p{n}"} for n in range(2)]))
+    hosted_graph.with_branch(None, lambda g: g.mutate_many(ADD, [{"n": f"p{n}"} for n in range(2)]))
     for n in range(10):
-        hosted_graph.on(None, lambda g, n=n: g.mutate(ADD, {"n": f"q{n}"}))  # type: ignore[misc]
+        hosted_graph.with_branch(None, lambda g, n=n: g.mutate(ADD, {"n": f"q{n}"}))  # type: ignore[misc]
     folded = fold(hosted_graph)
     assert len(folded) == 1
-    assert hosted_graph.on(None, lambda g: g.commits(1)[0].kind) == "fold"
+    assert hosted_graph.with_branch(None, lambda g: g.commits(1)[0].kind) == "fold"
     assert fold(hosted_graph) == []
     hosted_graph.close()
 
 
 def test_other_upkeep(hosted_graph: HostedGraph) -> None:
-    hosted_graph.on(None, lambda g: g.mutate(ADD, {"n": "one"}))
+    hosted_graph.with_branch(None, lambda g: g.mutate(ADD, {"n": "one"}))
     assert sweep(hosted_graph) == []
     assert optimize(hosted_graph) == []
-    assert cleanup(hosted_graph, Upkeep(keep=1)) is None
-    assert hosted_graph.on(None, lambda g: g.table("Person").count()) == 1
+    assert cleanup(hosted_graph, UpkeepSettings(keep=1)) is None
+    assert hosted_graph.with_branch(None, lambda g: g.table("Person").count()) == 1
     hosted_graph.close()
 
 

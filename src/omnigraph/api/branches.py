@@ -53,16 +53,16 @@ class Branches:
         """A branch at `source` (a branch or commit id; by default this handle's branch), and a handle on it."""
         graph = self._graph
         graph._for_writing()
-        made = graph._site.create_branch(name, graph._resolve(source), WriteOptions(actor, message))
+        made = graph._runtime.create_branch(name, graph._resolve(source), WriteOptions(actor, message))
         return graph._on(made)
 
     def list(self) -> list[str]:
-        return self._graph._site.branch_names()
+        return self._graph._runtime.branch_names()
 
     def delete(self, name: str, *, actor: str | None = None, message: str | None = None) -> None:
         """Delete the branch. Its commits stay readable by id; branches made from it live on."""
         self._graph._for_writing()
-        self._graph._site.delete_branch(name, WriteOptions(actor, message))
+        self._graph._runtime.delete_branch(name, WriteOptions(actor, message))
 
     def merge(
         self,
@@ -90,18 +90,18 @@ class Branches:
         few changed rows it runs in this process, else on Spark, which `spark`, `master` and `spark_conf` choose;
         `engine` decides it. There a dry run stages files, which nobody names.
         """
-        site = self._graph._site
+        runtime = self._graph._runtime
         if not dry_run:
             self._graph._for_writing()
-        target = self._graph._branch if into is None else site.branch(into)
+        target = self._graph._branch if into is None else runtime.branch(into)
         if source == target.name:
             raise InvalidInput(f"branch {source!r} cannot be merged into itself", code="self_merge", branch=source)
-        head = site.branch(source).publisher.refresh()
+        head = runtime.branch(source).publisher.refresh()
         options = MergeOptions(cell_level, resolve, per_entity or {})
         write = WriteOptions(actor, message or f"merge {source}", client_key, if_commit)
         wanted = _Plane(engine, spark, master, dict(spark_conf or {}), progress)
         with self._plane(wanted, write) as plane:
-            merge = Merge(site.backend, site.catalogs, site.records, head, options, plane)
+            merge = Merge(runtime.backend, runtime.catalogs, runtime.records, head, options, plane)
             if dry_run:
                 return MergeReport.preview(target.writer.preview(merge))
             receipt = target.writer.run(merge, write, self._graph._holder if into is None else None)
@@ -122,7 +122,7 @@ class Branches:
             self._graph._for_writing()  # a dry run stages files as well
             return wanted.session()
 
-        backend = self._graph._site.backend
+        backend = self._graph._runtime.backend
         with (
             report_progress(wanted.progress) as progress,
             SparkMerge(backend, write, wanted.engine, session, progress) as plane,
@@ -132,7 +132,7 @@ class Branches:
     def _delete_merged(self, source: str, merged: CommitRecord, actor: str | None) -> bool:
         """Delete a branch whose every commit was merged; one that has moved on since stays."""
         try:
-            self._graph._site.delete_branch(source, WriteOptions(actor, if_commit=merged.commit_id))
+            self._graph._runtime.delete_branch(source, WriteOptions(actor, if_commit=merged.commit_id))
         except PreconditionFailed:
             return False
         return True

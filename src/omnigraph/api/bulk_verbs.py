@@ -10,7 +10,7 @@ from omnigraph.api.handle import Handle, not_built
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import InvalidInput
 from omnigraph.load.inputs import LoadSources, PathLike, Paths
-from omnigraph.load.options import LoadEngine, LoadOptions, LoadMode, OnDuplicate, OnError
+from omnigraph.load.options import LoadEngine, LoadMode, LoadOptions, OnDuplicate, OnError
 from omnigraph.load.report import LoadReport
 from omnigraph.load.run import LoadJob, find_inputs, run_load
 from omnigraph.query.language.statements import Condition

@@ -121,7 +121,7 @@ class Graph(HistoryVerbs, BulkVerbs, UpkeepVerbs):
         """Several mutations in one commit, each seeing the ones before; for use in a `with` block."""
         self._for_writing()
         options = WriteOptions(actor, message, client_key, if_commit, "fail")
-        return GraphTransaction(self._site.backend, self._branch.writer, options, self._holder)
+        return GraphTransaction(self._runtime.backend, self._branch.writer, options, self._holder)
 
     def draw(self, *_args: object, **_options: object) -> NoReturn:
         """A picture for a notebook, which this version does not have."""
@@ -133,12 +133,12 @@ class Graph(HistoryVerbs, BulkVerbs, UpkeepVerbs):
 
     def on_branch(self, name: str) -> Graph:
         """A handle on another branch of the same graph."""
-        return self._on(self._site.branch(name))
+        return self._on(self._runtime.branch(name))
 
     def close(self) -> None:
         """Give up an exclusive claim, if this handle has one."""
         if self._holder is not None:
-            self._site.release(self._branch, self._holder, WriteOptions())
+            self._runtime.release(self._branch, self._holder, WriteOptions())
             self._holder = None
 
     def __enter__(self) -> Graph:
@@ -150,13 +150,13 @@ class Graph(HistoryVerbs, BulkVerbs, UpkeepVerbs):
         self.close()
 
     def _on(self, branch: Branch) -> Graph:
-        return Graph(self._site, branch, freshness=self._freshness)
+        return Graph(self._runtime, branch, freshness=self._freshness)
 
     def _call(
         self, source: str, params: Sequence[Mapping[str, Any]], name: str | None, *, strict: bool
     ) -> MutationCall:
-        return MutationCall(source, name, params, self._site.backend.clock.now(), strict)
+        return MutationCall(source, name, params, self._runtime.backend.clock.now(), strict)
 
     def _run(self, bind_statements: StatementSource, options: WriteOptions) -> Receipt:
         self._for_writing()
-        return self._branch.writer.run(Mutation(self._site.backend, bind_statements), options, self._holder)
+        return self._branch.writer.run(Mutation(self._runtime.backend, bind_statements), options, self._holder)

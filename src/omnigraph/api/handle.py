@@ -20,9 +20,9 @@ class Handle:
     """A branch of a graph, seen now or at a commit."""
 
     def __init__(
-        self, site: GraphRuntime, branch: Branch, *, freshness: Freshness = "latest", holder: str | None = None
+        self, runtime: GraphRuntime, branch: Branch, *, freshness: Freshness = "latest", holder: str | None = None
     ) -> None:
-        self._site = site
+        self._runtime = runtime
         self._branch = branch
         self._freshness = freshness
         self._holder = holder
@@ -30,11 +30,11 @@ class Handle:
 
     @property
     def uri(self) -> str:
-        return self._site.backend.store.root
+        return self._runtime.backend.store.root
 
     @property
     def graph_id(self) -> str:
-        return self._site.stamp.graph_id
+        return self._runtime.stamp.graph_id
 
     @property
     def branch_name(self) -> str:
@@ -48,13 +48,13 @@ class Handle:
         """The graph at a commit of any branch."""
         stream, seq = parse_commit_id(commit_id)
         # Names as this handle knows them: an old commit must be readable even if the newest record is not.
-        names = self._site.catalogs.get(self._branch.publisher.head.schema)
-        return self._view_of(self._site.records(stream).record(seq), names)
+        names = self._runtime.catalogs.get(self._branch.publisher.head.schema)
+        return self._view_of(self._runtime.records(stream).record(seq), names)
 
     def _view_named(self, branch: str | None) -> GraphView:
         if branch is None or branch == self.branch_name:
             return self.view()
-        other = self._site.branch(branch)
+        other = self._runtime.branch(branch)
         return self._open_view(other, other.publisher.refresh())
 
     def _open_view(self, branch: Branch, record: CommitRecord) -> GraphView:
@@ -80,11 +80,11 @@ class Handle:
             return self._branch
         if "." in source and source.rpartition(".")[2].isdecimal() and len(source.partition(".")[0]) == _STREAM_LENGTH:
             stream, seq = parse_commit_id(source)
-            return self._site.records(stream).record(seq)
-        return self._site.branch(source)
+            return self._runtime.records(stream).record(seq)
+        return self._runtime.branch(source)
 
     def _head(self, fresh: bool | None) -> CommitRecord:
-        clock, publisher = self._site.backend.clock, self._branch.publisher
+        clock, publisher = self._runtime.backend.clock, self._branch.publisher
         if fresh is None:
             fresh = self._freshness == "latest" or clock.monotonic() - self._asked_at >= float(self._freshness)
         if not fresh:
@@ -95,11 +95,11 @@ class Handle:
         return newest
 
     def _view_of(self, record: CommitRecord, names: Catalog | None = None) -> GraphView:
-        catalog = self._site.catalogs.get(record.schema)
-        return GraphView(self._site, Snapshot(self._site.backend, record, catalog), names)
+        catalog = self._runtime.catalogs.get(record.schema)
+        return GraphView(self._runtime, Snapshot(self._runtime.backend, record, catalog), names)
 
     def _for_writing(self) -> None:
-        if self._site.read_only:
+        if self._runtime.read_only:
             raise Unsupported(
                 "this graph was opened read-only", code="read_only", advice="Open it without read_only=True"
             )

@@ -93,8 +93,10 @@ class HistoryVerbs(Handle):
 
     def changes(self, since: str | None = None, *, limits: FeedLimits | None = None) -> Page:
         """Commits of this branch after the cursor `since`, each with its changes, and the cursor to go on from."""
-        site = self._site
-        return Feed(site.backend, site.catalogs, self._branch.publisher.records, limits or FeedLimits()).page(since)
+        runtime = self._runtime
+        return Feed(runtime.backend, runtime.catalogs, self._branch.publisher.records, limits or FeedLimits()).page(
+            since
+        )
 
     def _page_after(
         self, place: DiffCursor, kinds: Collection[str], types: Collection[str], ops: Collection[str], limit: int | None

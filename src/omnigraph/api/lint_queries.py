@@ -7,7 +7,7 @@ from typing import Protocol
 
 from omnigraph.api.schema import Schema, read_schema
 from omnigraph.clock import SystemIds
-from omnigraph.query.language.lint import Report
+from omnigraph.query.language.lint import LintReport
 from omnigraph.query.language.lint import lint as lint_queries
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
@@ -22,7 +22,7 @@ class HasSource(Protocol):
     def source(self) -> str: ...
 
 
-def lint(source: str, schema: HasSource | Catalog | str | os.PathLike[str]) -> Report:
+def lint(source: str, schema: HasSource | Catalog | str | os.PathLike[str]) -> LintReport:
     """All errors and warnings of the queries in `source`. Raises only for a wrong call, such as a broken schema.
 
     `schema` is `g.schema`, a `.pg` file, the text of one, or a compiled catalog.

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from omnigraph.api.graph import Graph
 from omnigraph.api.handle import Freshness
-from omnigraph.api.recovery import recovery
+from omnigraph.api.recovery import make_recovery
 from omnigraph.api.schema import read_schema
 from omnigraph.api.view import GraphView
 from omnigraph.commit.birth import init_graph
@@ -67,23 +67,28 @@ def open(
     """
     if exclusive and read_only:
         raise InvalidInput("a read-only handle cannot be exclusive", advice="Leave out one of the two")
-    site = _shared_site(os.fspath(uri), read_only, storage_options, config)
-    return open_branch(site, branch, freshness=freshness, exclusive=exclusive, recover=recover)
+    runtime = _shared_site(os.fspath(uri), read_only, storage_options, config)
+    return open_branch(runtime, branch, freshness=freshness, exclusive=exclusive, recover=recover)
 
 
 def open_branch(
-    site: GraphRuntime, branch: str = MAIN, *, freshness: Freshness = "latest", exclusive: bool = False, recover: bool = True
+    runtime: GraphRuntime,
+    branch: str = MAIN,
+    *,
+    freshness: Freshness = "latest",
+    exclusive: bool = False,
+    recover: bool = True,
 ) -> Graph:
-    """A handle on a branch of a site, with what opening it for writing entails."""
-    if site.read_only or not recover:
-        found, ended = site.branch(branch), []
+    """A handle on a branch of a graph, with what opening it for writing entails."""
+    if runtime.read_only or not recover:
+        found, ended = runtime.branch(branch), []
     else:
         # The listing costs a request, and no time beside those that open the branch.
-        listed = site.backend.start(lambda: list_intents(site.backend.store))
-        found = site.branch(branch)
-        ended = recovery(site).run(listed=listed.result())
-    holder = site.claim(found, WriteOptions()) if exclusive else None
-    graph = Graph(site, found, freshness=freshness, holder=holder)
+        listed = runtime.backend.start(lambda: list_intents(runtime.backend.store))
+        found = runtime.branch(branch)
+        ended = make_recovery(runtime).run(folders=listed.result())
+    holder = runtime.claim(found, WriteOptions()) if exclusive else None
+    graph = Graph(runtime, found, freshness=freshness, holder=holder)
     if holder is not None and any(one.verdict == "waiting" for one in ended):
         _recover_claimed(graph)
     return graph
@@ -107,9 +112,9 @@ def open_at(
 ) -> GraphView:
     """One commit, read-only, without a look at any branch: it can be read even if a newer record is damaged."""
     stream, seq = parse_commit_id(commit_id)
-    site = _shared_site(os.fspath(uri), True, storage_options, config)
-    record = site.records(stream).record(seq)
-    return GraphView(site, Snapshot(site.backend, record, site.catalogs.get(record.schema)))
+    runtime = _shared_site(os.fspath(uri), True, storage_options, config)
+    record = runtime.records(stream).record(seq)
+    return GraphView(runtime, Snapshot(runtime.backend, record, runtime.catalogs.get(record.schema)))
 
 
 def verify(
@@ -123,8 +128,10 @@ def verify(
     return verify_graph(_shared_site(os.fspath(uri), True, storage_options, config), deep=deep)
 
 
-def _shared_site(uri: str, read_only: bool, storage_options: Mapping[str, str] | None, config: Config | None) -> GraphRuntime:
-    """All handles of one process on one graph share a site; a forked child gets its own."""
+def _shared_site(
+    uri: str, read_only: bool, storage_options: Mapping[str, str] | None, config: Config | None
+) -> GraphRuntime:
+    """All handles of one process on one graph share a runtime; a forked child gets its own."""
     config = config or Config.from_environment()
     place = parse_address(uri, storage_options)
     key = (os.getpid(), place.uri, tuple(sorted(place.options.items())), read_only, config)
@@ -132,9 +139,9 @@ def _shared_site(uri: str, read_only: bool, storage_options: Mapping[str, str] |
         known = _SITES.get(key)
     if known is not None:
         return known
-    site = GraphRuntime.open(make_backend(uri, storage_options, config), read_only=read_only)
+    runtime = GraphRuntime.open(make_backend(uri, storage_options, config), read_only=read_only)
     with _SITES_LOCK:
-        return _SITES.setdefault(key, site)
+        return _SITES.setdefault(key, runtime)
 
 
 def catalog_of(schema: str | os.PathLike[str] | Catalog, backend: Backend) -> Catalog:

@@ -10,7 +10,7 @@ from omnigraph.intents.plan_codec import SavedPlan
 from omnigraph.intents.recovery import Recovery
 
 
-def recovery(runtime: GraphRuntime, holders: Mapping[str, str] | None = None) -> Recovery:
+def make_recovery(runtime: GraphRuntime, holders: Mapping[str, str] | None = None) -> Recovery:
     return Recovery(runtime, holders, restore_conflict_check=_judge_of)
 
 

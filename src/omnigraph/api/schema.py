@@ -35,7 +35,7 @@ class Schema:
     def plan(self, schema: str | os.PathLike[str]) -> SchemaPlan:
         """The steps that lead to `schema` (a file or its text), and whether they are possible. Nothing is written."""
         text, file = read_schema(schema)
-        return SchemaChange(self._graph._site.backend, text, file=file).plan(self.catalog)[0]
+        return SchemaChange(self._graph._runtime.backend, text, file=file).plan(self.catalog)[0]
 
     def apply(
         self,
@@ -51,9 +51,9 @@ class Schema:
         graph = self._graph
         graph._for_writing()
         text, file = read_schema(schema)
-        change = SchemaChange(graph._site.backend, text, file=file, allow_data_loss=allow_data_loss)
+        change = SchemaChange(graph._runtime.backend, text, file=file, allow_data_loss=allow_data_loss)
         options = WriteOptions(actor, message, client_key, if_commit)
-        backend, writer = graph._site.backend, graph._branch.writer
+        backend, writer = graph._runtime.backend, graph._branch.writer
         return run_bulk(backend, writer, change, options, graph._holder, above_bytes=REWRITE_BYTES)
 
 

@@ -105,10 +105,11 @@ def _with_graphs(
     read_only: bool,
     storage_option: list[str] | None,
 ) -> ServerSettings:
-    from omnigraph.server.settings import is_directory_of_graphs, place_of
+    from omnigraph.server.settings import is_directory_of_graphs, settings_for_address
 
     served = replace(
-        place_of(graph_address, read_only, queries), storage_options=pairs_of(storage_option, "--storage-option")
+        settings_for_address(graph_address, read_only, queries),
+        storage_options=pairs_of(storage_option, "--storage-option"),
     )
     if is_directory_of_graphs(graph_address):
         return replace(settings, directory=served)
@@ -120,9 +121,9 @@ def _with_cleanup(settings: ServerSettings, every: str | None, keep: int | None)
         return settings
     if every is None or keep is None:
         raise typer.BadParameter("--cleanup-every and --keep go together")
-    from omnigraph.upkeep.cleanup.retention import seconds_of
+    from omnigraph.upkeep.cleanup.retention import parse_age_s
 
-    return replace(settings, upkeep=replace(settings.upkeep, cleanup_every_s=seconds_of(every), keep=keep))
+    return replace(settings, upkeep=replace(settings.upkeep, cleanup_every_s=parse_age_s(every), keep=keep))
 
 
 @tokens.command()
@@ -142,10 +143,10 @@ def create(
     """
     from omnigraph.clock import SystemClock, SystemIds
     from omnigraph.server.tokens import add_token, mint
-    from omnigraph.upkeep.cleanup.retention import seconds_of
+    from omnigraph.upkeep.cleanup.retention import parse_age_s
 
     clock = SystemClock()
-    ends = clock.now() + timedelta(seconds=seconds_of(expires_in)) if expires_in is not None else None
+    ends = clock.now() + timedelta(seconds=parse_age_s(expires_in)) if expires_in is not None else None
     text, token = mint(SystemIds(), clock, name, role, ends)
     add_token(file, token)
     facts = {"name": token.name, "role": token.role, "expires_at": token.expires_at, "token": text}

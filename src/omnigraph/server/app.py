@@ -1,4 +1,4 @@
-"""The application: routes, errors, life cycle."""
+"""The application: its life cycle, its error handlers, and the routes about the server itself."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,22 +19,34 @@ import omnigraph
 from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 from omnigraph.config import Config
 from omnigraph.errors import OmnigraphError
-from omnigraph.server.background import upkeep
-from omnigraph.server.calls import Service
-from omnigraph.server.door import BodyRefused, Door
-from omnigraph.server.hosting import Host
+from omnigraph.log.stamp import INTERNAL_SCHEMA
+from omnigraph.query.limits import Cancellation
+from omnigraph.server.background import run_upkeep
+from omnigraph.server.calls import Reply, Service, service_of
+from omnigraph.server.documents import (
+    GRAPHS_EXAMPLE,
+    HEALTH_EXAMPLE,
+    GraphsAnswer,
+    HealthAnswer,
+    problem_responses,
+    server_responses,
+)
+from omnigraph.server.hosting import Host, HostedGraph
 from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
-from omnigraph.server.problems import answer_of, by_status, malformed
-from omnigraph.server.routes import blobs, branches, bulk, history, queries, schemas, service
-from omnigraph.server.running import Workers
+from omnigraph.server.middleware import BodyRefused, RequestMiddleware
+from omnigraph.server.problems import error_for_status, error_response, malformed_request
+from omnigraph.server.routes import branches, bulk, history, queries, schemas
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import Tokens, tokens_of_environment
+from omnigraph.server.workers import Workers
 
 _DESCRIPTION = """Typed property graphs on plain object storage, over HTTP.
 
 Every refusal is `{"error", "code", …}` with a stable code. `Idempotency-Key` makes a write safe to repeat;
 `If-Match` makes it conditional on the newest commit. 429 and 503 carry `Retry-After`."""
+
+server_router = APIRouter(tags=["server"])
 
 
 def create_app(
@@ -43,10 +56,10 @@ def create_app(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> FastAPI:
-    """The ASGI application of one server. Graphs are opened when it starts, or when they are first asked for."""
+    """The ASGI application of one server. Graphs are opened when it starts, or by the first request for them."""
     config, clock, ids = config or Config.from_environment(), clock or SystemClock(), ids or SystemIds()
     journal, metrics = Journal(clock), Metrics()
-    parts = Service(
+    service = Service(
         settings,
         Host(settings, metrics, config, clock),
         Workers(settings.limits, metrics, journal),
@@ -56,14 +69,14 @@ def create_app(
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        with parts.host.running():
+        with service.host.running():
             try:
-                await parts.workers.start(lambda: _warm(parts))
-                async with upkeep(parts, config):
+                await service.workers.start(lambda: _open_graphs(service))
+                async with run_upkeep(service, config):
                     yield
             finally:
-                await parts.workers.stop()
-                journal.tell("stopped")
+                await service.workers.stop()
+                journal.write("stopped")
 
     app = FastAPI(
         title="Omnigraph",
@@ -73,13 +86,20 @@ def create_app(
         redoc_url=None,
         separate_input_output_schemas=False,
     )
-    app.state.service = parts
-    app.include_router(service.router)
-    for module in (queries, branches, history, schemas, blobs, bulk):
-        app.include_router(module.router, prefix="/graphs/{graph}")
+    app.state.service = service
+    app.include_router(server_router)
+    for router in (
+        queries.router,
+        branches.router,
+        history.router,
+        schemas.router,
+        queries.blob_router,
+        bulk.router,
+    ):
+        app.include_router(router, prefix="/graphs/{graph}")
     _handle_errors(app)
     app.add_middleware(
-        Door,
+        RequestMiddleware,
         tokens=Tokens(clock, tokens_of_environment(ids, os.environ), settings.tokens),
         metrics=metrics,
         journal=journal,
@@ -92,39 +112,39 @@ def create_app(
     return app
 
 
-def _warm(parts: Service) -> None:
-    """Open what can be opened; the rest is tried again when it is asked for."""
-    for one in parts.host:
+def _open_graphs(service: Service) -> None:
+    """Open the graphs. One that cannot be opened is tried again by the first request for it."""
+    for graph in service.host:
         try:
-            one.site()
-            with one.meter.operation("open"):
-                one.on(None, lambda graph: graph.view().catalog)
+            graph.runtime()
+            with graph.meter.operation("open"):
+                graph.with_branch(None, lambda handle: handle.view().catalog)
         except OmnigraphError as error:
-            parts.journal.tell("graph cannot be opened", 30, error, graph=one.name)
+            service.journal.write("graph cannot be opened", 30, error, graph=graph.name)
 
 
 def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(OmnigraphError)
-    async def known(_: Request, error: OmnigraphError) -> Response:
-        return answer_of(error)
+    async def answer_error(_: Request, error: OmnigraphError) -> Response:
+        return error_response(error)
 
     @app.exception_handler(RequestValidationError)
-    async def wrong_shape(_: Request, error: RequestValidationError) -> Response:
-        return answer_of(malformed(error.errors()))
+    async def answer_malformed(_: Request, error: RequestValidationError) -> Response:
+        return error_response(malformed_request(error.errors()))
 
     @app.exception_handler(HTTPException)
-    async def of_the_framework(_: Request, error: HTTPException) -> Response:
-        answer = answer_of(
-            error.error if isinstance(error, BodyRefused) else by_status(error.status_code, error.detail)
+    async def answer_framework_error(_: Request, error: HTTPException) -> Response:
+        response = error_response(
+            error.error if isinstance(error, BodyRefused) else error_for_status(error.status_code, error.detail)
         )
-        answer.headers.update(error.headers or {})
-        return answer
+        response.headers.update(error.headers or {})
+        return response
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The document with the token scheme; the framework's own 422 is gone, since every refusal has our shape."""
+    """The document with the token scheme, without the framework's own 422: every refusal has the shape `Problem`."""
     if app.openapi_schema is None:
-        made = get_openapi(
+        document = get_openapi(
             title=app.title,
             version=app.version,
             description=app.description,
@@ -132,13 +152,55 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             openapi_version="3.1.0",
         )
         schemes = {"bearer": {"type": "http", "scheme": "bearer", "description": "From `omnigraph token create`."}}
-        made.setdefault("components", {})["securitySchemes"] = schemes
-        for path, methods in made["paths"].items():
+        document.setdefault("components", {})["securitySchemes"] = schemes
+        for path, methods in document["paths"].items():
             for operation in methods.values():
                 operation["responses"].pop("422", None)
                 if path != "/healthz":
                     operation["security"] = [{"bearer": []}, {}]
         for name in ("HTTPValidationError", "ValidationError"):
-            made["components"].get("schemas", {}).pop(name, None)
-        app.openapi_schema = made
+            document["components"].get("schemas", {}).pop(name, None)
+        app.openapi_schema = document
     return app.openapi_schema
+
+
+@server_router.get("/healthz", responses=server_responses(HealthAnswer, HEALTH_EXAMPLE))
+async def healthz() -> Response:
+    """Whether the server runs, its version, and the storage format it reads and writes."""
+    document = {"status": "ok", "version": omnigraph.__version__, "internal_schema_version": INTERNAL_SCHEMA}
+    return Reply(document).response()
+
+
+@server_router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"description": "Prometheus text.", "content": {"text/plain": {}}},
+        **problem_responses(401),
+    },
+)
+async def metrics(request: Request) -> Response:
+    """Counters for Prometheus: answers, seconds, and what each operation cost in requests to the store."""
+    return Response(service_of(request).metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+
+@server_router.get("/graphs", responses=server_responses(GraphsAnswer, GRAPHS_EXAMPLE, 401, 503))
+async def graphs(request: Request) -> Response:
+    """The graphs of this server. One that cannot be opened now says why."""
+    service = service_of(request)
+    request.scope["omnigraph.operation"] = "graphs"
+
+    def work(_: Cancellation) -> Response:
+        service.host.discover()
+        return Reply({"graphs": [_describe_graph(graph) for graph in service.host]}).response()
+
+    return await service.workers.read(request, work)
+
+
+def _describe_graph(graph: HostedGraph) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": graph.name, "graph_id": None, "read_only": graph.settings.read_only}
+    try:
+        facts["graph_id"] = graph.runtime().stamp.graph_id
+    except OmnigraphError as error:
+        facts["problem"] = {"code": error.code}
+    return facts

@@ -1,4 +1,4 @@
-"""One call: who asks, which graph, and how its work reaches a thread and its answer the wire."""
+"""One call: who asks, for which graph, how its work runs in a thread, and how its result becomes a response."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from starlette.responses import Response
 from omnigraph.api.remote.decode import REPLAYED
 from omnigraph.errors import Forbidden, InvalidInput
 from omnigraph.query.limits import Cancellation
-from omnigraph.server.hosting import Host, HostedGraph
-from omnigraph.server.keys import told_as_given
+from omnigraph.server.hosting import Host, HostedGraph, restore_client_key
 from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
-from omnigraph.server.problems import encoded
-from omnigraph.server.running import Workers
+from omnigraph.server.problems import encode_json
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import Role
+from omnigraph.server.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks. Without tokens everybody is nobody, and may write."""
+    """Who asks. On a server without tokens callers have no name, and all may write."""
 
     actor: str | None = None
     role: Role = "write"
@@ -44,7 +43,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Reply:
-    """A document and what goes with it."""
+    """A JSON document, its status and its headers."""
 
     document: Mapping[str, Any]
     status: int = 200
@@ -53,7 +52,7 @@ class Reply:
 
     def response(self) -> Response:
         tag = {"ETag": f'"{self.commit_id}"'} if self.commit_id else {}
-        return Response(encoded(self.document), self.status, {**tag, **self.headers}, "application/json")
+        return Response(encode_json(self.document), self.status, {**tag, **self.headers}, "application/json")
 
 
 Work = Callable[[HostedGraph], Reply | Response]
@@ -73,33 +72,33 @@ class Call:
         return self.identity.actor
 
     async def read(self, operation: str, work: Callable[[HostedGraph, Cancellation], Reply | Response]) -> Response:
-        """Run `work` in a thread, answer included; cancelled if the caller leaves."""
-        self.named(operation)
+        """Run `work` in a thread and encode its answer there; cancelled if the caller leaves."""
+        self.set_operation(operation)
 
         def run(cancellation: Cancellation) -> Response:
-            self.graph.site()
+            self.graph.runtime()
             with self.graph.meter.operation(operation):
-                return _response(work(self.graph, cancellation))
+                return _to_response(work(self.graph, cancellation))
 
         return await self.service.workers.read(self.request, run)
 
     async def write(self, operation: str, work: Work, key: str | None = None) -> Response:
         """Run `work` in a thread to its end, for callers that may write."""
-        self.may_write()
-        self.named(operation)
+        self.require_write_role()
+        self.set_operation(operation)
 
         def run() -> Response:
-            self.graph.site()
-            with self.graph.meter.operation(operation), told_as_given(key):
-                return _response(work(self.graph))
+            self.graph.runtime()
+            with self.graph.meter.operation(operation), restore_client_key(key):
+                return _to_response(work(self.graph))
 
         return await self.service.workers.write(self.request, self.actor, key, run)
 
-    def kept(self, key: str | None) -> str | None:
-        """The caller's idempotency key as the graph keeps it."""
-        return self.graph.kept_key(self.actor, key) if key is not None else None
+    def stored_key(self, key: str | None) -> str | None:
+        """The caller's idempotency key as the graph stores it."""
+        return self.graph.stored_key(self.actor, key) if key is not None else None
 
-    def may_write(self) -> None:
+    def require_write_role(self) -> None:
         if self.identity.role != "write":
             raise Forbidden(
                 f"the token of {self.actor!r} may only read",
@@ -108,18 +107,18 @@ class Call:
                 actor=self.actor,
             )
 
-    def named(self, operation: str) -> None:
+    def set_operation(self, operation: str) -> None:
         self.request.scope["omnigraph.operation"] = operation
-        self.request.scope["omnigraph.api"] = self.graph.name
+        self.request.scope["omnigraph.graph"] = self.graph.name
 
 
-def _response(found: Reply | Response) -> Response:
-    return found.response() if isinstance(found, Reply) else found
+def _to_response(answer: Reply | Response) -> Response:
+    return answer.response() if isinstance(answer, Reply) else answer
 
 
 def service_of(request: Request) -> Service:
-    found: Service = request.app.state.service
-    return found
+    service: Service = request.app.state.service
+    return service
 
 
 async def _call(
@@ -150,16 +149,16 @@ def precondition(if_match: str | None, if_commit: str | None) -> str | None:
     """The commit that header and body agree on."""
     if if_match is None or if_match.strip() == "*":
         return if_commit
-    named = if_match.strip().removeprefix("W/").strip('"')
-    if if_commit is not None and if_commit != named:
+    commit_id = if_match.strip().removeprefix("W/").strip('"')
+    if if_commit is not None and if_commit != commit_id:
         raise InvalidInput(
-            f"If-Match names {named} and if_commit {if_commit}",
+            f"If-Match names {commit_id} and if_commit {if_commit}",
             code="bad_request",
             advice="Send one of the two",
         )
-    return named
+    return commit_id
 
 
-def replayed(is_replayed: bool) -> dict[str, str]:
-    """The header that tells an answer from a first one."""
+def replayed_header(is_replayed: bool) -> dict[str, str]:
+    """The header that marks the answer to a repeated request."""
     return {REPLAYED: "true"} if is_replayed else {}

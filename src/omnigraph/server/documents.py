@@ -1,4 +1,7 @@
-"""What the server answers, for the OpenAPI document: shapes, examples and every status of every route."""
+"""Shapes, examples and every status of every route, for the OpenAPI document.
+
+Class names of this module are names of components in that document: part of the public contract.
+"""
 
 from __future__ import annotations
 
@@ -205,47 +208,49 @@ _PROBLEMS: dict[int, tuple[str, dict[str, Any]]] = {
 }
 
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "string"}}}
-_READING = (400, 401, 403, 404, 408, 413, 503)
-_WRITING = (400, 401, 403, 404, 408, 409, 412, 413, 429, 503)
+_READ_REFUSALS = (400, 401, 403, 404, 408, 413, 503)
+_WRITE_REFUSALS = (400, 401, 403, 404, 408, 409, 412, 413, 429, 503)
 
 
-def reading(model: type[BaseModel] | None, example: Any = None, *more: int) -> dict[int | str, dict[str, Any]]:
-    """All answers of a route that reads."""
-    return _answers(200, model, example, (*_READING, *more))
+def read_responses(model: type[BaseModel] | None, example: Any = None, *more: int) -> dict[int | str, dict[str, Any]]:
+    """All responses of a route that reads."""
+    return _responses(200, model, example, (*_READ_REFUSALS, *more))
 
 
-def writing(model: type[BaseModel] | None, example: Any = None, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """All answers of a route that writes."""
-    return _answers(status, model, example, _WRITING)
-
-
-def serving(model: type[BaseModel], example: Any, *refused: int) -> dict[int | str, dict[str, Any]]:
-    """All answers of a route about the server itself."""
-    return _answers(200, model, example, refused)
-
-
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: _problem(status) for status in sorted(statuses)}
-
-
-def _answers(
-    status: int, model: type[BaseModel] | None, example: Any, refused: tuple[int, ...]
+def write_responses(
+    model: type[BaseModel] | None, example: Any = None, status: int = 200
 ) -> dict[int | str, dict[str, Any]]:
-    good: dict[str, Any] = {"description": "Done."}
+    """All responses of a route that writes."""
+    return _responses(status, model, example, _WRITE_REFUSALS)
+
+
+def server_responses(model: type[BaseModel], example: Any, *refusals: int) -> dict[int | str, dict[str, Any]]:
+    """All responses of a route about the server itself."""
+    return _responses(200, model, example, refusals)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: _problem_response(status) for status in sorted(statuses)}
+
+
+def _responses(
+    status: int, model: type[BaseModel] | None, example: Any, refusals: tuple[int, ...]
+) -> dict[int | str, dict[str, Any]]:
+    success: dict[str, Any] = {"description": "Done."}
     if model is not None:
-        good["model"] = model
-        good["content"] = {"application/json": {"example": example}}
-    return {status: good, **problems(*refused)}
+        success["model"] = model
+        success["content"] = {"application/json": {"example": example}}
+    return {status: success, **problem_responses(*refusals)}
 
 
-def _problem(status: int) -> dict[str, Any]:
+def _problem_response(status: int) -> dict[str, Any]:
     description, example = _PROBLEMS[status]
-    found: dict[str, Any] = {
+    response: dict[str, Any] = {
         "description": description,
         "model": Problem,
         "content": {"application/json": {"example": example}},
     }
-    return {**found, "headers": _RETRY_AFTER} if status in (429, 503) else found
+    return {**response, "headers": _RETRY_AFTER} if status in (429, 503) else response
 
 
 COMMIT_EXAMPLE = {

@@ -1,28 +1,30 @@
-"""The graphs of a server, each opened once and kept warm."""
+"""The graphs of a server, each opened once and kept warm, and the idempotency keys of their callers."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import TypeVar
+from urllib.parse import quote
 
 from omnigraph.api import Graph, make_backend
 from omnigraph.api.view import GraphView
 from omnigraph.clock import Clock
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.idempotency import check_client_key
 from omnigraph.config import Config
-from omnigraph.errors import BranchClosed, InvalidInput, NotFound
+from omnigraph.errors import BranchClosed, InvalidInput, NotFound, OmnigraphError
 from omnigraph.log.branches import MAIN
-from omnigraph.server.keys import kept_key
 from omnigraph.server.metrics import Meter, Metrics
 from omnigraph.server.settings import GraphSettings, ServerSettings, graphs_in
 from omnigraph.server.stored import StoredQueries
 
 A = TypeVar("A")
 
-_KEPT_BRANCHES = 256
+_MAX_HANDLES = 256
+_MAX_KEY_LENGTH = 255
 
 
 class HostedGraph:
@@ -36,7 +38,7 @@ class HostedGraph:
         self._clock = clock
         self._lock = Lock()
         self._opening = Lock()
-        self._site: Site | None = None
+        self._runtime: GraphRuntime | None = None
         self._handles: dict[str, Graph] = {}
 
     @property
@@ -45,7 +47,7 @@ class HostedGraph:
 
     @property
     def is_open(self) -> bool:
-        return self._site is not None
+        return self._runtime is not None
 
     @property
     def handles(self) -> list[Graph]:
@@ -53,36 +55,36 @@ class HostedGraph:
         with self._lock:
             return list(self._handles.values())
 
-    def site(self) -> Site:
-        """Opened by whoever needs it first; a failure is told to that one and tried again by the next."""
-        if self._site is not None:
-            return self._site
+    def runtime(self) -> GraphRuntime:
+        """The graph, opened by the first caller. If that fails, this caller gets the error and the next tries again."""
+        if self._runtime is not None:
+            return self._runtime
         with self._opening, self.meter.operation("open"):
-            if self._site is None:
-                one = self.settings
+            if self._runtime is None:
+                settings = self.settings
                 backend = make_backend(
-                    one.uri, one.storage_options, self._config, wrap=self.meter.wrap, clock=self._clock
+                    settings.uri, settings.storage_options, self._config, wrap=self.meter.wrap, clock=self._clock
                 )
                 self.meter.watch(backend.tables)
-                self._site = Site.open(backend, read_only=one.read_only)
-        return self._site
+                self._runtime = GraphRuntime.open(backend, read_only=settings.read_only)
+        return self._runtime
 
-    def on(self, branch: str | None, work: Callable[[Graph], A]) -> A:
-        """`work` with the handle of a branch. A handle whose branch was deleted and made again is opened anew."""
-        handle, warm = self._handle(branch or MAIN)
+    def with_branch(self, branch: str | None, work: Callable[[Graph], A]) -> A:
+        """Run `work` with the handle of a branch. If the branch was deleted and made again, it is opened anew."""
+        handle, was_warm = self._handle(branch or MAIN)
         try:
             return work(handle)
         except BranchClosed:
-            # Nothing can have been written to a closed branch, so doing it again on its successor is safe.
+            # Nothing can have been written to a closed branch, so running `work` again on its successor is safe.
             self.forget(handle.branch_name)
-            if not warm:
+            if not was_warm:
                 raise
         return work(self._handle(branch or MAIN)[0])
 
-    def look(self, branch: str | None, at: str | None, work: Callable[[GraphView, str | None], A]) -> A:
-        """`work` with what a reading verb looks at, and the branch's name unless a commit was named."""
+    def with_view(self, branch: str | None, at: str | None, work: Callable[[GraphView, str | None], A]) -> A:
+        """Run `work` with the view that a reading verb asks for, and the branch's name unless it asks for a commit."""
         if at is None:
-            return self.on(branch, lambda graph: work(graph.view(), graph.branch_name))
+            return self.with_branch(branch, lambda graph: work(graph.view(), graph.branch_name))
         if branch is not None:
             raise InvalidInput(
                 "`branch` and `at` contradict each other: a commit belongs to no branch in particular",
@@ -95,40 +97,42 @@ class HostedGraph:
         with self._lock:
             self._handles.pop(branch, None)
 
-    def kept_key(self, actor: str | None, key: str) -> str:
-        """The key of a caller as this graph keeps it; raises for one that cannot be."""
+    def stored_key(self, actor: str | None, key: str) -> str:
+        """A caller's idempotency key as this graph stores it; raises for one that is malformed or too old."""
         check_client_key(key, self._clock.now(), self._config.idempotency_days)
-        return kept_key(actor, key)
+        return scope_client_key(actor, key)
 
     def close(self) -> None:
-        """Wait for folds in the background, then let go of everything."""
+        """Wait for folds in the background, then release the handles and the backend."""
         with self._lock:
             self._handles.clear()
-        site, self._site = self._site, None
-        if site is not None:
-            site.backend.close()
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.backend.close()
 
     def _handle(self, branch: str) -> tuple[Graph, bool]:
         with self._lock:
-            known = self._handles.get(branch)
-        if known is not None:
-            return known, True
-        site = self.site()
-        made = Graph(site, site.branch(branch))
+            handle = self._handles.get(branch)
+        if handle is not None:
+            return handle, True
+        runtime = self.runtime()
+        opened = Graph(runtime, runtime.branch(branch))
         with self._lock:
-            while len(self._handles) >= _KEPT_BRANCHES:
-                self._handles.pop(next(one for one in self._handles if one != MAIN))
-            return self._handles.setdefault(branch, made), False
+            while len(self._handles) >= _MAX_HANDLES:
+                self._handles.pop(next(name for name in self._handles if name != MAIN))
+            return self._handles.setdefault(branch, opened), False
 
 
 class Host:
     """All graphs of a server, by name; a graph's own id finds it as well."""
 
     def __init__(self, settings: ServerSettings, metrics: Metrics, config: Config, clock: Clock) -> None:
-        self._made: Callable[[GraphSettings], HostedGraph] = lambda one: HostedGraph(one, metrics, config, clock)
+        self._host_graph: Callable[[GraphSettings], HostedGraph] = lambda graph: HostedGraph(
+            graph, metrics, config, clock
+        )
         self._directory = settings.directory
         self._lock = Lock()
-        self._graphs = {one.name: self._made(one) for one in settings.graphs}
+        self._graphs = {graph.name: self._host_graph(graph) for graph in settings.graphs}
         if len(self._graphs) != len(settings.graphs):
             raise InvalidInput("two graphs have the same name", code="bad_config", advice="Name each of them once")
         self.discover()
@@ -138,40 +142,61 @@ class Host:
             return iter(list(self._graphs.values()))
 
     def discover(self) -> None:
-        """Look for graphs that were made in the directory since."""
+        """Look for graphs that were made in the directory since the last look."""
         if self._directory is None:
             return
-        found = graphs_in(self._directory)
+        settings_by_folder = graphs_in(self._directory)
         with self._lock:
-            for one in found:
-                if one.name not in self._graphs:
-                    self._graphs[one.name] = self._made(one)
+            for settings in settings_by_folder:
+                if settings.name not in self._graphs:
+                    self._graphs[settings.name] = self._host_graph(settings)
 
     def get(self, name: str) -> HostedGraph:
-        found = self._find(name)
-        if found is None and self._directory is not None:
+        graph = self._find(name)
+        if graph is None and self._directory is not None:
             self.discover()
-            found = self._find(name)
-        if found is None:
+            graph = self._find(name)
+        if graph is None:
             raise NotFound(
                 f"there is no graph {name!r} here",
                 code="no_such_graph",
                 advice="GET /graphs lists them",
                 graph=name,
             )
-        return found
+        return graph
 
     def _find(self, name: str) -> HostedGraph | None:
-        return self._graphs.get(name) or next((one for one in self if one.is_open and _id_of(one) == name), None)
+        return self._graphs.get(name) or next(
+            (graph for graph in self if graph.is_open and graph.runtime().stamp.graph_id == name), None
+        )
 
     @contextmanager
     def running(self) -> Iterator[None]:
         try:
             yield
         finally:
-            for one in self:
-                one.close()
+            for graph in self:
+                graph.close()
 
 
-def _id_of(one: HostedGraph) -> str:
-    return one.site().stamp.graph_id
+def scope_client_key(actor: str | None, key: str) -> str:
+    """The idempotency key as the graph stores it: one caller's key never answers another caller's request.
+
+    Without tokens there is no actor, and the key stays as it is.
+    """
+    if actor is None:
+        return key
+    # The actor's part has no colon, so that no two pairs of actor and key have the same form.
+    scoped = f"{quote(actor, safe='')}:{key}"
+    return scoped if len(scoped) <= _MAX_KEY_LENGTH else hashlib.sha256(scoped.encode()).hexdigest()
+
+
+@contextmanager
+def restore_client_key(key: str | None) -> Iterator[None]:
+    """Errors name the idempotency key as the caller sent it, not as the graph stores it."""
+    try:
+        yield
+    except OmnigraphError as error:
+        if key is not None and "client_key" in error.details:
+            error.details = {**error.details, "client_key": key}
+        raise

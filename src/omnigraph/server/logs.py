@@ -1,4 +1,4 @@
-"""One JSON object per line on stderr: what was asked, by whom, how it ended, under which request id."""
+"""The journal: one JSON object per event, a line each on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Journal:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def tell(self, event: str, level: int = logging.INFO, error: BaseException | None = None, **facts: Any) -> None:
+    def write(self, event: str, level: int = logging.INFO, error: BaseException | None = None, **facts: Any) -> None:
         if not LOGGER.isEnabledFor(level):
             return
         line: dict[str, Any] = {
@@ -35,20 +35,20 @@ class Journal:
         LOGGER.log(level, json.dumps(line, ensure_ascii=False, default=str))
 
 
-def to_stderr(clock: Clock, level: int = logging.INFO) -> None:
-    """Let the journal reach stderr, and what the web server has to say, as lines of the same kind."""
+def log_to_stderr(clock: Clock, level: int = logging.INFO) -> None:
+    """Send the journal to stderr, and the messages of the web server as lines of the same kind."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     LOGGER.handlers[:] = [handler]
     LOGGER.propagate = False
     LOGGER.setLevel(level)
     web = logging.getLogger("uvicorn")
-    web.handlers[:] = [_Retelling(Journal(clock))]
+    web.handlers[:] = [_JournalHandler(Journal(clock))]
     web.propagate = False
 
 
-class _Retelling(logging.Handler):
-    """Records of another logger, told in the journal."""
+class _JournalHandler(logging.Handler):
+    """Writes the messages of another logger into the journal."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
@@ -56,4 +56,4 @@ class _Retelling(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        self._journal.tell("web server", record.levelno, error, message=record.getMessage())
+        self._journal.write("web server", record.levelno, error, message=record.getMessage())

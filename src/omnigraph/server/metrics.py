@@ -1,8 +1,8 @@
-"""What the server did and what it cost: Prometheus counters, always on.
+"""Prometheus counters of what the server did and what it cost; always on.
 
 Requests through the object-store seam are counted one by one, under the operation whose context made them. Lance
-counts its own; what it counted since the last look goes to the operation that looks, so that the totals are exact
-and the shares of operations that ran at the same time are approximate.
+counts its own requests; those since the last `collect` are added to the operation that collects. So the totals are
+exact, and the shares of operations that ran at the same time are approximate.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Metrics:
 
     def meter(self) -> Meter:
         """A meter for one more graph."""
-        made = Meter(self)
-        self._meters.append(made)
-        return made
+        meter = Meter(self)
+        self._meters.append(meter)
+        return meter
 
     def page(self) -> bytes:
-        """The text that Prometheus reads. What Lance did outside of operations is counted first."""
-        for one in self._meters:
-            one.collect(BACKGROUND)
+        """The text that Prometheus reads. Requests of Lance outside of operations are counted first."""
+        for meter in self._meters:
+            meter.collect(BACKGROUND)
         return generate_latest(self.registry)
 
 
@@ -77,24 +77,24 @@ class Meter:
         self._metrics = metrics
         self._lock = Lock()
         self._tables: TableStore | None = None
-        self._seen = IoStats(0, 0, 0, 0)
+        self._counted = IoStats(0, 0, 0, 0)
         self._store: MeteredStore | None = None
 
     def wrap(self, store: Store) -> Store:
         """To be given to `make_backend`."""
-        self._store = MeteredStore(store, listener=self._hear)
+        self._store = MeteredStore(store, listener=self._count_requests)
         return self._store
 
     def watch(self, tables: TableStore) -> None:
         self._tables = tables
 
     def collect(self, operation: str) -> int:
-        """Count what Lance did since the last look; the number of its requests."""
+        """Count the requests of Lance since the last call, and return their number."""
         if self._tables is None:
             return 0
         with self._lock:
             now = self._tables.io_stats()
-            spent, self._seen = now - self._seen, now
+            spent, self._counted = now - self._counted, now
         ops = self._metrics.storage_ops
         if spent.read_iops > 0:
             ops.labels(operation, "LANCE_READ").inc(spent.read_iops)
@@ -127,7 +127,7 @@ class Meter:
         finally:
             _operation.reset(token)
 
-    def _hear(self, requests: Sequence[Request]) -> None:
+    def _count_requests(self, requests: Sequence[Request]) -> None:
         name = _operation.get()
-        for one in requests:
-            self._metrics.storage_ops.labels(name, one.kind.value).inc()
+        for request in requests:
+            self._metrics.storage_ops.labels(name, request.kind.value).inc()

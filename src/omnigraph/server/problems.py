@@ -1,4 +1,4 @@
-"""From an error to an HTTP answer: the same code, message and details as through every other door."""
+"""Turns errors into HTTP responses with the code, message and details that the facade gives."""
 
 from __future__ import annotations
 
@@ -50,50 +50,49 @@ _BY_CLASS: tuple[tuple[type[OmnigraphError], int], ...] = (
 )
 
 
-def status_of(error: OmnigraphError) -> int:
+def http_status(error: OmnigraphError) -> int:
     by_class = next((status for kind, status in _BY_CLASS if isinstance(error, kind)), 500)
     return _BY_CODE.get(error.code, by_class)
 
 
-def answer_of(error: OmnigraphError) -> Response:
-    """The whole answer."""
-    status = status_of(error)
+def error_response(error: OmnigraphError) -> Response:
+    status = http_status(error)
     headers = {CLASS_HEADER: type(error).__name__}
     if status in (429, 503):
         headers["Retry-After"] = str(error.details.get("retry_after_s", _RETRY_AFTER_S))
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="omnigraph"'
-    return Response(encoded(error.to_json()), status, headers, "application/json")
+    return Response(encode_json(error.to_json()), status, headers, "application/json")
 
 
-def defect() -> OmnigraphError:
-    """Something nobody foresaw: the log has the rest, under the request's id."""
+def internal_error() -> OmnigraphError:
+    """An unforeseen exception: the log has it, under the request's id."""
     return OmnigraphError("internal error", code="internal", advice="The server's log has it under this request's id")
 
 
-def malformed(found: Sequence[Mapping[str, Any]]) -> InvalidInput:
-    """A request that does not have the documented shape; all of its faults."""
+def malformed_request(errors: Sequence[Mapping[str, Any]]) -> InvalidInput:
+    """A request that does not have the documented shape, with all of its faults."""
     faults = [
-        {"where": ".".join(str(part) for part in one.get("loc", ())), "message": str(one.get("msg", ""))}
-        for one in found
+        {"where": ".".join(str(part) for part in error.get("loc", ())), "message": str(error.get("msg", ""))}
+        for error in errors
     ]
     first = f"{faults[0]['where']}: {faults[0]['message']}" if faults else "it cannot be read"
-    rest = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    and_more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return InvalidInput(
-        f"the request is malformed: {first}{rest}",
+        f"the request is malformed: {first}{and_more}",
         code="bad_request",
         advice="See /docs for the shape",
         violations=faults,
     )
 
 
-def by_status(status: int, what: str) -> OmnigraphError:
-    """Refusals of the web framework itself, in our shape."""
+def error_for_status(status: int, detail: str) -> OmnigraphError:
+    """A refusal of the web framework itself, as an error of this project."""
     if status == 404:
         return NotFound("there is nothing at this address", code="no_such_route", advice="See /docs for the routes")
     if status == 405:
         return Unsupported("this address does not know this method", code="method_not_allowed", advice="See /docs")
-    return InvalidInput(f"the request is malformed: {what}", code="bad_request", advice="See /docs for the shape")
+    return InvalidInput(f"the request is malformed: {detail}", code="bad_request", advice="See /docs for the shape")
 
 
 def body_too_large(bound: int, value: int | None) -> InvalidInput:
@@ -136,7 +135,7 @@ def too_many_requests(bound: int) -> Overloaded:
     )
 
 
-def encoded(document: Any) -> bytes:
+def encode_json(document: Any) -> bytes:
     """One JSON document. Half surrogates, which UTF-8 cannot carry, are escaped."""
     text = json.dumps(document, ensure_ascii=False, default=str, separators=(",", ":"))
     try:

@@ -1,4 +1,4 @@
-"""A server as a process: its socket, its refusal to be open by accident, its orderly end."""
+"""A server as a process: opens the socket, refuses to be open by accident, ends in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.clock import SystemClock
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput, Unavailable
 from omnigraph.server.app import create_app
-from omnigraph.server.logs import Journal, to_stderr
+from omnigraph.server.logs import Journal, log_to_stderr
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import VARIABLE
 
@@ -25,20 +25,20 @@ _KEEP_ALIVE_S = 75
 
 
 def serve(settings: ServerSettings, environment: dict[str, str], *, config: Config | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; then requests in flight are answered first."""
+    """Serve until SIGTERM or SIGINT; requests in flight are answered before the end."""
     check_exposure(settings, environment)
     if not settings.graphs and settings.directory is None:
         raise InvalidInput("there is no graph to serve", code="bad_config", advice="Name one, or a directory of graphs")
     clock = SystemClock()
-    to_stderr(clock)
-    certificate = _certificate(settings)
+    log_to_stderr(clock)
+    tls_options = _tls_options(settings)
     app = create_app(settings, config=config)
-    with listening(settings) as listener:
+    with open_listener(settings) as listener:
         host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        names = [one.name for one in settings.graphs]
-        Journal(clock).tell(
-            "listening", url=f"{'https' if certificate else 'http'}://{shown}:{port}", port=port, graphs=names
+        url_host = f"[{host}]" if ":" in host else host
+        names = [graph.name for graph in settings.graphs]
+        Journal(clock).write(
+            "listening", url=f"{'https' if tls_options else 'http'}://{url_host}:{port}", port=port, graphs=names
         )
         server = uvicorn.Server(
             uvicorn.Config(
@@ -49,16 +49,16 @@ def serve(settings: ServerSettings, environment: dict[str, str], *, config: Conf
                 timeout_graceful_shutdown=round(settings.limits.stop_timeout_s),
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
-                **certificate,
+                **tls_options,
             )
         )
-        # The web server sends itself the signal again when all is done; for us a stop that was asked for is no failure.
+        # The web server sends itself the signal again at its end; here a requested stop is no failure.
         signal.signal(signal.SIGTERM, lambda *_: None)
         server.run(sockets=[listener])
 
 
-def _certificate(settings: ServerSettings) -> dict[str, Any]:
-    """What the web server is told about TLS; raises for files that it could not use."""
+def _tls_options(settings: ServerSettings) -> dict[str, Any]:
+    """The options of the web server for TLS; raises for files that it could not use."""
     cert, key = settings.tls_cert, settings.tls_key
     if cert is None and key is None:
         return {}
@@ -76,9 +76,9 @@ def _certificate(settings: ServerSettings) -> dict[str, Any]:
 
 
 def check_exposure(settings: ServerSettings, environment: dict[str, str]) -> None:
-    """Refuse to let everybody in from elsewhere, unless that was said in so many words."""
-    guarded = settings.tokens is not None or bool(environment.get(VARIABLE, "").strip())
-    if guarded or settings.allow_unauthenticated or is_loopback(settings.host):
+    """Refuse to let callers from other machines in without tokens, unless `allow_unauthenticated` is set."""
+    needs_tokens = settings.tokens is not None or bool(environment.get(VARIABLE, "").strip())
+    if needs_tokens or settings.allow_unauthenticated or is_loopback(settings.host):
         return
     raise InvalidInput(
         f"{settings.host} can be reached from other machines and there are no tokens",
@@ -97,7 +97,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def listening(settings: ServerSettings) -> socket.socket:
+def open_listener(settings: ServerSettings) -> socket.socket:
     """A socket for the web server; port 0 chooses a free one."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # By the protocol's name: only then asyncio sends small answers at once, instead of after a delayed ACK of 40 ms.

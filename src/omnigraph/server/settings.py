@@ -1,4 +1,4 @@
-"""What a server serves and how much it takes on: from a file, a directory of graphs, or one address."""
+"""Settings of a server, from a file, a directory of graphs, or one address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from omnigraph.errors import InvalidInput
-from omnigraph.upkeep.cleanup.retention import seconds_of
+from omnigraph.upkeep.cleanup.retention import parse_age_s
 
 GRAPH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 STAMP = "graph.json"
@@ -21,7 +21,7 @@ _FILES = ("tokens", "tls_cert", "tls_key")
 
 @dataclass(frozen=True, slots=True)
 class GraphSettings:
-    """One graph: `name` is its place under `/graphs/`, `queries` a directory of stored queries."""
+    """One graph: `name` is its path under `/graphs/`, `queries` a directory of stored queries."""
 
     name: str
     uri: str
@@ -31,7 +31,7 @@ class GraphSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """How much one server takes on; each bound is refused with its name."""
 
     request_body_bytes: int = 8 << 20
@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class UpkeepSettings:
     """What runs in the background. Cleanup is off unless it has an interval."""
 
     fold_every_s: float = 5.0
@@ -59,7 +59,7 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Everything a server is told when it starts. Graphs that appear in `directory` later are served as well."""
+    """All settings of one server. Graphs that appear in `directory` later are served as well."""
 
     graphs: tuple[GraphSettings, ...] = ()
     directory: GraphSettings | None = None
@@ -69,31 +69,31 @@ class ServerSettings:
     allow_unauthenticated: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    limits: Limits = Limits()
-    upkeep: Upkeep = Upkeep()
+    limits: ServerLimits = ServerLimits()
+    upkeep: UpkeepSettings = UpkeepSettings()
 
 
-T = TypeVar("T", Limits, Upkeep)
+T = TypeVar("T", ServerLimits, UpkeepSettings)
 
 
-def place_of(place: str, read_only: bool = False, queries: Path | None = None) -> GraphSettings:
+def settings_for_address(address: str, read_only: bool = False, queries: Path | None = None) -> GraphSettings:
     """The graph, or the directory of graphs, at an address."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", place.rstrip("/").rpartition("/")[2]).strip("-._")[:64] or "graph"
-    return GraphSettings(name, place, read_only, queries)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", address.rstrip("/").rpartition("/")[2]).strip("-._")[:64] or "graph"
+    return GraphSettings(name, address, read_only, queries)
 
 
-def is_directory_of_graphs(place: str) -> bool:
+def is_directory_of_graphs(address: str) -> bool:
     """A local directory that is no graph itself."""
-    return "://" not in place and Path(place).is_dir() and not (Path(place) / STAMP).exists()
+    return "://" not in address and Path(address).is_dir() and not (Path(address) / STAMP).exists()
 
 
 def graphs_in(directory: GraphSettings) -> tuple[GraphSettings, ...]:
-    """The graphs of a directory, by the names of their folders."""
-    found = sorted(Path(directory.uri).iterdir())
+    """The graphs of a directory, named by their folders."""
+    folders = sorted(Path(directory.uri).iterdir())
     return tuple(
-        replace(directory, name=one.name, uri=str(one))
-        for one in found
-        if GRAPH_NAME.fullmatch(one.name) and (one / STAMP).is_file()
+        replace(directory, name=folder.name, uri=str(folder))
+        for folder in folders
+        if GRAPH_NAME.fullmatch(folder.name) and (folder / STAMP).is_file()
     )
 
 
@@ -104,28 +104,32 @@ def read_settings(path: Path) -> ServerSettings:
     server = _section(document, "server", path)
     _refuse_unknown(server, (*_PLAIN, *_FILES, "directory"), path, "server.")
     directory = server.get("directory")
-    named: dict[str, Any] = {
+    server_values: dict[str, Any] = {
         **{name: server[name] for name in _PLAIN if name in server},
         **{name: path.parent / str(server[name]) for name in _FILES if server.get(name) is not None},
     }
     return replace(
         ServerSettings(
-            graphs=tuple(_graph(name, one, path) for name, one in _section(document, "graphs", path).items()),
-            directory=place_of(str(path.parent / str(directory))) if directory is not None else None,
-            limits=_filled(Limits(), _section(document, "limits", path), path, "limits."),
-            upkeep=_upkeep(_section(document, "upkeep", path), path),
+            graphs=tuple(_parse_graph(name, entry, path) for name, entry in _section(document, "graphs", path).items()),
+            directory=settings_for_address(str(path.parent / str(directory))) if directory is not None else None,
+            limits=_fill_defaults(ServerLimits(), _section(document, "limits", path), path, "limits."),
+            upkeep=_parse_upkeep(_section(document, "upkeep", path), path),
         ),
-        **named,
+        **server_values,
     )
 
 
-def _graph(name: str, found: Any, path: Path) -> GraphSettings:
+def _parse_graph(name: str, value: Any, path: Path) -> GraphSettings:
     if not GRAPH_NAME.fullmatch(name):
-        raise _wrong(path, f"graphs.{name}", "is no name for a graph", "Use letters, digits, dots, dashes, underscores")
-    entry = {"uri": found} if isinstance(found, str) else found
+        raise _wrong_setting(
+            path, f"graphs.{name}", "is no name for a graph", "Use letters, digits, dots, dashes, underscores"
+        )
+    entry = {"uri": value} if isinstance(value, str) else value
     if not isinstance(entry, dict) or not isinstance(entry.get("uri"), str):
-        raise _wrong(path, f"graphs.{name}", "has no uri", "Give the address of the graph")
-    _refuse_unknown(entry, [one.name for one in fields(GraphSettings) if one.name != "name"], path, f"graphs.{name}.")
+        raise _wrong_setting(path, f"graphs.{name}", "has no uri", "Give the address of the graph")
+    _refuse_unknown(
+        entry, [field.name for field in fields(GraphSettings) if field.name != "name"], path, f"graphs.{name}."
+    )
     uri = entry["uri"]
     return GraphSettings(
         name,
@@ -136,14 +140,14 @@ def _graph(name: str, found: Any, path: Path) -> GraphSettings:
     )
 
 
-def _upkeep(found: Mapping[str, Any], path: Path) -> Upkeep:
+def _parse_upkeep(section: Mapping[str, Any], path: Path) -> UpkeepSettings:
     ages = {"cleanup_every", "older_than"}
     _refuse_unknown(
-        found, ("fold_every_s", "optimize_every_s", "recover_every_s", "keep", *sorted(ages)), path, "upkeep."
+        section, ("fold_every_s", "optimize_every_s", "recover_every_s", "keep", *sorted(ages)), path, "upkeep."
     )
-    plain = {name: value for name, value in found.items() if name not in ages}
-    seconds = {f"{name}_s": seconds_of(str(found[name])) for name in sorted(ages & found.keys())}
-    return _filled(Upkeep(), {**plain, **seconds}, path, "upkeep.")
+    plain = {name: value for name, value in section.items() if name not in ages}
+    seconds = {f"{name}_s": parse_age_s(str(section[name])) for name in sorted(ages & section.keys())}
+    return _fill_defaults(UpkeepSettings(), {**plain, **seconds}, path, "upkeep.")
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -153,45 +157,45 @@ def _parse(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"the configuration {path} cannot be read: {error}", code="bad_config") from error
     try:
         if path.suffix == ".toml":
-            found: Any = tomllib.loads(text)
+            document: Any = tomllib.loads(text)
         elif path.suffix in (".yaml", ".yml"):
             import yaml
 
-            found = yaml.safe_load(text)
+            document = yaml.safe_load(text)
         else:
-            found = json.loads(text)
+            document = json.loads(text)
     except ValueError as error:
         raise InvalidInput(f"{path} cannot be parsed: {error}", code="bad_config") from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "yaml":
             raise
         raise InvalidInput(f"{path} cannot be parsed: {error}", code="bad_config") from error
-    if not isinstance(found, dict):
-        raise _wrong(path, "", "is not a table of settings", "See the server's guide for an example")
-    return found
+    if not isinstance(document, dict):
+        raise _wrong_setting(path, "", "is not a table of settings", "See the server's guide for an example")
+    return document
 
 
 def _section(document: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
-    found = document.get(name) or {}
-    if not isinstance(found, dict):
-        raise _wrong(path, name, "is not a table of settings", "See the server's guide for an example")
-    return found
+    section = document.get(name) or {}
+    if not isinstance(section, dict):
+        raise _wrong_setting(path, name, "is not a table of settings", "See the server's guide for an example")
+    return section
 
 
-def _filled(default: T, found: Mapping[str, Any], path: Path, prefix: str) -> T:
-    names = [one.name for one in fields(default)]
-    _refuse_unknown(found, names, path, prefix)
-    for name, value in found.items():
+def _fill_defaults(default: T, section: Mapping[str, Any], path: Path, prefix: str) -> T:
+    names = [field.name for field in fields(default)]
+    _refuse_unknown(section, names, path, prefix)
+    for name, value in section.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise _wrong(path, f"{prefix}{name}", f"is {value!r}", "Use a number above 0")
-    return replace(default, **found)
+            raise _wrong_setting(path, f"{prefix}{name}", f"is {value!r}", "Use a number above 0")
+    return replace(default, **section)
 
 
-def _refuse_unknown(found: Mapping[str, Any], known: Any, path: Path, prefix: str) -> None:
-    for name in found:
-        if name not in known:
-            raise _wrong(path, f"{prefix}{name}", "is not a setting", f"Known are {', '.join(known)}")
+def _refuse_unknown(section: Mapping[str, Any], names: Any, path: Path, prefix: str) -> None:
+    for name in section:
+        if name not in names:
+            raise _wrong_setting(path, f"{prefix}{name}", "is not a setting", f"Known are {', '.join(names)}")
 
 
-def _wrong(path: Path, where: str, what: str, advice: str) -> InvalidInput:
-    return InvalidInput(f"{path}: {f'{where} ' if where else ''}{what}", code="bad_config", advice=advice)
+def _wrong_setting(path: Path, setting: str, fault: str, advice: str) -> InvalidInput:
+    return InvalidInput(f"{path}: {f'{setting} ' if setting else ''}{fault}", code="bad_config", advice=advice)

@@ -54,51 +54,51 @@ class StoredQueries:
         self._files: dict[str, tuple[tuple[int, int], dict[str, StoredQuery], str | None]] = {}
 
     def get(self, name: str) -> StoredQuery:
-        known, _ = self.read()
-        if name not in known:
+        queries, _ = self.read()
+        if name not in queries:
             raise NotFound(
                 f"there is no stored query {name!r}",
                 code="no_such_query",
-                advice=did_you_mean(name, list(known)) or "GET queries lists them",
+                advice=did_you_mean(name, list(queries)) or "GET queries lists them",
                 query=name,
             )
-        return known[name]
+        return queries[name]
 
     def read(self) -> tuple[dict[str, StoredQuery], list[dict[str, str]]]:
         """All queries by name, and what is wrong with files. Only files that changed are read."""
-        found: dict[str, StoredQuery] = {}
+        by_name: dict[str, StoredQuery] = {}
         problems: list[dict[str, str]] = []
         with self._lock:
             self._refresh()
             for file, (_, queries, problem) in sorted(self._files.items()):
                 problems += [{"file": file, "error": problem}] if problem else []
-                for name, one in queries.items():
-                    if name in found:
-                        problems.append({"file": file, "error": f"query `{name}` is in {found[name].file} already"})
+                for name, query in queries.items():
+                    if name in by_name:
+                        problems.append({"file": file, "error": f"query `{name}` is in {by_name[name].file} already"})
                     else:
-                        found[name] = one
-        return found, problems
+                        by_name[name] = query
+        return by_name, problems
 
     def _refresh(self) -> None:
         folder = self._folder
-        there = sorted(folder.glob(f"*{SUFFIX}")) if folder is not None else []
-        stamps = {one.name: (seen.st_mtime_ns, seen.st_size) for one in there if (seen := one.stat())}
-        self._files = {name: known for name, known in self._files.items() if stamps.get(name) == known[0]}
-        for one in there:
-            if one.name not in self._files:
-                self._files[one.name] = (stamps[one.name], *_queries_of(one))
+        paths = sorted(folder.glob(f"*{SUFFIX}")) if folder is not None else []
+        stamps = {path.name: (status.st_mtime_ns, status.st_size) for path in paths if (status := path.stat())}
+        self._files = {name: file for name, file in self._files.items() if stamps.get(name) == file[0]}
+        for path in paths:
+            if path.name not in self._files:
+                self._files[path.name] = (stamps[path.name], *_read_queries(path))
 
 
-def _queries_of(path: Path) -> tuple[dict[str, StoredQuery], str | None]:
+def _read_queries(path: Path) -> tuple[dict[str, StoredQuery], str | None]:
     try:
         source = path.read_bytes().decode("utf-8")
-        names = [one.name.text for one in parse_queries(source, path.name)]
+        names = [query.name.text for query in parse_queries(source, path.name)]
     except (OSError, UnicodeDecodeError, OmnigraphError) as error:
         return {}, str(error)
     return {name: StoredQuery(name, source, path.name) for name in names}, None
 
 
-def described(query: StoredQuery, catalog: Catalog) -> dict[str, Any]:
+def describe_query(query: StoredQuery, catalog: Catalog) -> dict[str, Any]:
     """The query as a typed tool; one that does not fit the schema says so instead of its columns."""
     try:
         checked = get_checked_query(query.source, query.name, catalog)
@@ -109,7 +109,7 @@ def described(query: StoredQuery, catalog: Catalog) -> dict[str, Any]:
         "file": query.file,
         "kind": "mutation" if checked.is_mutation else "query",
         "parameters": parameters_schema(checked),
-        "columns": [{"name": one.name, "type": one.type_text} for one in checked.columns],
+        "columns": [{"name": column.name, "type": column.type_text} for column in checked.columns],
     }
 
 
@@ -121,19 +121,24 @@ def parameters_schema(checked: c.CheckedQuery) -> dict[str, Any]:
     """JSON schema of the object that the query takes as its parameters."""
     return {
         "type": "object",
-        "properties": {one.name: _nullable(_json_type(one.type), one.nullable) for one in checked.params},
-        "required": [one.name for one in checked.params if not one.nullable],
+        "properties": {param.name: _nullable(_json_type(param.type), param.nullable) for param in checked.params},
+        "required": [param.name for param in checked.params if not param.nullable],
         "additionalProperties": False,
     }
 
 
-def _json_type(one: PropType) -> dict[str, Any]:
-    if one.vector_size is not None:
-        return {"type": "array", "items": {"type": "number"}, "minItems": one.vector_size, "maxItems": one.vector_size}
-    if one.enum_values:
-        return {"type": "string", "enum": list(one.enum_values)}
-    plain = dict(_JSON_TYPES[one.scalar])
-    return {"type": "array", "items": plain} if one.is_list else plain
+def _json_type(prop_type: PropType) -> dict[str, Any]:
+    if prop_type.vector_size is not None:
+        return {
+            "type": "array",
+            "items": {"type": "number"},
+            "minItems": prop_type.vector_size,
+            "maxItems": prop_type.vector_size,
+        }
+    if prop_type.enum_values:
+        return {"type": "string", "enum": list(prop_type.enum_values)}
+    plain = dict(_JSON_TYPES[prop_type.scalar])
+    return {"type": "array", "items": plain} if prop_type.is_list else plain
 
 
 def _nullable(schema: dict[str, Any], nullable: bool) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _MAX_NAME = 128
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token as it is kept: not the token itself."""
+    """One token as it is stored: a hash instead of the text that callers send."""
 
     name: str
     role: Role
@@ -49,18 +49,18 @@ class Token:
 
 
 def mint(ids: IdSource, clock: Clock, name: str, role: str, expires_at: datetime | None = None) -> tuple[str, Token]:
-    """A new token: the text to hand over, once, and what is kept of it."""
+    """A new token: the text to hand over once, and the `Token` to store."""
     text = f"{_PREFIX}{ids.token(_SECRET_CHARS)}"
-    made = _hashed(ids.token(_SALT_CHARS), name, role, text)
+    token = _make_token(ids.token(_SALT_CHARS), name, role, text)
     ends = _stamp(expires_at) if expires_at else None
-    return text, replace(made, created_at=_stamp(clock.now()), expires_at=ends)
+    return text, replace(token, created_at=_stamp(clock.now()), expires_at=ends)
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
     """All tokens of a file."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(_checked(Token(**one)) for one in document["tokens"])
+        return tuple(_check_token(Token(**entry)) for entry in document["tokens"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(
             f"the token file {path} cannot be read: {error}",
@@ -73,7 +73,7 @@ def write_tokens(path: Path, tokens: Sequence[Token]) -> None:
     """Replace the file in one step, readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
-    data = json.dumps({"tokens": [asdict(one) for one in tokens]}, indent=2) + "\n"
+    data = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=2) + "\n"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         out.write(data)
         out.flush()
@@ -82,43 +82,43 @@ def write_tokens(path: Path, tokens: Sequence[Token]) -> None:
 
 
 def add_token(path: Path, token: Token) -> None:
-    known = read_tokens(path) if path.exists() else ()
-    if any(one.name == token.name for one in known):
+    tokens = read_tokens(path) if path.exists() else ()
+    if any(existing.name == token.name for existing in tokens):
         raise InvalidInput(
             f"there is a token {token.name!r} already",
             code="token_exists",
             advice="Revoke it first, or choose another name",
             name=token.name,
         )
-    write_tokens(path, [*known, token])
+    write_tokens(path, [*tokens, token])
 
 
 def revoke_token(path: Path, name: str) -> None:
-    known = read_tokens(path)
-    left = [one for one in known if one.name != name]
-    if len(left) == len(known):
+    tokens = read_tokens(path)
+    remaining = [token for token in tokens if token.name != name]
+    if len(remaining) == len(tokens):
         raise NotFound(f"there is no token {name!r}", advice="See `omnigraph token list`", name=name)
-    write_tokens(path, left)
+    write_tokens(path, remaining)
 
 
 def tokens_of_environment(ids: IdSource, environment: Mapping[str, str]) -> tuple[Token, ...]:
     """`OMNIGRAPH_TOKENS` holds `name:role:token`, several separated by blanks or commas."""
-    found = []
+    tokens = []
     for entry in environment.get(VARIABLE, "").replace(",", " ").split():
-        name, _, rest = entry.partition(":")
-        role, _, text = rest.partition(":")
+        name, _, role_and_text = entry.partition(":")
+        role, _, text = role_and_text.partition(":")
         if not (name and text):
             raise InvalidInput(f"{VARIABLE} has an entry that is not name:role:token", code="bad_token_file")
-        found.append(_checked(_hashed(ids.token(_SALT_CHARS), name, role, text)))
-    return tuple(found)
+        tokens.append(_check_token(_make_token(ids.token(_SALT_CHARS), name, role, text)))
+    return tuple(tokens)
 
 
 class Tokens:
-    """The tokens that a server accepts. Looking one up takes the same time whichever it is, or if it is none."""
+    """The tokens that a server accepts. A lookup takes the same time for every token and for an unknown text."""
 
-    def __init__(self, clock: Clock, given: Sequence[Token] = (), file: Path | None = None) -> None:
+    def __init__(self, clock: Clock, fixed: Sequence[Token] = (), file: Path | None = None) -> None:
         self._clock = clock
-        self._given = tuple(given)
+        self._fixed = tuple(fixed)
         self._file = file
         self._lock = Lock()
         self._read: tuple[Token, ...] = ()
@@ -128,14 +128,14 @@ class Tokens:
 
     @property
     def are_needed(self) -> bool:
-        """Whether callers must have one: a file without tokens lets nobody in."""
-        return bool(self._given) or self._file is not None
+        """Whether callers must send a token: a file without tokens lets nobody in."""
+        return bool(self._fixed) or self._file is not None
 
     def find(self, text: str) -> Token | None:
         """The token of this text, expired or not."""
         if self._file is not None:
             self._refresh(self._file)
-        matching = [one for one in (*self._given, *self._read) if one.matches(text)]
+        matching = [token for token in (*self._fixed, *self._read) if token.matches(text)]
         return matching[0] if matching else None
 
     def has_expired(self, token: Token) -> bool:
@@ -143,22 +143,22 @@ class Tokens:
 
     def _refresh(self, file: Path) -> None:
         try:
-            seen = file.stat()
+            status = file.stat()
         except OSError:
             with self._lock:
                 self._read, self._stamp = (), None
             return
-        stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         with self._lock:
             if stamp != self._stamp:
                 self._read, self._stamp = read_tokens(file), stamp
 
 
-def _hashed(salt: str, name: str, role: Any, text: str) -> Token:
-    return _checked(Token(name, role, salt, _digest(salt, text)))
+def _make_token(salt: str, name: str, role: Any, text: str) -> Token:
+    return _check_token(Token(name, role, salt, _digest(salt, text)))
 
 
-def _checked(token: Token) -> Token:
+def _check_token(token: Token) -> Token:
     if token.role not in ROLES:
         raise InvalidInput(f"{token.role!r} is no role", code="bad_role", advice=f"Use {' or '.join(ROLES)}")
     if not token.name or len(token.name) > _MAX_NAME or not token.name.isprintable():

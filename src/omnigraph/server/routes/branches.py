@@ -9,38 +9,46 @@ from starlette.responses import Response
 
 from omnigraph.api import Graph
 from omnigraph.query.limits import Cancellation
-from omnigraph.server import documents as d
 from omnigraph.server.bodies import BranchBody, MergeBody
 from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition
+from omnigraph.server.documents import (
+    BRANCH_EXAMPLE,
+    MERGE_EXAMPLE,
+    BranchAnswer,
+    BranchesAnswer,
+    MergeAnswer,
+    read_responses,
+    write_responses,
+)
 from omnigraph.server.hosting import HostedGraph
 
 router = APIRouter(tags=["branches"])
 
 
-@router.get("/branches", responses=d.reading(d.BranchesAnswer, {"branches": ["main", "review/x"]}))
+@router.get("/branches", responses=read_responses(BranchesAnswer, {"branches": ["main", "review/x"]}))
 async def branches(call: OneCall) -> Response:
     """The names of all branches."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        return Reply({"branches": graph.on(None, lambda one: one.branch.list())})
+        return Reply({"branches": graph.with_branch(None, lambda handle: handle.branch.list())})
 
     return await call.read("branch_list", work)
 
 
-@router.post("/branches", status_code=201, responses=d.writing(d.BranchAnswer, d.BRANCH_EXAMPLE, 201))
+@router.post("/branches", status_code=201, responses=write_responses(BranchAnswer, BRANCH_EXAMPLE, 201))
 async def create(call: OneCall, body: BranchBody) -> Response:
     """Create a branch. No data is copied."""
 
-    def made(one: Graph) -> Reply:
-        created = one.branch.create(body.name, body.source, actor=call.actor, message=body.message)
+    def create_branch(handle: Graph) -> Reply:
+        created = handle.branch.create(body.name, body.source, actor=call.actor, message=body.message)
         info = created.view(fresh=False).commits(limit=1)[0]
         facts = {"branch": body.name, "commit_id": info.commit_id, "source": info.parents[0]}
         return Reply(facts, 201, info.commit_id)
 
-    return await call.write("branch_create", lambda graph: graph.on(None, made))
+    return await call.write("branch_create", lambda graph: graph.with_branch(None, create_branch))
 
 
-@router.delete("/branches", responses=d.writing(d.BranchAnswer, {**d.BRANCH_EXAMPLE, "deleted": True}))
+@router.delete("/branches", responses=write_responses(BranchAnswer, {**BRANCH_EXAMPLE, "deleted": True}))
 async def delete(
     call: OneCall,
     name: Annotated[str, Query(description="Name of the branch.", examples=["review/x"])],
@@ -49,44 +57,44 @@ async def delete(
     """Delete a branch. Its commits stay readable by their ids, and branches made from it live on."""
 
     def work(graph: HostedGraph) -> Reply:
-        def deleted(one: Graph) -> Reply:
-            one.branch.delete(name, actor=call.actor, message=message)
-            return Reply({"branch": name, "commit_id": last, "deleted": True})
+        def delete_branch(handle: Graph) -> Reply:
+            handle.branch.delete(name, actor=call.actor, message=message)
+            return Reply({"branch": name, "commit_id": last_commit_id, "deleted": True})
 
-        last = _newest(graph, name)
-        reply = graph.on(None, deleted)
+        last_commit_id = _newest_commit_id(graph, name)
+        reply = graph.with_branch(None, delete_branch)
         graph.forget(name)
         return reply
 
     return await call.write("branch_delete", work)
 
 
-@router.post("/branches/merge", responses=d.writing(d.MergeAnswer, d.MERGE_EXAMPLE))
+@router.post("/branches/merge", responses=write_responses(MergeAnswer, MERGE_EXAMPLE))
 async def merge(call: OneCall, body: MergeBody, key: KeyHeader = None, match: MatchHeader = None) -> Response:
     """Merge a branch into another, in one commit; 409 with all conflicts and nothing written if there are any."""
     if_commit = precondition(match, body.if_commit)
 
-    def merged(one: Graph) -> Reply:
-        report = one.branch.merge(
+    def merge_branch(handle: Graph) -> Reply:
+        report = handle.branch.merge(
             body.source,
-            body.into or one.branch_name,
+            body.into or handle.branch_name,
             cell_level=body.cell_level,
             resolve=body.resolve,
-            per_entity={(each.table_key, each.id): each.take for each in body.per_entity},
+            per_entity={(entity.table_key, entity.id): entity.take for entity in body.per_entity},
             dry_run=body.dry_run,
             delete_branch=body.delete_branch,
             actor=call.actor,
             message=body.message,
-            client_key=call.kept(key),
+            client_key=call.stored_key(key),
             if_commit=if_commit,
         )
         return Reply(report.to_json(), commit_id=report.commit_id)
 
-    return await call.write("merge", lambda graph: graph.on(None, merged), key)
+    return await call.write("merge", lambda graph: graph.with_branch(None, merge_branch), key)
 
 
-def _newest(graph: HostedGraph, name: str) -> str | None:
-    """Where the branch stands; `main` is refused by the deed itself."""
+def _newest_commit_id(graph: HostedGraph, name: str) -> str | None:
+    """The newest commit of the branch; None for `main`, which the deletion itself refuses."""
     if name.casefold() == "main":
         return None
-    return graph.on(None, lambda one: one.on_branch(name).view(fresh=False).commit_id)
+    return graph.with_branch(None, lambda handle: handle.on_branch(name).view(fresh=False).commit_id)

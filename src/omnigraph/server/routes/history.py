@@ -11,8 +11,19 @@ from omnigraph.api.view import GraphView
 from omnigraph.errors import InvalidInput
 from omnigraph.history.feed import FeedLimits, page_json
 from omnigraph.query.limits import Cancellation
-from omnigraph.server import documents as d
 from omnigraph.server.calls import OneCall, Reply
+from omnigraph.server.documents import (
+    COMMIT_EXAMPLE,
+    DIFF_EXAMPLE,
+    FEED_EXAMPLE,
+    SNAPSHOT_EXAMPLE,
+    ChangesAnswer,
+    CommitAnswer,
+    CommitsAnswer,
+    DiffAnswer,
+    SnapshotAnswer,
+    read_responses,
+)
 from omnigraph.server.hosting import HostedGraph
 
 router = APIRouter(tags=["history"])
@@ -28,17 +39,17 @@ Cursor = Annotated[str | None, Query(description="Go on after the page that gave
 PageSize = Annotated[int, Query(ge=1, le=10_000, description="How many changes at most.")]
 
 
-async def _page(
+async def _page_options(
     kinds: Kinds = None, types: Types = None, ops: Ops = None, limit: PageSize = _PAGE, cursor: Cursor = None
 ) -> dict[str, Any]:
-    """What a caller wants of a difference, as the facade takes it."""
+    """The part of a difference that a caller asks for, as the facade takes it."""
     return {"kinds": kinds or (), "types": types or (), "ops": ops or (), "limit": limit, "cursor": cursor}
 
 
-WantedPage = Annotated[dict[str, Any], Depends(_page)]
+PageOptions = Annotated[dict[str, Any], Depends(_page_options)]
 
 
-@router.get("/snapshot", responses=d.reading(d.SnapshotAnswer, d.SNAPSHOT_EXAMPLE))
+@router.get("/snapshot", responses=read_responses(SnapshotAnswer, SNAPSHOT_EXAMPLE))
 async def snapshot(
     call: OneCall,
     branch: Branch = None,
@@ -48,15 +59,15 @@ async def snapshot(
     """Commit, storage format and tables of a branch or a commit."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        def shown(view: GraphView, name: str | None) -> Reply:
+        def show_snapshot(view: GraphView, name: str | None) -> Reply:
             return Reply({"branch": name, **view.snapshot(indexes=indexes)}, commit_id=view.commit_id)
 
-        return graph.look(branch, at, shown)
+        return graph.with_view(branch, at, show_snapshot)
 
     return await call.read("snapshot", work)
 
 
-@router.get("/commits", responses=d.reading(d.CommitsAnswer, {"commits": [d.COMMIT_EXAMPLE]}))
+@router.get("/commits", responses=read_responses(CommitsAnswer, {"commits": [COMMIT_EXAMPLE]}))
 async def commits(
     call: OneCall,
     branch: Branch = None,
@@ -67,59 +78,59 @@ async def commits(
     ] = None,
 ) -> Response:
     """Commits, the newest first, along first parents; with several filters a commit must pass them all."""
-    wanted = _filters(filters or [])
+    values = _parse_filters(filters or [])
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        def listed(view: GraphView, _: str | None) -> Reply:
-            return Reply({"commits": [one.to_json() for one in view.commits(limit or None, **wanted)]})
+        def list_commits(view: GraphView, _: str | None) -> Reply:
+            return Reply({"commits": [commit.to_json() for commit in view.commits(limit or None, **values)]})
 
-        return graph.look(branch, at, listed)
+        return graph.with_view(branch, at, list_commits)
 
     return await call.read("commits", work)
 
 
-@router.get("/commits/{commit_id}", responses=d.reading(d.CommitAnswer, d.COMMIT_EXAMPLE))
+@router.get("/commits/{commit_id}", responses=read_responses(CommitAnswer, COMMIT_EXAMPLE))
 async def commit(call: OneCall, commit_id: str) -> Response:
     """One commit: who, when, why, and what it changed."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        return graph.look(None, commit_id, lambda view, _: Reply(view.commit(), commit_id=view.commit_id))
+        return graph.with_view(None, commit_id, lambda view, _: Reply(view.commit(), commit_id=view.commit_id))
 
     return await call.read("commit", work)
 
 
-@router.get("/commits/{commit_id}/changes", responses=d.reading(d.DiffAnswer, d.DIFF_EXAMPLE))
-async def commit_changes(call: OneCall, commit_id: str, page: WantedPage) -> Response:
+@router.get("/commits/{commit_id}/changes", responses=read_responses(DiffAnswer, DIFF_EXAMPLE))
+async def commit_changes(call: OneCall, commit_id: str, page: PageOptions) -> Response:
     """What one commit changed against its first parent, in pages."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        return graph.on(None, lambda one: Reply(one.commit_changes(commit_id, **page).to_json()))
+        return graph.with_branch(None, lambda handle: Reply(handle.commit_changes(commit_id, **page).to_json()))
 
     return await call.read("commit_changes", work)
 
 
-@router.get("/diff", responses=d.reading(d.DiffAnswer, d.DIFF_EXAMPLE))
+@router.get("/diff", responses=read_responses(DiffAnswer, DIFF_EXAMPLE))
 async def diff(
     call: OneCall,
-    page: WantedPage,
+    page: PageOptions,
     old: Annotated[str, Query(description="Branch or commit to compare with.", examples=["main"])],
     new: Annotated[str | None, Query(description="Branch or commit; `main` if it is not named.")] = None,
 ) -> Response:
     """What changed from one branch or commit to another, in pages that stay with the same two commits."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        return graph.on(None, lambda one: Reply(one.diff_page(old, new, **page).to_json()))
+        return graph.with_branch(None, lambda handle: Reply(handle.diff_page(old, new, **page).to_json()))
 
     return await call.read("diff", work)
 
 
-@router.get("/changes", responses=d.reading(d.ChangesAnswer, d.FEED_EXAMPLE, 410))
+@router.get("/changes", responses=read_responses(ChangesAnswer, FEED_EXAMPLE, 410))
 async def changes(
     call: OneCall,
     branch: Branch = None,
     since: Annotated[str | None, Query(description="Cursor of a page, or a commit id; from the birth without.")] = None,
     limit: Annotated[int, Query(ge=1, le=512, description="How many commits at most.")] = 512,
-    most: Annotated[
+    max_changes: Annotated[
         int,
         Query(alias="changes", ge=1, le=1000, description="How many changes at most; a commit is never cut in two."),
     ] = 1000,
@@ -127,19 +138,19 @@ async def changes(
     """Commits of a branch after a cursor, oldest first, each with its changes; 410 if they cannot be told."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
-        limits = FeedLimits(commits=limit, changes=most)
-        return graph.on(branch, lambda one: Reply(page_json(one.changes(since, limits=limits))))
+        limits = FeedLimits(commits=limit, changes=max_changes)
+        return graph.with_branch(branch, lambda handle: Reply(page_json(handle.changes(since, limits=limits))))
 
     return await call.read("changes", work)
 
 
-def _filters(given: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or name not in _FILTERS or name in found:
+def _parse_filters(filters: list[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for text in filters:
+        name, equals, value = text.partition("=")
+        if not equals or name not in _FILTERS or name in values:
             raise InvalidInput(
-                f"filter {one!r} is not understood", code="bad_request", advice=f"Use {', '.join(_FILTERS)}, once each"
+                f"filter {text!r} is not understood", code="bad_request", advice=f"Use {', '.join(_FILTERS)}, once each"
             )
-        found[name] = value
-    return found
+        values[name] = value
+    return values

@@ -1,7 +1,7 @@
-"""Blocking work in threads: how much at a time, for how long, and what becomes of it when the caller leaves.
+"""Runs blocking work in threads: how much at a time, for how long, and what happens when the caller leaves.
 
-A reading operation of a caller that left is cancelled. A write is never given up half-way: its thread runs to the
-end, which is a commit or none, and the journal tells which.
+A read whose caller left is cancelled. A write is never stopped half-way: its thread runs to the end, which is a commit
+or none, and the journal says which.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from omnigraph.query.limits import Cancellation
 from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.problems import too_many_requests, too_many_writes
-from omnigraph.server.settings import Limits
+from omnigraph.server.settings import ServerLimits
 
 A = TypeVar("A")
 
 
 class ClientLeft(Exception):
-    """Nobody is there to be answered."""
+    """The caller closed the connection before the answer."""
 
 
 class Workers:
-    """The threads of a server and who uses them. All counting happens on the event loop."""
+    """The threads of a server, and the requests that use them. All counting happens on the event loop."""
 
-    def __init__(self, limits: Limits, metrics: Metrics, journal: Journal) -> None:
+    def __init__(self, limits: ServerLimits, metrics: Metrics, journal: Journal) -> None:
         self.limits = limits
         self._metrics = metrics
         self._journal = journal
@@ -44,11 +44,11 @@ class Workers:
         self._running: set[asyncio.Future[Any]] = set()
 
     async def read(self, request: Request, work: Callable[[Cancellation], A]) -> A:
-        """`work` in a thread; cancelled when the caller leaves or the time is up."""
+        """Run `work` in a thread; cancelled when the caller leaves or the time is up."""
         cancellation = Cancellation()
         future = self._submit(request, lambda: work(cancellation), None)
         try:
-            return await self._finished(request, future, self.limits.request_timeout_s)
+            return await self._await_future(request, future, self.limits.request_timeout_s)
         except TimeoutError:
             raise Unavailable(
                 f"the request took longer than {self.limits.request_timeout_s:g} s",
@@ -57,14 +57,14 @@ class Workers:
             ) from None
         finally:
             if not future.done():
-                future.add_done_callback(lambda ended: self.tell_orphan(request, ended, "read"))
+                future.add_done_callback(lambda ended: self.log_orphan(request, ended, "read"))
                 cancellation.cancel()
 
     async def write(self, request: Request, actor: str | None, key: str | None, work: Callable[[], A]) -> A:
-        """`work` in a thread, run to its end whatever happens to the caller."""
+        """Run `work` in a thread to its end, also if the caller leaves."""
         future = self._submit(request, work, actor or "")
         try:
-            return await self.outlived(request, future, self.limits.request_timeout_s)
+            return await self.await_write(request, future, self.limits.request_timeout_s)
         except TimeoutError:
             raise Unknown(
                 f"the write took longer than {self.limits.request_timeout_s:g} s and goes on",
@@ -72,17 +72,17 @@ class Workers:
                 client_key=key,
             ) from None
 
-    async def outlived(self, request: Request, future: asyncio.Future[A], timeout_s: float | None = None) -> A:
-        """What a write gave; if the caller leaves first it goes on, and the journal tells how it ended."""
+    async def await_write(self, request: Request, future: asyncio.Future[A], timeout_s: float | None = None) -> A:
+        """The result of a write. If the caller leaves first, the write goes on and the journal says how it ended."""
         try:
-            return await self._finished(request, future, timeout_s)
+            return await self._await_future(request, future, timeout_s)
         finally:
             if not future.done():
-                future.add_done_callback(lambda ended: self.tell_orphan(request, ended))
+                future.add_done_callback(lambda ended: self.log_orphan(request, ended))
 
     @asynccontextmanager
-    async def admitted(self, actor: str | None = None) -> AsyncIterator[None]:
-        """Hold a place in the queue for work that is not one call of a thread; a place of `actor`'s writes too."""
+    async def hold_slot(self, actor: str | None = None) -> AsyncIterator[None]:
+        """Count as one request in flight, and as a write of `actor` if given, for work that is several thread calls."""
         self._admit(actor)
         try:
             yield
@@ -90,22 +90,22 @@ class Workers:
             self._leave(actor)
 
     def start(self, work: Callable[[], A]) -> asyncio.Future[A]:
-        """`work` in a thread, for callers that hold a place."""
+        """Run `work` in a thread, for callers that hold a slot."""
         future: asyncio.Future[A] = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, work)
         self._running.add(future)
-        future.add_done_callback(self._ended)
+        future.add_done_callback(self._forget)
         return future
 
     async def stop(self) -> None:
-        """Wait until everything that was begun has ended: a write in flight ends in a known state."""
+        """Wait until all running work has ended: a write in flight ends in a known state."""
         if self._running:
             await asyncio.wait(self._running)
         self._pool.shutdown(wait=True)
 
-    def _ended(self, future: asyncio.Future[Any]) -> None:
+    def _forget(self, future: asyncio.Future[Any]) -> None:
         self._running.discard(future)
         if not future.cancelled():
-            future.exception()  # looked at: of a caller that left nobody else will
+            future.exception()  # marks the exception as retrieved, since nobody else does if the caller left
 
     def _submit(self, request: Request, work: Callable[[], A], actor: str | None) -> asyncio.Future[A]:
         self._admit(actor)
@@ -118,18 +118,18 @@ class Workers:
         future.add_done_callback(lambda _: self._leave(actor))
         return future
 
-    async def _finished(self, request: Request, future: asyncio.Future[A], timeout_s: float | None) -> A:
-        gone = asyncio.ensure_future(_departure(request))
+    async def _await_future(self, request: Request, future: asyncio.Future[A], timeout_s: float | None) -> A:
+        departure = asyncio.ensure_future(_wait_for_disconnect(request))
         try:
-            both: set[asyncio.Future[Any]] = {future, gone}
+            both: set[asyncio.Future[Any]] = {future, departure}
             await asyncio.wait(both, timeout=timeout_s, return_when="FIRST_COMPLETED")
         finally:
-            gone.cancel()
+            departure.cancel()
             with suppress(asyncio.CancelledError):
-                await gone
+                await departure
         if future.done():
             return future.result()
-        if gone.done() and not gone.cancelled():
+        if departure.done() and not departure.cancelled():
             raise ClientLeft
         raise TimeoutError
 
@@ -153,21 +153,21 @@ class Workers:
                 del self._writes[actor]
         self._metrics.in_flight.set(self._in_flight)
 
-    def tell_orphan(self, request: Request, ended: asyncio.Future[Any], what: str = "write") -> None:
-        """How something ended that nobody waited for."""
-        error = None if ended.cancelled() else ended.exception()
-        known = isinstance(error, OmnigraphError)
-        self._journal.tell(
-            f"{what} ended without its caller",
-            logging.INFO if error is None or known else logging.ERROR,
+    def log_orphan(self, request: Request, future: asyncio.Future[Any], kind: str = "write") -> None:
+        """Log how a read or write ended whose caller had left."""
+        error = None if future.cancelled() else future.exception()
+        is_refusal = isinstance(error, OmnigraphError)
+        self._journal.write(
+            f"{kind} ended without its caller",
+            logging.INFO if error is None or is_refusal else logging.ERROR,
             error,
             request_id=request.scope.get("omnigraph.request_id"),
             code=error.code if isinstance(error, OmnigraphError) else None,
-            landed=error is None if what == "write" else None,
+            landed=error is None if kind == "write" else None,
         )
 
 
-async def _departure(request: Request) -> None:
-    """Ends when the caller has left. The body has been read by now, so nothing else can come."""
+async def _wait_for_disconnect(request: Request) -> None:
+    """Return when the caller has left. The body has been read by now, so no other message can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
