@@ -1,4 +1,4 @@
-"""The graph that every fault strikes, built once, and its judge."""
+"""The graph that every fault strikes, built once, with the check of what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.ground import build_graph
-from tests.faults.judge import Judge
+from tests.faults.atomicity import AtomicityCheck
+from tests.faults.faulty_process import build_graph
 
 
 @pytest.fixture(scope="session")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+def atomicity(tmp_path_factory: pytest.TempPathFactory) -> AtomicityCheck:
     scratch: Path = tmp_path_factory.mktemp("faults")
     template = scratch / "template"
     build_graph(str(template))
-    return Judge(template, scratch)
+    return AtomicityCheck(template, scratch)

@@ -11,7 +11,7 @@ from omnigraph.api import Graph, catalog_of
 from omnigraph.commit.birth import init_graph
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
-from tests.faults.ground import SCHEMA, FaultyProcess
+from tests.faults.faulty_process import SCHEMA, FaultyProcess
 
 CLIENT_KEY = "the-key"
 STAGED: Mapping[str, Any] = {"inline_share": 0}

@@ -1,4 +1,4 @@
-"""Stores that answer as some real ones do."""
+"""Stores with the faults of some real ones: changed listings, and writes that arrive late."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from omnigraph.errors import Unavailable
 from omnigraph.storage.store import ObjectInfo, PutResult, Store
 
 
-class Listing:
-    """A store whose listings are changed on their way."""
+class ChangedListingStore:
+    """A store that changes its listings before it returns them."""
 
     def __init__(self, inner: Store, change: Callable[[list[ObjectInfo]], list[ObjectInfo]]) -> None:
         self.inner = inner
@@ -41,19 +41,19 @@ class Listing:
         self.inner.delete(key)
 
 
-class Late(Listing):
-    """While `silent`, records are taken and not stored: they arrive when the test says so."""
+class LateArrivalStore(ChangedListingStore):
+    """While `is_silent`, keeps commit records back and raises Unavailable; `store_pending` stores them later."""
 
     def __init__(self, inner: Store) -> None:
-        super().__init__(inner, lambda listed: listed)
-        self.silent = False
-        self.taken: dict[str, bytes] = {}
+        super().__init__(inner, lambda objects: objects)
+        self.is_silent = False
+        self.pending: dict[str, bytes] = {}
 
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
-        if self.silent and key.endswith(".rec"):
-            assert self.taken.setdefault(key, data) == data, "other bytes were sent to a seq whose outcome is unknown"
+        if self.is_silent and key.endswith(".rec"):
+            assert self.pending.setdefault(key, data) == data, "other bytes were sent to a seq whose outcome is unknown"
             raise Unavailable(f"injected: {key} is on its way")
         return super().put_if_absent(key, data)
 
-    def arrive(self) -> list[PutResult]:
-        return [self.inner.put_if_absent(key, data) for key, data in self.taken.items()]
+    def store_pending(self) -> list[PutResult]:
+        return [self.inner.put_if_absent(key, data) for key, data in self.pending.items()]

@@ -14,8 +14,8 @@ import pytest
 from omnigraph.api import Graph
 from omnigraph.errors import Unavailable, Unknown
 from omnigraph.query.language.statements import InsertNode
-from tests.faults.ground import FaultyProcess
-from tests.faults.judge import DIED, FaultAnswer, Judge, attempt
+from tests.faults.atomicity import DIED, AtomicityCheck, FaultAnswer, attempt
+from tests.faults.faulty_process import FaultyProcess
 from tests.faults.operations import BY_NAME, OPERATIONS, FaultOperation
 from tests.scenarios.bed import wait_until
 
@@ -34,9 +34,11 @@ def _names(graph: Graph) -> list[str]:
 
 
 @pytest.mark.parametrize(("operation", "point"), _PLACES, ids=_IDS)
-def test_interrupted_at_a_named_point(operation: FaultOperation, point: str, judge: Judge, tmp_path: Path) -> None:
+def test_interrupted_at_a_named_point(
+    operation: FaultOperation, point: str, atomicity: AtomicityCheck, tmp_path: Path
+) -> None:
     """Ctrl-C: whole or nothing; the same handle then finishes the work, and so does everybody else. S7"""
-    uri = judge.start(operation, tmp_path / "graph")
+    uri = atomicity.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, **operation.config)
     case = f"{operation} interrupted at {point}"
     try:
@@ -44,22 +46,24 @@ def test_interrupted_at_a_named_point(operation: FaultOperation, point: str, jud
         process.pauses.call_at(point, _interrupt)
         with pytest.raises(KeyboardInterrupt):
             operation.run(process, prepared)
-        happened = judge.check(operation, uri, DIED, case)
+        happened = atomicity.check(operation, uri, DIED, case)
         assert happened or not point.endswith("after-record") or operation.name == "fold", case
         if not happened:
             answer = attempt(process, operation, prepared)
             assert answer.is_positive, f"{case}: the same handle then fails with {answer.error!r}"
-            happened = judge.check(operation, uri, answer, case)
+            happened = atomicity.check(operation, uri, answer, case)
     finally:
         process.close()
-    judge.finish(operation, uri, happened, case, thorough=False)
+    atomicity.finish(operation, uri, happened, case, thorough=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("operation", "point"), _PLACES, ids=_IDS)
-def test_an_error_at_a_named_point(operation: FaultOperation, point: str, judge: Judge, tmp_path: Path) -> None:
+def test_an_error_at_a_named_point(
+    operation: FaultOperation, point: str, atomicity: AtomicityCheck, tmp_path: Path
+) -> None:
     """The same with a typed error, which before the record is the answer. S6"""
-    uri = judge.start(operation, tmp_path / "graph")
+    uri = atomicity.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, **operation.config)
     case = f"{operation} failed at {point}"
     try:
@@ -70,15 +74,15 @@ def test_an_error_at_a_named_point(operation: FaultOperation, point: str, judge:
         judged_answer = (
             FaultAnswer(died=True) if "after" in point or "registry" in point or "stamped" in point else answer
         )
-        happened = judge.check(operation, uri, judged_answer, case)
+        happened = atomicity.check(operation, uri, judged_answer, case)
     finally:
         process.close()
-    judge.finish(operation, uri, happened, case, thorough=False)
+    atomicity.finish(operation, uri, happened, case, thorough=False)
 
 
-def test_a_waiting_writer_is_interrupted(judge: Judge, tmp_path: Path) -> None:
+def test_a_waiting_writer_is_interrupted(atomicity: AtomicityCheck, tmp_path: Path) -> None:
     """It waits behind a record in flight; its write is not published, and the leader does not notice. S7"""
-    uri = judge.start(BY_NAME["insert-keyed"], tmp_path / "graph")
+    uri = atomicity.start(BY_NAME["insert-keyed"], tmp_path / "graph")
     process = FaultyProcess(uri)
     graph = process.open()
     with ThreadPoolExecutor(1) as pool, process.pauses.hold("write.before-record") as hold:
@@ -99,9 +103,9 @@ def test_a_waiting_writer_is_interrupted(judge: Judge, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["write.before-record", "write.after-record"])
-def test_the_leader_of_a_group_is_interrupted(point: str, judge: Judge, tmp_path: Path) -> None:
+def test_the_leader_of_a_group_is_interrupted(point: str, atomicity: AtomicityCheck, tmp_path: Path) -> None:
     """Others ride in the record of the interrupted one: they get a true answer, and the queue moves on. S7, S38"""
-    uri = judge.start(BY_NAME["insert-keyed"], tmp_path / "graph")
+    uri = atomicity.start(BY_NAME["insert-keyed"], tmp_path / "graph")
     process = FaultyProcess(uri)
     graph = process.open()
     names = [f"g{number}" for number in range(4)]
@@ -128,11 +132,11 @@ def test_the_leader_of_a_group_is_interrupted(point: str, judge: Judge, tmp_path
 
 
 @pytest.mark.parametrize("name", ["insert-keyed", "insert-staged", "several-tables-staged", "fold", "branch-create"])
-def test_interrupted_anywhere(name: str, judge: Judge, tmp_path: Path) -> None:
+def test_interrupted_anywhere(name: str, atomicity: AtomicityCheck, tmp_path: Path) -> None:
     """From another thread, while the writer stands at a point: the exception comes up wherever it goes on. S7"""
     operation = BY_NAME[name]
     for number, point in enumerate(operation.points):
-        uri = judge.start(operation, tmp_path / str(number))
+        uri = atomicity.start(operation, tmp_path / str(number))
         process = FaultyProcess(uri, **operation.config)
         prepared = operation.prepare(process)
         with process.pauses.hold(point) as hold:
@@ -142,9 +146,9 @@ def test_interrupted_anywhere(name: str, judge: Judge, tmp_path: Path) -> None:
         running.join()
         assert isinstance(running.raised, KeyboardInterrupt)
         case = f"{operation} interrupted from outside at {point}"
-        happened = judge.check(operation, uri, DIED, case)
+        happened = atomicity.check(operation, uri, DIED, case)
         process.close()
-        judge.finish(operation, uri, happened, case, thorough=False)
+        atomicity.finish(operation, uri, happened, case, thorough=False)
 
 
 class _Interruptible:

@@ -19,8 +19,8 @@ from omnigraph.errors import Corruption, OmnigraphError
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.stream import record_key
 from omnigraph.query.language.statements import InsertNode
-from tests.faults.ground import SCHEMA, FaultyProcess, content_of, copy_graph
-from tests.faults.judge import Judge
+from tests.faults.atomicity import AtomicityCheck
+from tests.faults.faulty_process import SCHEMA, FaultyProcess, content_of, copy_graph
 
 Damage = Callable[[bytes], bytes]
 
@@ -44,8 +44,8 @@ _FLIPS = 40
 class _Scene:
     """One copy of the graph, and what is where in it."""
 
-    def __init__(self, judge: Judge, folder: Path) -> None:
-        self.uri = copy_graph(judge.template, folder)
+    def __init__(self, atomicity: AtomicityCheck, folder: Path) -> None:
+        self.uri = copy_graph(atomicity.template, folder)
         self.root = Path(self.uri)
         self.warm = FaultyProcess(self.uri).open()
         self.head: CommitRecord = self.warm._branch.publisher.refresh()
@@ -66,8 +66,8 @@ class _Scene:
 
 
 @pytest.fixture
-def scene(judge: Judge, tmp_path: Path) -> _Scene:
-    return _Scene(judge, tmp_path / "graph")
+def scene(atomicity: AtomicityCheck, tmp_path: Path) -> _Scene:
+    return _Scene(atomicity, tmp_path / "graph")
 
 
 def _insert(graph: Graph, name: str = "Eve") -> None:

@@ -17,8 +17,8 @@ from unittest.mock import patch
 import pytest
 
 from omnigraph.errors import Unavailable
-from tests.faults.ground import FaultyProcess, HastyClock
-from tests.faults.judge import FaultAnswer, Judge, attempt
+from tests.faults.atomicity import AtomicityCheck, FaultAnswer, attempt
+from tests.faults.faulty_process import FaultyProcess, HastyClock
 from tests.faults.operations import OPERATIONS, FaultOperation
 
 _WRITING = [one for one in OPERATIONS if one.name not in ("open", "init")]
@@ -47,9 +47,11 @@ def _no_room(number: int = errno.ENOSPC, *, after_bytes: int = 0) -> Iterator[No
     "after_bytes", [pytest.param(0, marks=pytest.mark.slow), 100], ids=["at-once", "in-the-middle"]
 )
 @pytest.mark.parametrize("operation", _WRITING, ids=str)
-def test_no_room_for_the_record(operation: FaultOperation, after_bytes: int, judge: Judge, tmp_path: Path) -> None:
+def test_no_room_for_the_record(
+    operation: FaultOperation, after_bytes: int, atomicity: AtomicityCheck, tmp_path: Path
+) -> None:
     """S54"""
-    uri = judge.start(operation, tmp_path / "graph")
+    uri = atomicity.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, **operation.config)
     case = f"{operation} on a full disk"
     try:
@@ -63,11 +65,11 @@ def test_no_room_for_the_record(operation: FaultOperation, after_bytes: int, jud
         assert isinstance(answer.error, Unavailable), answer
         assert answer.error.code == "disk_full"
         assert answer.error.advice
-        assert not judge.check(operation, uri, answer, case)
+        assert not atomicity.check(operation, uri, answer, case)
         assert not list(Path(uri).rglob(".tmp-*")), "a temporary file takes room for ever"
         again = attempt(process, operation, prepared)
         assert again.is_positive, f"{case}: with room again it fails with {again.error!r}"
-        judge.check(operation, uri, again, case)
+        atomicity.check(operation, uri, again, case)
     finally:
         process.close()
 
@@ -77,24 +79,24 @@ def test_no_room_for_the_record(operation: FaultOperation, after_bytes: int, jud
     [(errno.EDQUOT, "disk_full"), (errno.EROFS, "read_only_file_system"), (errno.EIO, None)],
     ids=["quota", "read-only", "io-error"],
 )
-def test_a_disk_that_fails_otherwise(number: int, code: str | None, judge: Judge, tmp_path: Path) -> None:
+def test_a_disk_that_fails_otherwise(number: int, code: str | None, atomicity: AtomicityCheck, tmp_path: Path) -> None:
     """Over quota, read-only or broken: typed, and nothing changed. S54"""
     operation = next(candidate for candidate in OPERATIONS if candidate.name == "several-tables")
-    uri = judge.start(operation, tmp_path / "graph")
+    uri = atomicity.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri)
     prepared = operation.prepare(process)
     with _no_room(number):
         answer = attempt(process, operation, prepared)
     assert answer.error is not None
     assert code is None or answer.error.code == code
-    judge.finish(operation, uri, judge.check(operation, uri, answer, str(operation)), str(operation))
+    atomicity.finish(operation, uri, atomicity.check(operation, uri, answer, str(operation)), str(operation))
     process.close()
 
 
 _CHILD = """
 import json, shutil, sys
-from tests.faults.ground import Process
-from tests.faults.judge import attempt
+from tests.faults.faulty_process import Process
+from tests.faults.atomicity import attempt
 from tests.faults.operations import BY_NAME
 uri, name, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
 one = BY_NAME[name]
@@ -125,12 +127,12 @@ def _small_disk_works() -> bool:
 
 @pytest.mark.parametrize("left_bytes", [8192, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, 4096, 16384))])
 @pytest.mark.parametrize("name", ["insert-staged", "several-tables-staged", "fold", "schema-rewrite"])
-def test_no_room_while_staging(name: str, left_bytes: int, judge: Judge, tmp_path: Path) -> None:
+def test_no_room_while_staging(name: str, left_bytes: int, atomicity: AtomicityCheck, tmp_path: Path) -> None:
     """A real file system of 4 MiB that is full while Lance writes, past every seam of ours. S54"""
     if not _small_disk_works():
         pytest.skip("mounting a small file system in a namespace of one's own is not permitted here")
     operation = next(candidate for candidate in OPERATIONS if candidate.name == name)
-    source, disk, remains = judge.start(operation, tmp_path / "source"), tmp_path / "disk", tmp_path / "left"
+    source, disk, remains = atomicity.start(operation, tmp_path / "source"), tmp_path / "disk", tmp_path / "left"
     disk.mkdir()
     script = f'mount -t tmpfs -o size=4m tmpfs "{disk}" && cp -r "{source}" "{disk}/graph" && exec "$@"'
     child = [sys.executable, "-c", _CHILD, f"{disk}/graph", name, str(left_bytes), str(remains)]
@@ -148,5 +150,5 @@ def test_no_room_while_staging(name: str, left_bytes: int, judge: Judge, tmp_pat
         assert document["code"] == "disk_full", document
     assert left_bytes or document["error"] is not None, "there was room after all"
     error = Unavailable("full", code=document["code"]) if document["error"] else None
-    judge.check(operation, str(remains), FaultAnswer(error=error), f"{name} with {left_bytes} bytes left")
+    atomicity.check(operation, str(remains), FaultAnswer(error=error), f"{name} with {left_bytes} bytes left")
     assert document["again"], "with room again the same handle still fails"

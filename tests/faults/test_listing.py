@@ -16,9 +16,9 @@ from omnigraph.log.stream import record_key
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.address import open_store
 from omnigraph.storage.store import ObjectInfo, Store
-from tests.faults.ground import FaultyProcess, copy_graph
-from tests.faults.judge import Judge
-from tests.faults.stores import Listing
+from tests.faults.atomicity import AtomicityCheck
+from tests.faults.faulty_process import FaultyProcess, copy_graph
+from tests.faults.stores import ChangedListingStore
 from tests.support.s3 import S3Place
 
 _MANY = 1100
@@ -44,8 +44,8 @@ def _insert(graph: Graph, name: str) -> None:
 
 
 @pytest.fixture
-def uri(judge: Judge, tmp_path: Path) -> str:
-    return copy_graph(judge.template, tmp_path / "graph")
+def uri(atomicity: AtomicityCheck, tmp_path: Path) -> str:
+    return copy_graph(atomicity.template, tmp_path / "graph")
 
 
 @pytest.mark.parametrize("hidden", [1, 3, 17, 60, 1000])
@@ -57,7 +57,7 @@ def test_a_stale_listing(hidden: int, uri: str) -> None:
         return [info for info in objects if not info.key.endswith(".rec")] or objects[hidden:]
 
     for read_only in (True, False):
-        graph = FaultyProcess(uri, wrap=lambda store: Listing(store, stale)).open(read_only=read_only)
+        graph = FaultyProcess(uri, wrap=lambda store: ChangedListingStore(store, stale)).open(read_only=read_only)
         assert _head(graph).commit_id == head.commit_id
     _insert(graph, "Eve")
     assert _head(FaultyProcess(uri).open()).seq == head.seq + 1
@@ -70,7 +70,7 @@ def test_a_stale_registry_never_makes_two_branches_of_one_name(uri: str) -> None
     def stale(objects: list[ObjectInfo]) -> list[ObjectInfo]:
         return objects[:-1] if objects and "__branches/dead" in objects[-1].key else objects
 
-    process = FaultyProcess(uri, wrap=lambda store: Listing(store, stale))
+    process = FaultyProcess(uri, wrap=lambda store: ChangedListingStore(store, stale))
     with pytest.raises(OmnigraphError):
         process.open().branch.create("dead")
     fresh = FaultyProcess(uri).open()
@@ -120,7 +120,7 @@ def test_an_unordered_store(uri: str, sweep_seed: int) -> None:
     def shuffle(objects: list[ObjectInfo]) -> list[ObjectInfo]:
         return chance.sample(objects, len(objects))
 
-    process = FaultyProcess(uri, wrap=lambda store: Listing(store, shuffle))
+    process = FaultyProcess(uri, wrap=lambda store: ChangedListingStore(store, shuffle))
     runtime = GraphRuntime.open(replace(process.backend, lists_in_order=False), read_only=False)
     graph = Graph(runtime, runtime.branch("main"))
     assert _head(graph).commit_id == head.commit_id

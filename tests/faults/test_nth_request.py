@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import Unknown
-from tests.faults.ground import FaultyProcess
-from tests.faults.judge import Judge, attempt
+from tests.faults.atomicity import AtomicityCheck, attempt
+from tests.faults.faulty_process import FaultyProcess
 from tests.faults.operations import LARGER, OPERATIONS, FaultOperation
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 
@@ -33,7 +33,13 @@ def _plans(fault: Fault, times: int | None) -> Callable[[int], FaultPlan]:
 
 
 def _strike(
-    judge: Judge, operation: FaultOperation, uri: str, plan: FaultPlan, case: str, *, happened: bool = False
+    atomicity: AtomicityCheck,
+    operation: FaultOperation,
+    uri: str,
+    plan: FaultPlan,
+    case: str,
+    *,
+    happened: bool = False,
 ) -> bool:
     """One attempt under a plan: whether the operation has happened, which must be as the caller was told.
 
@@ -48,13 +54,13 @@ def _strike(
         case = f"{case}, {plan.hits[:3]}"
         settled = not isinstance(answer.error, Unknown) or len(plan.hits) != 1
         assert settled, f"{case}: one lost or odd answer ended as {answer.error!r}"
-        return judge.check(operation, uri, answer, case, happened=happened)
+        return atomicity.check(operation, uri, answer, case, happened=happened)
     finally:
         process.close()
 
 
 def _case(
-    judge: Judge,
+    atomicity: AtomicityCheck,
     operation: FaultOperation,
     folder: Path,
     fault: Fault,
@@ -65,24 +71,24 @@ def _case(
 ) -> bool:
     """One place struck, judged and recovered from; whether there was such a place."""
     case = f"{operation}: {fault} at request {n}, {'for good' if times is None else 'once'}"
-    uri = judge.start(operation, folder)
+    uri = atomicity.start(operation, folder)
     plan = _plans(fault, times)(n)
-    judge.finish(operation, uri, _strike(judge, operation, uri, plan, case), case, thorough=thorough)
+    atomicity.finish(operation, uri, _strike(atomicity, operation, uri, plan, case), case, thorough=thorough)
     return bool(plan.hits)
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
 @pytest.mark.parametrize("operation", ALL, ids=str)
 def test_some_request_fails(
-    operation: FaultOperation, fault: Fault, judge: Judge, tmp_path: Path, sweep_seed: int
+    operation: FaultOperation, fault: Fault, atomicity: AtomicityCheck, tmp_path: Path, sweep_seed: int
 ) -> None:
     """S42–S46, S47, S65, H24, H25"""
     chance = random.Random(f"{sweep_seed}/{operation}/{fault}")
-    places = [(n, times) for times in (1, None) for n in range(1, judge.requests(operation, _plans(fault, 1)) + 1)]
+    places = [(n, times) for times in (1, None) for n in range(1, atomicity.requests(operation, _plans(fault, 1)) + 1)]
     assert places or operation.name == "open", "it makes no request that could fail in this way"
     for number, (n, times) in enumerate(chance.sample(places, min(_SAMPLES, len(places)))):
         folder = tmp_path / str(number)
-        assert _case(judge, operation, folder, fault, n, times, thorough=number == 0), "nothing was struck"
+        assert _case(atomicity, operation, folder, fault, n, times, thorough=number == 0), "nothing was struck"
 
 
 @pytest.mark.slow
@@ -90,44 +96,46 @@ def test_some_request_fails(
 @pytest.mark.parametrize("fault", _FAULTS)
 @pytest.mark.parametrize("operation", ALL, ids=str)
 def test_every_request_fails(
-    operation: FaultOperation, fault: Fault, times: int | None, judge: Judge, tmp_path: Path
+    operation: FaultOperation, fault: Fault, times: int | None, atomicity: AtomicityCheck, tmp_path: Path
 ) -> None:
     """S42–S46, S47, S65, H24, H25"""
     for n in itertools.count(1):
         thorough = n == 1 or operation not in LARGER
-        if not _case(judge, operation, tmp_path / str(n), fault, n, times, thorough=thorough):
+        if not _case(atomicity, operation, tmp_path / str(n), fault, n, times, thorough=thorough):
             break
     assert n > 1
 
 
-def _fails_twice(judge: Judge, operation: FaultOperation, folder: Path, chance: random.Random) -> None:
+def _fails_twice(atomicity: AtomicityCheck, operation: FaultOperation, folder: Path, chance: random.Random) -> None:
     """The attempt fails somewhere, and so does its repetition."""
-    uri = judge.start(operation, folder)
+    uri = atomicity.start(operation, folder)
     happened, case = False, str(operation)
     for _ in range(2):
         fault, times = chance.choice(_FAULTS), chance.choice((1, None))
-        n = chance.randint(1, max(1, judge.requests(operation, _plans(fault, 1))))
+        n = chance.randint(1, max(1, atomicity.requests(operation, _plans(fault, 1))))
         case += f", {fault} at request {n}"
         if happened and not operation.keyed:
             break
-        again = _strike(judge, operation, uri, _plans(fault, times)(n), case, happened=happened)
+        again = _strike(atomicity, operation, uri, _plans(fault, times)(n), case, happened=happened)
         assert again or not happened, f"{case}: the second failure undid what the first had left"
         happened = again
-    judge.finish(operation, uri, happened, case)
+    atomicity.finish(operation, uri, happened, case)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_the_repetition_fails_too(operation: FaultOperation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+def test_the_repetition_fails_too(
+    operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path, sweep_seed: int
+) -> None:
     """S55"""
-    _fails_twice(judge, operation, tmp_path / "twice", random.Random(f"{sweep_seed}/twice/{operation}"))
+    _fails_twice(atomicity, operation, tmp_path / "twice", random.Random(f"{sweep_seed}/twice/{operation}"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ALL, ids=str)
 def test_the_repetition_fails_too_often(
-    operation: FaultOperation, judge: Judge, tmp_path: Path, sweep_seed: int
+    operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path, sweep_seed: int
 ) -> None:
     """S55"""
     for number in range(_PAIRS):
         chance = random.Random(f"{sweep_seed}/twice/{operation}/{number}")
-        _fails_twice(judge, operation, tmp_path / str(number), chance)
+        _fails_twice(atomicity, operation, tmp_path / str(number), chance)

@@ -8,37 +8,41 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.ground import FaultyProcess
-from tests.faults.judge import Judge, attempt
+from tests.faults.atomicity import AtomicityCheck, attempt
+from tests.faults.faulty_process import FaultyProcess
 from tests.faults.operations import OPERATIONS, FaultOperation
 
 _WITH_TABLE_WORK = [one for one in OPERATIONS if "staged" in " ".join(one.points)]
 
 
-def _case(judge: Judge, operation: FaultOperation, folder: Path, n: int, *, after: bool, times: int | None) -> bool:
+def _case(
+    atomicity: AtomicityCheck, operation: FaultOperation, folder: Path, n: int, *, after: bool, times: int | None
+) -> bool:
     """One call struck; whether there was such a call."""
     case = f"{operation}: call {n} into the tables failed {'after' if after else 'before'} its work"
-    uri = judge.start(operation, folder)
+    uri = atomicity.start(operation, folder)
     process = FaultyProcess(uri, **operation.config)
     try:
         prepared = operation.prepare(process)
         hits = process.arm_tables(n, after=after, times=times)
         answer = attempt(process, operation, prepared)
         process.disarm_tables()
-        happened = judge.check(operation, uri, answer, f"{case} {hits}")
+        happened = atomicity.check(operation, uri, answer, f"{case} {hits}")
         assert not (hits and answer.is_positive), f"{case}: and yet it was acknowledged"
     finally:
         process.close()
-    judge.finish(operation, uri, happened, case, thorough=n == 1)
+    atomicity.finish(operation, uri, happened, case, thorough=n == 1)
     return bool(hits)
 
 
 @pytest.mark.parametrize("operation", _WITH_TABLE_WORK, ids=str)
-def test_a_table_call_fails(operation: FaultOperation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+def test_a_table_call_fails(
+    operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path, sweep_seed: int
+) -> None:
     """One of the first calls, by the printed seed. S43–S45"""
     chance = random.Random(f"{sweep_seed}/tables/{operation}")
     n, after = chance.randint(1, 2), chance.random() < 0.5
-    assert _case(judge, operation, tmp_path / "graph", n, after=after, times=chance.choice((1, None)))
+    assert _case(atomicity, operation, tmp_path / "graph", n, after=after, times=chance.choice((1, None)))
 
 
 @pytest.mark.slow
@@ -46,25 +50,27 @@ def test_a_table_call_fails(operation: FaultOperation, judge: Judge, tmp_path: P
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("operation", _WITH_TABLE_WORK, ids=str)
 def test_every_table_call_fails(
-    operation: FaultOperation, after: bool, times: int | None, judge: Judge, tmp_path: Path
+    operation: FaultOperation, after: bool, times: int | None, atomicity: AtomicityCheck, tmp_path: Path
 ) -> None:
     """S43–S45"""
     for n in itertools.count(1):
-        if not _case(judge, operation, tmp_path / str(n), n, after=after, times=times):
+        if not _case(atomicity, operation, tmp_path / str(n), n, after=after, times=times):
             break
     assert n > 2
 
 
 @pytest.mark.parametrize("operation", _WITH_TABLE_WORK, ids=str)
-def test_the_same_handle_goes_on(operation: FaultOperation, judge: Judge, tmp_path: Path) -> None:
+def test_the_same_handle_goes_on(operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path) -> None:
     """After a failed staging the very handle that failed does the work. S6, S54"""
-    uri = judge.start(operation, tmp_path / "graph")
+    uri = atomicity.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, **operation.config)
     try:
         prepared = operation.prepare(process)
         process.arm_tables(1, after=True, times=None)
         assert attempt(process, operation, prepared).is_negative
         process.disarm_tables()
-        assert judge.check(operation, uri, attempt(process, operation, prepared), f"{operation} on the failed handle")
+        assert atomicity.check(
+            operation, uri, attempt(process, operation, prepared), f"{operation} on the failed handle"
+        )
     finally:
         process.close()

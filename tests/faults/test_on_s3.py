@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.ground import FaultyProcess, content_of
-from tests.faults.judge import DIED, FaultAnswer, Judge, attempt, next_write
+from tests.faults.atomicity import DIED, AtomicityCheck, FaultAnswer, attempt, next_write
+from tests.faults.faulty_process import FaultyProcess, content_of
 from tests.faults.operations import BY_NAME, FaultOperation
 from tests.faults.workers import run_until_killed
 from tests.support.faults import How
@@ -39,9 +39,9 @@ _CLASSES = {
 class S3FaultBed:
     """Graphs on S3, reached by the writer through a proxy and by everybody else directly."""
 
-    def __init__(self, proxy: Proxy, judge: Judge) -> None:
+    def __init__(self, proxy: Proxy, atomicity: AtomicityCheck) -> None:
         self.proxy = proxy
-        self.judge = judge
+        self.atomicity = atomicity
         self.count = 0
 
     def graph(self, s3_place: S3Place) -> S3Place:
@@ -49,7 +49,7 @@ class S3FaultBed:
         self.count += 1
         target = s3_place.below(str(self.count))
         store = target.object_store()
-        template = self.judge.template
+        template = self.atomicity.template
         for path in template.rglob("*"):
             if path.is_file():
                 store.put(str(path.relative_to(template)), path.read_bytes())
@@ -63,7 +63,7 @@ class S3FaultBed:
         )
 
     def check(self, operation: FaultOperation, s3_place: S3Place, answer: FaultAnswer, case: str) -> bool:
-        before, after = self.judge.before_and_after(operation)
+        before, after = self.atomicity.before_and_after(operation)
         now = content_of(s3_place.uri, s3_place.storage_options)
         assert now in (before, after), f"{case}: neither before nor after"
         assert before == after or not answer.is_positive or now == after, f"{case}: acknowledged, but not there"
@@ -84,8 +84,8 @@ class S3FaultBed:
 
 
 @pytest.fixture
-def bed(s3_proxy: Proxy, judge: Judge) -> S3FaultBed:
-    return S3FaultBed(s3_proxy, judge)
+def bed(s3_proxy: Proxy, atomicity: AtomicityCheck) -> S3FaultBed:
+    return S3FaultBed(s3_proxy, atomicity)
 
 
 @pytest.fixture

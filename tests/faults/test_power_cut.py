@@ -13,9 +13,9 @@ from typing import get_args
 
 import pytest
 
+from tests.faults.atomicity import DIED, AtomicityCheck, FaultAnswer
 from tests.faults.disk import Disk, Survivors
-from tests.faults.ground import FaultyProcess
-from tests.faults.judge import DIED, FaultAnswer, Judge
+from tests.faults.faulty_process import FaultyProcess
 from tests.faults.operations import OPERATIONS, FaultOperation
 
 _SHARE = 0.15
@@ -44,10 +44,14 @@ class _Cutter:
 
 
 def _run(
-    judge: Judge, operation: FaultOperation, folder: Path, survivors: Survivors, chooses: Callable[[], bool]
+    atomicity: AtomicityCheck,
+    operation: FaultOperation,
+    folder: Path,
+    survivors: Survivors,
+    chooses: Callable[[], bool],
 ) -> _Cutter:
     """The operation from start to answer, with the trees that cuts at the chosen events leave."""
-    uri = judge.start(operation, folder / "graph")
+    uri = atomicity.start(operation, folder / "graph")
     process = FaultyProcess(uri, fsync=True, **operation.config)
     prepared = operation.prepare(process)
     disk = Disk(Path(uri))
@@ -56,39 +60,43 @@ def _run(
         operation.run(process, prepared)
     process.close()
     at_the_end = disk.cut_power(folder / "end", survivors)
-    judge.check(operation, str(at_the_end), FaultAnswer(), f"{operation}: power cut after the acknowledgement")
+    atomicity.check(operation, str(at_the_end), FaultAnswer(), f"{operation}: power cut after the acknowledgement")
     return cutter
 
 
-def _judge_cuts(judge: Judge, operation: FaultOperation, cutter: _Cutter) -> None:
+def _check_cuts(atomicity: AtomicityCheck, operation: FaultOperation, cutter: _Cutter) -> None:
     for tree, event in cutter.remains:
         case = f"{operation}: power cut {event}"
-        happened = judge.check(operation, str(tree), DIED, case)
-        judge.finish(operation, str(tree), happened, case, thorough=False)
+        happened = atomicity.check(operation, str(tree), DIED, case)
+        atomicity.finish(operation, str(tree), happened, case, thorough=False)
 
 
 @pytest.mark.parametrize("operation", _COMMITTING, ids=str)
-def test_power_cut_somewhere(operation: FaultOperation, judge: Judge, tmp_path: Path, sweep_seed: int) -> None:
+def test_power_cut_somewhere(
+    operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path, sweep_seed: int
+) -> None:
     """H41"""
     chance = random.Random(f"{sweep_seed}/power/{operation}")
     survivors = chance.choice(get_args(Survivors))
-    cutter = _run(judge, operation, tmp_path, survivors, lambda: chance.random() < _SHARE)
+    cutter = _run(atomicity, operation, tmp_path, survivors, lambda: chance.random() < _SHARE)
     assert len(cutter.events) > 2, "nothing was synced"
-    _judge_cuts(judge, operation, cutter)
+    _check_cuts(atomicity, operation, cutter)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("survivors", get_args(Survivors))
 @pytest.mark.parametrize("operation", _COMMITTING, ids=str)
-def test_power_cut_anywhere(operation: FaultOperation, survivors: Survivors, judge: Judge, tmp_path: Path) -> None:
+def test_power_cut_anywhere(
+    operation: FaultOperation, survivors: Survivors, atomicity: AtomicityCheck, tmp_path: Path
+) -> None:
     """H41"""
-    _judge_cuts(judge, operation, _run(judge, operation, tmp_path, survivors, lambda: True))
+    _check_cuts(atomicity, operation, _run(atomicity, operation, tmp_path, survivors, lambda: True))
 
 
-def test_the_simulated_cut_bites(judge: Judge, tmp_path: Path) -> None:
+def test_the_simulated_cut_bites(atomicity: AtomicityCheck, tmp_path: Path) -> None:
     """Without syncs an acknowledged write is lost: the disk above would tell."""
     operation = next(candidate for candidate in OPERATIONS if candidate.name == "insert-staged")
-    uri = judge.start(operation, tmp_path / "graph")
+    uri = atomicity.start(operation, tmp_path / "graph")
     process = FaultyProcess(uri, fsync=False, **operation.config)
     prepared = operation.prepare(process)
     disk = Disk(Path(uri))
@@ -96,4 +104,4 @@ def test_the_simulated_cut_bites(judge: Judge, tmp_path: Path) -> None:
         operation.run(process, prepared)
     process.close()
     remains = disk.cut_power(tmp_path / "left", "synced-names")
-    assert not judge.check(operation, str(remains), DIED, "never synced")
+    assert not atomicity.check(operation, str(remains), DIED, "never synced")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faults.ground import FaultyProcess
-from tests.faults.judge import attempt
+from tests.faults.atomicity import attempt
+from tests.faults.faulty_process import FaultyProcess
 from tests.faults.operations import BY_NAME
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 from tests.support.processes import Link

@@ -20,7 +20,7 @@ from omnigraph.intents.run_bulk import run_bulk
 from omnigraph.mutate.mutation import Mutation
 from omnigraph.query.language.statements import InsertNode, Overwrite, Statement
 from omnigraph.storage.store import Store
-from tests.faults.ground import HastyClock
+from tests.faults.faulty_process import HastyClock
 from tests.support.faulty_store import FaultPlan, FaultyStore
 from tests.support.pauses import ControlledPauses
 

@@ -62,14 +62,14 @@ class PatientStore(FaultyStore):
         super().__init__(inner, FaultPlan.none())
 
     def put_if_absent(self, key: str, data: bytes) -> Any:
-        self._still_sane()
+        self._check_not_endless()
         return super().put_if_absent(key, data)
 
     def get(self, key: str) -> bytes:
-        self._still_sane()
+        self._check_not_endless()
         return super().get(key)
 
-    def _still_sane(self) -> None:
+    def _check_not_endless(self) -> None:
         if self.plan.request_count > _ENDLESS:
             raise Runaway(f"{self.plan.request_count} requests for one operation")
 
@@ -89,13 +89,15 @@ class FaultyProcess:
         self.uri = uri
         self.pauses = ControlledPauses()
 
-        def wrapped(store: Store) -> Store:
+        def wrap_with_faults(store: Store) -> Store:
             self.faults = PatientStore(wrap(store))
             return self.faults
 
         settings = {"fsync": False, "fold": "never", "publish_deadline_s": 10.0, **config}
         clock = HastyClock() if hasty else SystemClock()
-        self.backend = make_backend(uri, options, Config(**settings), wrap=wrapped, pauses=self.pauses, clock=clock)
+        self.backend = make_backend(
+            uri, options, Config(**settings), wrap=wrap_with_faults, pauses=self.pauses, clock=clock
+        )
 
     def open(self, branch: str = "main", *, read_only: bool = False) -> Graph:
         runtime = GraphRuntime.open(self.backend, read_only=read_only)

@@ -12,7 +12,7 @@ from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import OmnigraphError, Unknown
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.metering import RequestKind
-from tests.faults.ground import Content, FaultyProcess, content_of, copy_graph
+from tests.faults.faulty_process import Content, FaultyProcess, content_of, copy_graph
 from tests.faults.operations import FaultOperation
 from tests.oracle.structure import structure_violations
 from tests.support.faulty_store import FaultPlan
@@ -47,7 +47,7 @@ def attempt(process: FaultyProcess, operation: FaultOperation, prepared: Any) ->
         return FaultAnswer(error=error)
 
 
-class Judge:
+class AtomicityCheck:
     """Knows what the graph looks like before and after an operation that nothing disturbs."""
 
     def __init__(self, template: Path, scratch: Path) -> None:
