@@ -1,4 +1,4 @@
-"""`python -m bench [PART...] [--quick] [--large]`: measure, print tables, keep the numbers as JSON."""
+"""`python -m bench [PART...] [--quick] [--large]`: runs benchmarks, prints tables and writes the numbers as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same row into a Lance table without any of this: what the graph's guarantees cost, or save, on this disk.
+"""Writes the same row into a bare Lance table, to show what the graph's guarantees cost, or save, on this disk.
 
 This and `omnigraph.storage.lance` are the only places that use Lance directly; here it is what we measure against.
 """
@@ -23,7 +23,7 @@ SCHEMA = "node Note { name: String @key  text: String? }\n"
 
 
 def compare(folder: Path, repeat: int) -> list[dict[str, Any]]:
-    """Milliseconds of one-row inserts with a key, side by side."""
+    """Measures milliseconds of one-row inserts with a key, into the graph and into bare Lance."""
     ways: dict[str, Callable[[], object]] = {
         "omnigraph, inline": _omnigraph(folder / "inline", Config()),
         "omnigraph, inline, no fsync (as Lance)": _omnigraph(folder / "quick", Config(fsync=False)),

@@ -1,4 +1,4 @@
-"""Branches: what it costs to make one, write to it, merge it and delete it, in a small and in a wide graph."""
+"""Measures the creation, first write, merge and deletion of a branch, in a graph of few tables and of many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.writes import on_s3
 from omnigraph.api import Graph
 from omnigraph.query.language.statements import InsertNode
 from tests.cost.budget import Cost
-from tests.cost.ground import INLINE, Actor, Shape, acting, build
+from tests.cost.ground import INLINE, MeteredActor, Shape, acting, build
 from tests.cost.operations import warm
 from tests.support.s3 import ServerProcess
 
@@ -24,7 +24,7 @@ Act = Callable[[Graph], object]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`act` is what is measured, `prepare` comes before it; both get a handle on main."""
+    """One measured operation. `prepare` runs before `act`, which is measured; both get a handle on main."""
 
     name: str
     act: Act
@@ -40,8 +40,8 @@ def write(branch: str, count: int, tag: str) -> Act:
 
 def merge(branch: str, outcome: str) -> Act:
     def run(graph: Graph) -> None:
-        found = graph.branch.merge(branch).outcome
-        assert found == outcome, found
+        merge_outcome = graph.branch.merge(branch).outcome
+        assert merge_outcome == outcome, merge_outcome
 
     return run
 
@@ -78,17 +78,17 @@ def run(report: Report, *, quick: bool) -> None:
     tables = QUICK_TABLES if quick else TABLES
     server = ServerProcess("moto_server.py")
     try:
-        found = {count: _measured(server, count) for count in tables}
+        measurements = {count: _measure(server, count) for count in tables}
     finally:
         server.stop()
     report.add(
         "Requests (hops) and seconds of branches, on the wire, Lance's own included",
-        [_row(step, {count: costs[step.name] for count, costs in found.items()}) for step in STEPS],
+        [_row(step, {count: costs[step.name] for count, costs in measurements.items()}) for step in STEPS],
         "warm, one process; seconds with 150 ms added to every request; flat = the same requests at every width",
     )
 
 
-def _measured(server: ServerProcess, tables: int) -> dict[str, tuple[Cost, float]]:
+def _measure(server: ServerProcess, tables: int) -> dict[str, tuple[Cost, float]]:
     with on_s3(server) as ground:
         build(ground, Shape(tables=tables))
         with acting(ground, INLINE) as actor:
@@ -96,7 +96,7 @@ def _measured(server: ServerProcess, tables: int) -> dict[str, tuple[Cost, float
             return {step.name: _cost(actor, step) for step in STEPS}
 
 
-def _cost(actor: Actor, step: Step) -> tuple[Cost, float]:
+def _cost(actor: MeteredActor, step: Step) -> tuple[Cost, float]:
     step.prepare(actor.graph)
     started_s = time.monotonic()
     with actor.measure() as gauge:
@@ -104,13 +104,13 @@ def _cost(actor: Actor, step: Step) -> tuple[Cost, float]:
     return gauge.cost, time.monotonic() - started_s
 
 
-def _row(step: Step, found: dict[int, tuple[Cost, float]]) -> dict[str, object]:
+def _row(step: Step, measurements: dict[int, tuple[Cost, float]]) -> dict[str, object]:
     row: dict[str, object] = {"operation": step.name}
-    for tables, (cost, _) in found.items():
+    for tables, (cost, _) in measurements.items():
         row[f"{tables} tables"] = f"{cost.requests} ({cost.hops})"
-    for tables, (_, seconds_s) in found.items():
+    for tables, (_, seconds_s) in measurements.items():
         row[f"s, {tables} tables"] = round(seconds_s, 2)
-    costs = [cost for cost, _ in found.values()]
+    costs = [cost for cost, _ in measurements.values()]
     row["flat"] = "yes" if len({cost.requests for cost in costs}) == 1 else "no"
     row["of which"] = ", ".join(f"{count} {kind} {part}" for (kind, part), count in costs[0].counts)
     return row

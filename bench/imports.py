@@ -1,4 +1,4 @@
-"""How long it takes until the library and the command line are there, against importing pyarrow alone."""
+"""Measures the import of the library and the start of the command line, against the import of pyarrow alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.report import Report
 from bench.timing import seconds
 
 LIMIT = 3.0
-"""The promise: at most so many times the import of pyarrow, on which everything here stands."""
+"""The promise: at most this many times the import of pyarrow, which the library needs in any case."""
 
 _PYTHON = [sys.executable, "-c"]
 COMMANDS: dict[str, Sequence[str]] = {
@@ -38,12 +38,13 @@ def run(report: Report, *, quick: bool) -> None:
     ]
     report.add("Start-up", rows, "the best of several runs, taken in turns")
     report.add(
-        "Modules that `import omnigraph` loads", [{"module": name, "loaded": name in loaded()} for name in HEAVY]
+        "Modules that `import omnigraph` loads",
+        [{"module": name, "loaded": name in loaded_packages()} for name in HEAVY],
     )
 
 
 def best_s(repeat: int) -> dict[str, float]:
-    """The shortest time of each command. They take turns, so that a busy moment of the machine hits all alike."""
+    """Returns the shortest time of each command. The commands take turns, so that a busy machine slows all of them."""
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(repeat + 1):
         for name, command in COMMANDS.items():
@@ -51,7 +52,7 @@ def best_s(repeat: int) -> dict[str, float]:
     return {name: min(spent[1:]) for name, spent in times.items()}
 
 
-def loaded() -> set[str]:
-    """Top-level packages in memory after `import omnigraph`."""
+def loaded_packages() -> set[str]:
+    """Returns the top-level packages in memory after `import omnigraph`."""
     script = "import sys, omnigraph; print(*{name.partition('.')[0] for name in sys.modules})"
     return set(subprocess.run([*_PYTHON, script], check=True, capture_output=True, text=True).stdout.split())

@@ -1,4 +1,4 @@
-"""Bulk loads: rows per second of a validated, indexed load, beside writes that validate and index nothing."""
+"""Measures bulk loads: rows per second of a validated, indexed load, beside writes without validation and indexes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Way = Callable[[], object]
 
 @dataclass(frozen=True)
 class Size:
-    """How much is loaded; `again` rows are then upserted, half of them new."""
+    """How much is loaded. Afterwards `again` rows are upserted, half of which are new."""
 
     nodes: int
     edges: int
@@ -58,31 +58,31 @@ def run(report: Report, *, quick: bool, large: bool = False) -> None:
 
 def _measure(report: Report, size: Size) -> None:
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
-        place = Path(folder)
-        # In a process of its own: what it needs must not hide how much the load needs.
-        writing = get_context("spawn").Process(target=_write_inputs, args=(place, size))
+        directory = Path(folder)
+        # In a process of its own, so that its memory does not count as that of the load.
+        writing = get_context("spawn").Process(target=_write_inputs, args=(directory, size))
         writing.start()
         writing.join()
         session = get_session(SparkSettings(driver_memory="1g"))
         try:
-            _warm(place, session)
-            _compare(report, place, session, size)
+            _warm(directory, session)
+            _compare(report, directory, session, size)
         finally:
             stop_session()
 
 
-def _compare(report: Report, place: Path, session: SparkSession, size: Size) -> None:
-    files = {"Person": str(place / "people.parquet"), "Knows": str(place / "knows.parquet")}
+def _compare(report: Report, directory: Path, session: SparkSession, size: Size) -> None:
+    files = {"Person": str(directory / "people.parquet"), "Knows": str(directory / "knows.parquet")}
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     spent = {
-        "(b) Spark reads Parquet and writes Parquet": seconds(lambda: _spark_copy(place, session)),
-        "omnigraph, Parquet": seconds(lambda: _load(place / "g-parquet", files)),
-        "omnigraph, NDJSON": seconds(lambda: _load(place / "g-ndjson", str(place / "mixed.ndjson"))),
+        "(b) Spark reads Parquet and writes Parquet": seconds(lambda: _spark_copy(directory, session)),
+        "omnigraph, Parquet": seconds(lambda: _load(directory / "g-parquet", files)),
+        "omnigraph, NDJSON": seconds(lambda: _load(directory / "g-ndjson", str(directory / "mixed.ndjson"))),
     }
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024
-    spent["(a) bare pylance, one process"] = seconds(lambda: _bare(place))
+    spent["(a) bare pylance, one process"] = seconds(lambda: _bare(directory))
     for name, way in (("Ladybug", "ladybug"), ("Kuzu", "kuzu")):
-        copied = _copy_into(way, place)
+        copied = _copy_into(way, directory)
         if copied is not None:
             spent[f"(c) {name} COPY"] = copied
     base_s = spent["(b) Spark reads Parquet and writes Parquet"]
@@ -92,7 +92,9 @@ def _compare(report: Report, place: Path, session: SparkSession, size: Size) -> 
     ]
     title = f"Load of {size.nodes:,} nodes and {size.edges:,} edges"
     report.add(title, rows, f"Spark's session is running already; the driver's Python grew by {grown_mb:.0f} MiB")
-    again_s = seconds(lambda: _load(place / "g-parquet", {"Person": str(place / "again.parquet")}, mode="merge"))
+    again_s = seconds(
+        lambda: _load(directory / "g-parquet", {"Person": str(directory / "again.parquet")}, mode="merge")
+    )
     report.add(
         f"Upsert of {size.again:,} nodes, half of them new, into that graph",
         [
@@ -109,7 +111,7 @@ def _names(numbers: np.ndarray) -> pa.Array:
     return pa.array(np.char.add("person-", np.char.zfill(numbers.astype(str), 8)))
 
 
-def _write_inputs(place: Path, size: Size) -> None:
+def _write_inputs(directory: Path, size: Size) -> None:
     choose = np.random.default_rng(_SEED)
     everybody = _names(np.arange(size.nodes))
     ages = pa.array(choose.integers(0, 99, size.nodes), pa.int32())
@@ -118,12 +120,12 @@ def _write_inputs(place: Path, size: Size) -> None:
     ends = [everybody.take(pa.array(choose.integers(0, size.nodes, size.edges))) for _ in range(2)]
     since = pa.array(choose.integers(1990, 2026, size.edges), pa.int32())
     knows = pa.table({"from": ends[0], "to": ends[1], "since": since})
-    parquet.write_table(people, place / "people.parquet", row_group_size=_GROUP_ROWS)
-    parquet.write_table(knows, place / "knows.parquet", row_group_size=_GROUP_ROWS)
+    parquet.write_table(people, directory / "people.parquet", row_group_size=_GROUP_ROWS)
+    parquet.write_table(knows, directory / "knows.parquet", row_group_size=_GROUP_ROWS)
     numbers = np.arange(size.nodes - size.again // 2, size.nodes + size.again // 2)
     again = pa.table({"name": _names(numbers), "age": pa.array(np.full(len(numbers), 50), pa.int32())})
-    parquet.write_table(again, place / "again.parquet", row_group_size=_GROUP_ROWS)
-    with (place / "mixed.ndjson").open("w") as out:
+    parquet.write_table(again, directory / "again.parquet", row_group_size=_GROUP_ROWS)
+    with (directory / "mixed.ndjson").open("w") as out:
         for part in people.to_batches(max_chunksize=_GROUP_ROWS):
             out.writelines(json.dumps({"type": "Person", "data": row}) + "\n" for row in part.to_pylist())
         for part in knows.to_batches(max_chunksize=_GROUP_ROWS):
@@ -134,27 +136,27 @@ def _edge_line(row: dict[str, Any]) -> str:
     return json.dumps({"edge": "Knows", "from": row["from"], "to": row["to"], "data": {"since": row["since"]}}) + "\n"
 
 
-def _warm(place: Path, session: SparkSession) -> None:
-    """Everything once with a handful of rows, so that no way pays for what a process pays once."""
-    few = place / "few.parquet"
+def _warm(directory: Path, session: SparkSession) -> None:
+    """Runs everything once with a few rows, so that no measurement includes costs that a process pays once."""
+    few = directory / "few.parquet"
     parquet.write_table(pa.table({"name": ["a", "b"]}), few)
-    _load(place / "g-warm", {"Person": str(few)})
-    session.read.parquet(str(few)).write.parquet(str(place / "copied-warm"))
+    _load(directory / "g-warm", {"Person": str(few)})
+    session.read.parquet(str(few)).write.parquet(str(directory / "copied-warm"))
 
 
-def _load(place: Path, inputs: Any, mode: Any = "append") -> None:
-    graph = omnigraph.open(place) if place.exists() else omnigraph.init(place, SCHEMA)
+def _load(directory: Path, inputs: Any, mode: Any = "append") -> None:
+    graph = omnigraph.open(directory) if directory.exists() else omnigraph.init(directory, SCHEMA)
     graph.load(inputs, mode=mode, engine="spark", progress=False)
 
 
-def _spark_copy(place: Path, session: SparkSession) -> None:
+def _spark_copy(directory: Path, session: SparkSession) -> None:
     for name in ("people", "knows"):
-        session.read.parquet(str(place / f"{name}.parquet")).write.parquet(str(place / f"copied-{name}"))
+        session.read.parquet(str(directory / f"{name}.parquet")).write.parquet(str(directory / f"copied-{name}"))
 
 
-def _bare(place: Path) -> None:
+def _bare(directory: Path) -> None:
     for name in ("people", "knows"):
-        lance.write_dataset(parquet.read_table(place / f"{name}.parquet"), str(place / f"bare-{name}"))
+        lance.write_dataset(parquet.read_table(directory / f"{name}.parquet"), str(directory / f"bare-{name}"))
 
 
 _COPY = """
@@ -171,11 +173,11 @@ print(time.perf_counter() - started, flush=True)
 """
 
 
-def _copy_into(package: str, place: Path) -> float | None:
-    """Seconds of a COPY of the same Parquet files; None if the package is not installed.
+def _copy_into(package: str, directory: Path) -> float | None:
+    """Measures a COPY of the same Parquet files in seconds; None if the package is not installed.
 
-    In a process of its own: two such engines in one do not get on with each other.
+    Runs in a process of its own, since two such engines cannot be loaded into one process.
     """
-    command = [sys.executable, "-c", _COPY, package, str(place)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return float(done.stdout.split()[0]) if done.stdout.split() else None
+    command = [sys.executable, "-c", _COPY, package, str(directory)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return float(completed.stdout.split()[0]) if completed.stdout.split() else None

@@ -1,6 +1,6 @@
-"""How loads on Spark grow with their rows: seconds and the driver's memory; and what a process pays only once.
+"""Measures how the time and the driver's memory of loads on Spark grow with their rows, and one-time costs.
 
-Every size has a process of its own, with a new JVM, so that the peak of one cannot hide in that of another.
+Every size runs in a process of its own with a new JVM, so that the peak memory of each is measured.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ def run(report: Report, *, quick: bool, large: bool) -> None:
 
 
 def grow(report: Report, sizes: Sequence[int]) -> None:
-    """Load each number of edges, and a fifth as many nodes, into an empty graph."""
-    found: list[dict[str, Any]] = [_in_process("size", str(edges)) for edges in sizes]
+    """Loads each number of edges, and a fifth as many nodes, into an empty graph."""
+    measurements: list[dict[str, Any]] = [_in_process("size", str(edges)) for edges in sizes]
     rows = [
         {
-            "edges": one["edges"],
-            "rows": one["rows"],
-            "seconds": one["seconds"],
-            "rows/s": round(one["rows"] / one["seconds"]),
-            "driver's Python, peak MiB": one["python_mb"],
-            "JVM's heap after a collection, MiB": one["heap_mb"],
-            "JVM's peak, MiB": one["jvm_mb"],
+            "edges": measurement["edges"],
+            "rows": measurement["rows"],
+            "seconds": measurement["seconds"],
+            "rows/s": round(measurement["rows"] / measurement["seconds"]),
+            "driver's Python, peak MiB": measurement["python_mb"],
+            "JVM's heap after a collection, MiB": measurement["heap_mb"],
+            "JVM's peak, MiB": measurement["jvm_mb"],
         }
-        for one in found
+        for measurement in measurements
     ]
-    report.add("Loads from Parquet by size, validated and indexed", rows, _slope(found))
+    report.add("Loads from Parquet by size, validated and indexed", rows, _slope(measurements))
 
 
-def _slope(found: Sequence[dict[str, Any]]) -> str:
-    """Seconds per further million rows, and the power of the number of rows with which the time grows."""
-    first, last = found[0], found[-1]
+def _slope(measurements: Sequence[dict[str, Any]]) -> str:
+    """Returns the seconds per additional million rows, and the exponent with which the time grows."""
+    first, last = measurements[0], measurements[-1]
     more = (last["seconds"] - first["seconds"]) / (last["rows"] - first["rows"]) * 1e6
     power = math.log(last["seconds"] / first["seconds"]) / math.log(last["rows"] / first["rows"])
     grown = last["python_mb"] - first["python_mb"]
@@ -77,22 +77,22 @@ def _slope(found: Sequence[dict[str, Any]]) -> str:
 
 def _in_process(*arguments: str) -> Any:
     command = [sys.executable, "-m", "bench.load_growth", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 # --- inside such a process -------------------------------------------------------------------------------------
 
 
 def _warm() -> list[float]:
-    """Seconds of the first load, which starts Spark, and of the second."""
+    """Measures the first load, which starts Spark, and the second one, in seconds."""
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
-        place = Path(folder)
-        graph = omnigraph.init(place / "g", SCHEMA)
+        directory = Path(folder)
+        graph = omnigraph.init(directory / "g", SCHEMA)
         spent = []
         for number in range(2):
-            path = place / f"{number}.parquet"
-            parquet.write_table(pa.table({"name": [f"p{number}-{one}" for one in range(_FEW)]}), path)
+            path = directory / f"{number}.parquet"
+            parquet.write_table(pa.table({"name": [f"p{number}-{row}" for row in range(_FEW)]}), path)
             spent.append(seconds(lambda path=path: _load(graph, {"Person": str(path)})))  # type: ignore[misc]
         return spent
 
@@ -103,15 +103,15 @@ def _size(edges: int) -> dict[str, Any]:
 
     nodes = edges // _EDGES_PER_NODE
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
-        place = Path(folder)
-        # Elsewhere: what writing the input needs must not count as the load's.
+        directory = Path(folder)
+        # In another process, so that the memory for writing the input does not count as that of the load.
         subprocess.run([sys.executable, "-m", "bench.load_growth", "inputs", folder, str(edges)], check=True)
         session = get_session(SparkSettings(driver_memory="1g"))
-        few = place / "few.parquet"
+        few = directory / "few.parquet"
         parquet.write_table(pa.table({"name": ["a", "b"]}), few)
-        _load(omnigraph.init(place / "warm", SCHEMA), {"Person": str(few)})
-        graph = omnigraph.init(place / "g", SCHEMA)
-        files = {"Person": str(place / "people.parquet"), "Knows": str(place / "knows.parquet")}
+        _load(omnigraph.init(directory / "warm", SCHEMA), {"Person": str(few)})
+        graph = omnigraph.init(directory / "g", SCHEMA)
+        files = {"Person": str(directory / "people.parquet"), "Knows": str(directory / "knows.parquet")}
         spent_s = seconds(lambda: _load(graph, files))
         return {"edges": edges, "rows": nodes + edges, "seconds": spent_s, **_memory(session)}
 
@@ -135,17 +135,17 @@ def _memory(session: Any) -> dict[str, float]:
 
 
 def peak_mb(process: int | str) -> float:
-    """The most memory a process had resident; unlike `ru_maxrss`, without what its parent had when it started it."""
+    """Returns the peak resident memory of a process. Unlike `ru_maxrss`, it does not include that of the parent."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def _inputs(place: Path, edges: int) -> None:
-    """People and whom they know, written a group at a time."""
+def _inputs(directory: Path, edges: int) -> None:
+    """Writes people and whom they know, one row group at a time."""
     choose = np.random.default_rng(_SEED)
     nodes = edges // _EDGES_PER_NODE
-    _write(place / "people.parquet", (_people(choose, numbers) for numbers in _groups(nodes)))
-    _write(place / "knows.parquet", (_knows(choose, nodes, len(numbers)) for numbers in _groups(edges)))
+    _write(directory / "people.parquet", (_people(choose, numbers) for numbers in _groups(nodes)))
+    _write(directory / "knows.parquet", (_knows(choose, nodes, len(numbers)) for numbers in _groups(edges)))
 
 
 def _groups(count: int) -> Iterator[np.ndarray]:
@@ -172,8 +172,8 @@ def _write(path: Path, tables: Iterator[pa.Table]) -> None:
     first = next(tables)
     with parquet.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)
-        for one in tables:
-            writer.write_table(one)
+        for table in tables:
+            writer.write_table(table)
 
 
 def main(verb: str, *arguments: str) -> None:

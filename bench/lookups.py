@@ -1,4 +1,4 @@
-"""One row by its key, and the neighbours of one row: a query beside the bare Lance lookups that it needs."""
+"""Measures lookups of one row by key, and of its neighbours: a query beside the bare Lance lookups that it needs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ HOP = "query q($n: I64) { match { $p: Person { number: $n } $p follows $q } retu
 
 
 def compare(snapshot: Snapshot, repeat: int) -> list[dict[str, Any]]:
-    """Milliseconds, with another key every time; both sides ask for the same keys and must find the same rows."""
+    """Measures milliseconds with a new key every time. Both sides use the same keys and must find the same rows."""
     rows = []
     for title, source, bare in (("by key", POINT, _bare_point), ("one hop from a key", HOP, _bare_hop)):
         if sorted(_query(snapshot, source, 17)) != sorted(bare(snapshot, 17)):
             raise AssertionError(title)
         spent = medians_s(
-            {"omnigraph": _turning(snapshot, source, _query), "pylance": _turning(snapshot, "", _wrap_bare(bare))}, repeat
+            {"omnigraph": _turning(snapshot, source, _query), "pylance": _turning(snapshot, "", _wrap_bare(bare))},
+            repeat,
         )
         ms = {name: round(seconds * 1000, 2) for name, seconds in spent.items()}
         rows.append({"lookup": title, **ms, "ratio": round(spent["omnigraph"] / spent["pylance"], 2)})

@@ -1,4 +1,4 @@
-"""Small transactional writes: what they cost in a large graph, and how long they take beside others on one disk."""
+"""Measures small transactional writes: their requests in a large graph, and their time beside other systems."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import omnigraph
 from bench.report import Report
 from bench.timing import medians_s
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import MeteredStore, RequestKind
 from omnigraph.storage.store import Store
-from tests.cost.ground import Actor, Ground
+from tests.cost.ground import CostGround, MeteredActor
 from tests.mutate.big_graph import Size, build, person
 from tests.mutate.costs import profile
 from tests.support.processes import Link, run_workers
@@ -39,7 +39,7 @@ NOTES = "node Note { name: String @key  text: String? }\n"
 UPSERT = "query upsert($n: String, $t: String) { insert Note { name: $n, text: $t } }"
 BARE_LANCE = "Lance merge_insert(...).execute, key indexed"
 LIMIT = 1.0
-"""The promise: an edge takes no longer than one row of the same with bare Lance, which checks and syncs nothing."""
+"""The promise: inserting an edge takes no longer than a bare Lance write of one row, without checks or fsync."""
 LINK = "query link($a: String, $b: String) { insert %s { from: $a, to: $b, since: 1 } }"
 
 Way = Callable[[], object]
@@ -56,13 +56,13 @@ def run(report: Report, *, quick: bool) -> None:
         )
         report.add(
             "One edge, local directory",
-            _compared("omnigraph", _edge_ways(folder), repeat, {BARE_LANCE: LIMIT}),
+            _compare("omnigraph", _edge_ways(folder), repeat, {BARE_LANCE: LIMIT}),
             f"median of inserts into {ROWS:,} nodes and edges; ratio = omnigraph / that line; Lance checks no "
             "ends and does not sync to disk; Ladybug is a database of one process",
         )
         report.add(
             "One-row upsert, local directory",
-            _compared("omnigraph", _upsert_ways(folder), repeat),
+            _compare("omnigraph", _upsert_ways(folder), repeat),
             f"median of upserts into {ROWS:,} rows, every second one of a row that exists",
         )
         report.add(
@@ -78,37 +78,37 @@ def run(report: Report, *, quick: bool) -> None:
 def _costs(folder: Path, sizes: tuple[Size, ...]) -> list[dict[str, Any]]:
     rows = []
     for size in sizes:
-        ground = Ground(str(folder / f"graph{size.people}"))
+        ground = CostGround(str(folder / f"graph{size.people}"))
         build(ground.uri, size)
-        rows.append(_cost_row(str(size), Actor(ground).open()))
+        rows.append(_cost_row(str(size), MeteredActor(ground).open()))
     return rows
 
 
 def _on_the_wire() -> dict[str, Any]:
     server = ServerProcess("moto_server.py")
     try:
-        with fresh_bucket(server) as place, Proxy(server.endpoint) as proxy:
-            build(place.uri, ON_THE_WIRE, place.storage_options)
-            ground = Ground.on_s3(place.through(proxy), proxy)
-            return _cost_row(f"{ON_THE_WIRE}, on the wire", Actor(ground).open())
+        with fresh_bucket(server) as bucket, Proxy(server.endpoint) as proxy:
+            build(bucket.uri, ON_THE_WIRE, bucket.storage_options)
+            ground = CostGround.on_s3(bucket.through(proxy), proxy)
+            return _cost_row(f"{ON_THE_WIRE}, on the wire", MeteredActor(ground).open())
     finally:
         server.stop()
 
 
-def _cost_row(title: str, actor: Actor) -> dict[str, Any]:
-    found = profile(actor)
+def _cost_row(title: str, actor: MeteredActor) -> dict[str, Any]:
+    costs = profile(actor)
     actor.close()
-    shown = {name: f"{cost.requests} ({cost.hops})" for name, cost in (
-        ("cold", found.cold), ("pages of the source cold", found.other_pages), ("warm", found.warm),
-        ("plain keyed node", found.plain),
+    cells = {name: f"{cost.requests} ({cost.hops})" for name, cost in (
+        ("cold", costs.cold), ("pages of the source cold", costs.other_pages), ("warm", costs.warm),
+        ("plain keyed node", costs.plain),
     )}  # fmt: skip
-    return {"graph": title, **shown}
+    return {"graph": title, **cells}
 
 
 # ---- seconds ---------------------------------------------------------------------------------------------------------
 
 
-def _compared(
+def _compare(
     ours: str, ways: dict[str, Way | None], repeat: int, promised: Mapping[str, float] | None = None
 ) -> list[dict[str, Any]]:
     spent_s = medians_s({name: way for name, way in ways.items() if way is not None}, repeat)
@@ -265,24 +265,24 @@ def _racing(folder: Path, seconds_s: float) -> dict[str, Any]:
 
 
 def insert(link: Link, *, uri: str, seconds_s: float) -> dict[str, int]:
-    """One process: inserts of its own keys until the time is over."""
+    """Runs in one process: inserts its own keys until the time is over."""
     meters: list[MeteredStore] = []
 
-    def metered(store: Store) -> Store:
+    def wrap_store(store: Store) -> Store:
         meters.append(MeteredStore(store))
         return meters[0]
 
-    site = Site.open(make_backend(uri, None, Config(), wrap=metered), read_only=False)
-    graph = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(make_backend(uri, None, Config(), wrap=wrap_store), read_only=False)
+    graph = Graph(runtime, runtime.branch("main"))
     graph.mutate(UPSERT, {"n": f"{link.index}.warm", "t": "x"})
     link.ready()
-    found: Counter[str] = Counter(acknowledged=0, prepared=0)
+    counts: Counter[str] = Counter(acknowledged=0, prepared=0)
     until_s = time.monotonic() + seconds_s
-    with meters[0].measure() as seen:
+    with meters[0].measure() as usage:
         while time.monotonic() < until_s:
-            done = graph.mutate(UPSERT, {"n": f"{link.index}.{found['acknowledged']}", "t": "x"})
-            found["acknowledged"] += 1
-            found["prepared"] += done.attempts
-    site.backend.close()
-    puts = seen.by_kind_and_class[RequestKind.PUT, KeyClass.RECORD]
-    return {**found, "attempts": puts}
+            receipt = graph.mutate(UPSERT, {"n": f"{link.index}.{counts['acknowledged']}", "t": "x"})
+            counts["acknowledged"] += 1
+            counts["prepared"] += receipt.attempts
+    runtime.backend.close()
+    puts = usage.by_kind_and_class[RequestKind.PUT, KeyClass.RECORD]
+    return {**counts, "attempts": puts}

@@ -1,4 +1,4 @@
-"""Nine questions about a social graph, beside other engines on the same data: `python -m bench queries`.
+"""Measures nine questions about a social graph, beside other engines on the same data: `python -m bench queries`.
 
 The graph is generated: persons who follow each other, live in cities of states of countries, and have interests.
 All systems answer the same questions; a question whose answers differ fails the run. Each is asked warm, taking turns,
@@ -53,7 +53,7 @@ edge HasInterest: Person -> Interest
 COUNTRIES, STATES, CITIES, INTERESTS = 3, 60, 7_000, 40
 FOLLOWED_MEAN = 24
 SEED = 20_260_301
-#: What takes longer than this the first time is timed once.
+#: A question that takes longer than this the first time is timed once.
 SLOW_S = 2.0
 
 Answer = list[tuple[Any, ...]]
@@ -162,7 +162,7 @@ QUESTIONS = (
 
 
 def generate(persons: int) -> dict[str, pa.Table]:
-    """Tables by type name, under users' names; edges have `src` and `dst`."""
+    """Generates tables by type name, with property names as columns; edges have `src` and `dst`."""
     draw = np.random.default_rng(SEED)
     nodes = {
         "Person": pa.table(
@@ -178,7 +178,7 @@ def generate(persons: int) -> dict[str, pa.Table]:
         texts = [f"{name.lower()} {number}" for number in range(count)]
         nodes[name] = pa.table({"number": np.arange(count), "name": texts})
     tables = {name: table.append_column("id", table["number"].cast(pa.utf8())) for name, table in nodes.items()}
-    # Some are followed much more than others, as in life; nobody follows the same person twice, or himself.
+    # Some persons are followed much more than others; nobody follows the same person twice, or themselves.
     popular = (draw.pareto(2.0, persons) + 1) / 1
     followed = draw.choice(persons, persons * FOLLOWED_MEAN, p=popular / popular.sum())
     follower = draw.integers(0, persons, persons * FOLLOWED_MEAN)
@@ -204,8 +204,8 @@ def _edges(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], *, drop_l
 # ---- the systems -----------------------------------------------------------------------------------------------------
 
 
-def stored(root: Path, tables: Mapping[str, pa.Table]) -> Snapshot:
-    """The graph, stored and indexed as after a load and an optimize."""
+def store_graph(root: Path, tables: Mapping[str, pa.Table]) -> Snapshot:
+    """Stores the graph with indexes, as after a load and an optimize."""
     catalog = compile_schema(SCHEMA, mint=lambda: "bench")
     backend = make_backend(str(root), None, Config(fsync=False))
     pins = {}
@@ -223,7 +223,7 @@ def stored(root: Path, tables: Mapping[str, pa.Table]) -> Snapshot:
 
 
 def omnigraph_system(snapshot: Snapshot) -> Callable[[Question], Callable[[], Answer]]:
-    """Asked without the facade's freshness GET."""
+    """Runs questions on one snapshot, without the GET by which a handle finds the newest commit."""
 
     def ask(question: Question) -> Callable[[], Answer]:
         return lambda: _ask(snapshot, snapshot.catalog, f"query q() {{ {question.gq} }}")
@@ -260,13 +260,13 @@ def duckdb_system(tables: Mapping[str, pa.Table]) -> Callable[[Question], Callab
 
 
 def graph_system(name: str, root: Path, tables: Mapping[str, pa.Table]) -> Callable[[Question], Callable[[], Answer]]:
-    """`ladybug` or `kuzu`, filled from Parquet files."""
+    """Opens `ladybug` or `kuzu`, filled from Parquet files."""
     package = importlib.import_module(name)
     connection = package.Connection(package.Database(str(root / f"{name}.db")))
     nodes = ("Person", "City", "State", "Country", "Interest")
-    for one in nodes:
-        properties = "name STRING, gender STRING, age INT32" if one == "Person" else "name STRING"
-        connection.execute(f"CREATE NODE TABLE {one}(number INT64, {properties}, id STRING, PRIMARY KEY(number))")
+    for node_type in nodes:
+        properties = "name STRING, gender STRING, age INT32" if node_type == "Person" else "name STRING"
+        connection.execute(f"CREATE NODE TABLE {node_type}(number INT64, {properties}, id STRING, PRIMARY KEY(number))")
     ends = {
         "Follows": ("Person", "Person"),
         "LivesIn": ("Person", "City"),
@@ -274,14 +274,14 @@ def graph_system(name: str, root: Path, tables: Mapping[str, pa.Table]) -> Calla
         "StateIn": ("State", "Country"),
         "HasInterest": ("Person", "Interest"),
     }
-    for one, (source, target) in ends.items():
-        connection.execute(f"CREATE REL TABLE {one}(FROM {source} TO {target})")
-    for one, table in tables.items():
-        path = root / f"{one}.parquet"
-        if one in ends:
+    for edge_type, (source, target) in ends.items():
+        connection.execute(f"CREATE REL TABLE {edge_type}(FROM {source} TO {target})")
+    for type_name, table in tables.items():
+        path = root / f"{type_name}.parquet"
+        if type_name in ends:
             table = pa.table({"from": table["src"].cast(pa.int64()), "to": table["dst"].cast(pa.int64())})
         pq.write_table(table, path)
-        connection.execute(f"COPY {one} FROM '{path}'")
+        connection.execute(f"COPY {type_name} FROM '{path}'")
 
     def ask(question: Question) -> Callable[[], Answer]:
         def run() -> Answer:
@@ -298,7 +298,7 @@ def graph_system(name: str, root: Path, tables: Mapping[str, pa.Table]) -> Calla
 
 
 def lance_graph_system(tables: Mapping[str, pa.Table]) -> Callable[[Question], Callable[[], Answer]]:
-    """Cypher over Arrow tables."""
+    """Opens an engine that runs Cypher over Arrow tables."""
     package = importlib.import_module("lance_graph")
     builder = package.GraphConfig.builder()
     for name, table in tables.items():
@@ -314,7 +314,7 @@ def lance_graph_system(tables: Mapping[str, pa.Table]) -> Callable[[Question], C
 
 
 def _peers() -> list[str]:
-    """One of the two: they are the same program under two names and cannot be loaded into one process."""
+    """Returns the installed one of two names of the same program; both cannot be loaded into one process."""
     return [name for name in ("ladybug", "kuzu") if importlib.util.find_spec(name) is not None][:1]
 
 
@@ -325,7 +325,7 @@ def run(report: Report, *, quick: bool) -> None:
     tables = generate(10_000 if quick else 100_000)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        snapshot = stored(root / "graph", tables)
+        snapshot = store_graph(root / "graph", tables)
         systems = {"omnigraph": omnigraph_system(snapshot), "duckdb": duckdb_system(tables)}
         for name in _peers():
             systems[name] = graph_system(name, root, tables)

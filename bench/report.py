@@ -1,4 +1,4 @@
-"""Tables for people and, of the same numbers, JSON for comparisons over time."""
+"""Prints tables, and writes the same numbers as JSON for comparisons over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.table import Table
 
 @dataclass
 class Report:
-    """What one part of the benchmark found; each table is printed as soon as it is complete."""
+    """The results of one part of the benchmark. Each table is printed as soon as it is complete."""
 
     name: str
     console: Console
@@ -27,20 +27,20 @@ class Report:
     started_s: float = field(default_factory=time.monotonic)
 
     def add(self, title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> None:
-        """A table whose columns are the keys of its rows."""
+        """Adds and prints a table whose columns are the keys of its rows."""
         columns = list(dict.fromkeys(key for row in rows for key in row))
         table = Table(title=title, caption=note or None, title_justify="left", caption_justify="left")
         for column in columns:
             numeric = all(isinstance(row.get(column), (int, float, type(None))) for row in rows)
             table.add_column(column, justify="right" if numeric else "left")
         for row in rows:
-            table.add_row(*(_shown(row.get(column)) for column in columns))
+            table.add_row(*(_format_value(row.get(column)) for column in columns))
         self.console.print(table)
         self.tables[title] = [dict(row) for row in rows]
 
 
 def save(report: Report, folder: Path) -> Path:
-    """Write the report as `<part>-<time>.json`; the path."""
+    """Writes the report as `<part>-<time>.json` and returns the path."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     content = {
@@ -61,7 +61,7 @@ def save(report: Report, folder: Path) -> Path:
     return path
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return ""
     return (

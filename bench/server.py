@@ -1,4 +1,4 @@
-"""A server: what one client waits for, 64 clients that read and write one graph, and what became of every write."""
+"""Measures a server: the waiting time of one client, and 64 clients that read and write; checks every write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOTE = "query note($t: String) { insert Note { text: $t } }"
 
 @dataclass
 class Tally:
-    """What the clients saw."""
+    """What the clients counted and timed."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"read": [], "write": []})
     statuses: Counter[str] = field(default_factory=Counter)
@@ -48,23 +48,25 @@ class Tally:
 def run(report: Report, *, quick: bool) -> None:
     people, seconds_s = (2_000, 10.0) if quick else (20_000, 60.0)
     with TemporaryDirectory() as folder:
-        place = Path(folder) / "graph"
-        _make(place, people)
-        server = Server(place, environment={"OMNIGRAPH_FSYNC": "on"})
+        graph_path = Path(folder) / "graph"
+        _make(graph_path, people)
+        server = Server(graph_path, environment={"OMNIGRAPH_FSYNC": "on"})
         try:
-            report.add("One client", _alone(place, server, repeat=50 if quick else 200), "both with fsync, in turns")
+            report.add(
+                "One client", _alone(graph_path, server, repeat=50 if quick else 200), "both with fsync, in turns"
+            )
             tally, memory = asyncio.run(_load(server, people, seconds_s))
         finally:
             server.stop()
-        rows = [_row(kind, found, seconds_s) for kind, found in tally.seconds.items()]
+        rows = [_row(kind, seconds, seconds_s) for kind, seconds in tally.seconds.items()]
         report.add(f"{CLIENTS} clients, {WRITE_SHARE:.0%} writes, {seconds_s:g} s", rows)
-        facts = _checked(place, tally)
+        facts = _check_written(graph_path, tally)
         report.add("What became of it", [{**facts, **memory, **dict(tally.statuses)}])
     print(json.dumps({"latency": rows, **facts, **memory, "statuses": dict(tally.statuses)}))
 
 
-def _make(place: Path, people: int) -> None:
-    graph = og.init(place, SCHEMA)
+def _make(graph_path: Path, people: int) -> None:
+    graph = og.init(graph_path, SCHEMA)
     link = "query link($a: String, $b: String) { insert Knows { from: $a, to: $b } }"
     step = 5_000
     for start in range(0, people, step):
@@ -75,10 +77,10 @@ def _make(place: Path, people: int) -> None:
     graph.optimize()
 
 
-def _alone(place: Path, server: Server, repeat: int) -> list[dict[str, Any]]:
-    """The same calls in this process and over one connection."""
+def _alone(graph_path: Path, server: Server, repeat: int) -> list[dict[str, Any]]:
+    """Measures the same calls in this process and over one HTTP connection."""
     doors: dict[str, Any] = {
-        "in-process": og.open(place, config=Config(fsync=True)),
+        "in-process": og.open(graph_path, config=Config(fsync=True)),
         "over HTTP": og.connect(f"{server.url}/graphs/graph"),
     }
     names = itertools.count()
@@ -89,12 +91,12 @@ def _alone(place: Path, server: Server, repeat: int) -> list[dict[str, Any]]:
     }
     rows = []
     for name, call in calls.items():
-        found = medians_s({door: partial(call, graph) for door, graph in doors.items()}, repeat)
+        medians = medians_s({door: partial(call, graph) for door, graph in doors.items()}, repeat)
         rows.append(
             {
                 "call": name,
-                **{f"{door} ms": spent_s * 1000 for door, spent_s in found.items()},
-                "ratio": found["over HTTP"] / found["in-process"],
+                **{f"{door} ms": spent_s * 1000 for door, spent_s in medians.items()},
+                "ratio": medians["over HTTP"] / medians["in-process"],
             }
         )
     for graph in doors.values():
@@ -104,11 +106,11 @@ def _alone(place: Path, server: Server, repeat: int) -> list[dict[str, Any]]:
 
 async def _load(server: Server, people: int, seconds_s: float) -> tuple[Tally, dict[str, float]]:
     tally = Tally()
-    place = urlsplit(server.url)
-    assert place.port is not None
-    await _warm_up(place.port)
+    server_address = urlsplit(server.url)
+    assert server_address.port is not None
+    await _warm_up(server_address.port)
     until_s = time.monotonic() + seconds_s
-    clients = [_client(tally, place.port, number, people, until_s) for number in range(CLIENTS)]
+    clients = [_client(tally, server_address.port, number, people, until_s) for number in range(CLIENTS)]
     both = asyncio.gather(*clients)
     await asyncio.sleep(seconds_s / 3)
     early = server.memory_mib()
@@ -117,7 +119,7 @@ async def _load(server: Server, people: int, seconds_s: float) -> tuple[Tally, d
 
 
 async def _warm_up(port: int) -> None:
-    """What is loaded once is not measured."""
+    """Runs each call once, so that one-time costs are not measured."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for source in (FIND, FRIENDS):
         assert await _ask(reader, writer, _request("query", {"source": source, "params": {"n": "p1"}})) == 200
@@ -149,7 +151,7 @@ async def _client(tally: Tally, port: int, number: int, people: int, until_s: fl
 
 
 def _request(verb: str, body: dict[str, Any], key: str | None = None) -> bytes:
-    """By hand: on two cores the clients must not be what is measured."""
+    """Sends one HTTP request by hand, since a full HTTP client would use much of the two cores."""
     content = json.dumps(body).encode()
     more = f"idempotency-key: {key}\r\n" if key else ""
     head = f"POST /graphs/graph/{verb} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{more}"
@@ -176,13 +178,13 @@ def _row(kind: str, seconds: list[float], seconds_s: float) -> dict[str, Any]:
     }
 
 
-def _checked(place: Path, tally: Tally) -> dict[str, Any]:
-    """Every acknowledged write is there once, and nothing else is."""
-    graph = og.open(place)
-    found = Counter(graph.table("Note").to_arrow(["text"])["text"].to_pylist())
-    lost = [text for text in tally.acknowledged if text not in found]
-    twice = [text for text, count in found.items() if count > 1]
-    unknown = set(found) - set(tally.acknowledged)
+def _check_written(graph_path: Path, tally: Tally) -> dict[str, Any]:
+    """Checks that every acknowledged write is in the graph once, and nothing else."""
+    graph = og.open(graph_path)
+    texts = Counter(graph.table("Note").to_arrow(["text"])["text"].to_pylist())
+    lost = [text for text in tally.acknowledged if text not in texts]
+    twice = [text for text, count in texts.items() if count > 1]
+    unknown = set(texts) - set(tally.acknowledged)
     assert not lost, f"{len(lost)} acknowledged writes are lost, such as {lost[0]}"
     assert not twice, f"{len(twice)} writes are there twice, such as {twice[0]}"
     assert set(tally.statuses) <= {"200", "429", "503"}, f"undocumented answers: {tally.statuses}"

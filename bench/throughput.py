@@ -1,4 +1,4 @@
-"""Inserts per second: one writer, several processes racing for one branch, and threads that share records."""
+"""Measures inserts per second: one writer, several processes on one branch, and threads that share commit records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THREADS = 12
 
 
 def measure(folder: Path, seconds_each: float) -> list[dict[str, Any]]:
-    """One row per way to write."""
+    """Measures each way to write, as one row of the table."""
     ways: dict[str, Callable[[str, float], int]] = {
         "1 process, 1 thread": lambda path, seconds_s: _in_threads(path, seconds_s, 1),
         f"{PROCESSES} processes, 1 thread each": _in_processes,
@@ -35,13 +35,13 @@ def measure(folder: Path, seconds_each: float) -> list[dict[str, Any]]:
         commits = graph.commits(limit=None)
         landed = graph.table("Note").count()
         assert landed - acknowledged in (1, 1 + PROCESSES), f"{acknowledged} acknowledged, {landed} there"
-        records = sum(one.kind == "mutate" for one in commits)
+        records = sum(commit.kind == "mutate" for commit in commits)
         rows.append(
             {
                 "writers": name,
                 "inserts/s": acknowledged / seconds_each,
                 "inserts per record": acknowledged / max(1, records),
-                "folds": sum(one.kind == "fold" for one in commits),
+                "folds": sum(commit.kind == "fold" for commit in commits),
             }
         )
     return rows
@@ -54,11 +54,11 @@ def _in_threads(path: str, seconds_s: float, threads: int) -> int:
     def write(_: int) -> int:
         start.wait()
         until_s = time.monotonic() + seconds_s
-        done = 0
+        writes = 0
         while time.monotonic() < until_s:
             _insert(graph)
-            done += 1
-        return done
+            writes += 1
+        return writes
 
     with ThreadPoolExecutor(threads) as pool:
         return sum(pool.map(write, range(threads)))
@@ -69,19 +69,19 @@ def _insert(graph: omnigraph.Graph) -> None:
 
 
 def _in_processes(path: str, seconds_s: float) -> int:
-    """Children say that they are ready, start together, and say at the end how many of their inserts landed."""
+    """Runs child processes that start together; each reports in the end how many of its inserts were acknowledged."""
     command = [sys.executable, "-m", "bench.throughput", path, str(seconds_s)]
     children = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
     ]
-    for one in children:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
-    for one in children:
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    return sum(int(one.communicate()[0]) for one in children)
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    return sum(int(child.communicate()[0]) for child in children)
 
 
 def _child(path: str, seconds_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Repeating and timing."""
+"""Repeats and times calls."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def median_s(work: Callable[[], object], repeat: int) -> float:
-    """The middle of `repeat` runs, the first of which is not counted: it pays for what is loaded once."""
+    """Returns the median of `repeat` runs after a first run that does not count, since it has one-time costs."""
     work()
     return median(seconds(work) for _ in range(repeat))
 
 
 def medians_s(ways: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
-    """The same for several ways that take turns, so that a busy moment of the machine hits all alike."""
+    """Returns the medians of several calls that take turns, so that a busy machine slows all of them."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeat + 1):
         for name, work in ways.items():

@@ -1,4 +1,4 @@
-"""What neglect costs and optimize gives back: `python -m bench upkeep`.
+"""Measures what a graph costs that is never optimized, and what optimize gives back: `python -m bench upkeep`.
 
 The same people and edges are written by many small commits, and loaded at once. Lookups and hops are timed before and
 after optimize, taking turns with the graph that was loaded at once. Then a long row of commits with upkeep on: the last
@@ -16,7 +16,7 @@ import omnigraph
 from bench.report import Report
 from bench.timing import medians_s, seconds
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.config import Config
 from omnigraph.query.language.statements import InsertEdge, InsertNode, Statement
 from omnigraph.storage.metering import MeteredStore
@@ -29,7 +29,7 @@ edge Knows: Person -> Person { since: I32? }
 """
 LOOKUP = "query one($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
 HOP = "query hop($n: String) { match { $p: Person { name: $n } $p knows $q } return { $q.name } }"
-#: Every write is staged, so that each commit leaves a fragment: the worst that small commits can do to a table.
+#: Every write is staged, so that each commit leaves a fragment: the worst case for a table.
 NEGLECT: dict[str, Any] = {"fsync": False, "inline_share": 0, "pressure_wait_fragments": 1 << 30}
 PEOPLE_PER_COMMIT = 20
 RUNS = 5
@@ -58,7 +58,7 @@ def run(report: Report, *, quick: bool) -> None:
 
 
 def _reads(folder: Path, commits: int, repeat: int) -> list[dict[str, Any]]:
-    whole = _loaded_at_once(folder / "whole", commits)
+    whole_graph = _load_at_once(folder / "whole", commits)
     small = omnigraph.init(folder / "small", SCHEMA, config=Config(**NEGLECT))
     for number in range(commits):
         small.apply(_people(number))
@@ -68,7 +68,7 @@ def _reads(folder: Path, commits: int, repeat: int) -> list[dict[str, Any]]:
         if moment == "after optimize":
             small.optimize()
         for title, query in (("lookup by key", LOOKUP), ("one hop", HOP)):
-            ways = {"small": _asking(small, query, commits), "whole": _asking(whole, query, commits)}
+            ways = {"small": _asking(small, query, commits), "whole": _asking(whole_graph, query, commits)}
             spent = medians_s(ways, repeat)
             rows.append(
                 {
@@ -82,8 +82,8 @@ def _reads(folder: Path, commits: int, repeat: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _loaded_at_once(place: Path, commits: int) -> Graph:
-    graph = omnigraph.init(place, SCHEMA, config=Config(**NEGLECT, mutation_max_rows=10**9))
+def _load_at_once(graph_path: Path, commits: int) -> Graph:
+    graph = omnigraph.init(graph_path, SCHEMA, config=Config(**NEGLECT, mutation_max_rows=10**9))
     statements: list[Statement] = []
     for number in range(commits):
         statements += [*_people(number), *_edges(number)]
@@ -95,15 +95,16 @@ def _loaded_at_once(place: Path, commits: int) -> Graph:
 def _people(commit: int) -> list[InsertNode]:
     first = commit * PEOPLE_PER_COMMIT
     return [
-        InsertNode("Person", {"name": f"p{one}", "age": one % 90}) for one in range(first, first + PEOPLE_PER_COMMIT)
+        InsertNode("Person", {"name": f"p{number}", "age": number % 90})
+        for number in range(first, first + PEOPLE_PER_COMMIT)
     ]
 
 
 def _edges(number: int) -> list[InsertEdge]:
     first = number * PEOPLE_PER_COMMIT
     return [
-        InsertEdge("Knows", f"p{one}", f"p{(one * 7) % (first + PEOPLE_PER_COMMIT)}", {"since": one})
-        for one in range(first, first + PEOPLE_PER_COMMIT)
+        InsertEdge("Knows", f"p{person}", f"p{(person * 7) % (first + PEOPLE_PER_COMMIT)}", {"since": person})
+        for person in range(first, first + PEOPLE_PER_COMMIT)
     ]
 
 
@@ -117,7 +118,7 @@ def _asking(graph: Graph, query: str, commits: int) -> Callable[[], object]:
 
 
 def _long_row(folder: Path, commits: int) -> list[dict[str, Any]]:
-    """The graph with its history takes turns with one that has none: a busy moment of the machine hits both."""
+    """Measures a graph with history and one without in turns, so that a busy machine slows both."""
     config = Config(fsync=False, overlay_soft_entries=16, upkeep_fragments=20)
     old = omnigraph.init(folder / "long", SCHEMA, config=config)
     upkeep: list[float] = []
@@ -144,24 +145,26 @@ def _long_row(folder: Path, commits: int) -> list[dict[str, Any]]:
 
 
 def _cleanup(folder: Path, depth: int) -> dict[str, Any]:
-    place = str(folder / f"cleanup{depth}")
-    omnigraph.init(place, SCHEMA, config=Config(fsync=False))
+    graph_path = str(folder / f"cleanup{depth}")
+    omnigraph.init(graph_path, SCHEMA, config=Config(fsync=False))
     metered: list[MeteredStore] = []
 
     def wrap(store: Store) -> Store:
         metered.append(MeteredStore(store))
         return metered[-1]
 
-    site = Site.open(make_backend(place, None, Config(fsync=False, fold="always"), wrap=wrap), read_only=False)
-    graph = Graph(site, site.branch("main"))
+    runtime = GraphRuntime.open(
+        make_backend(graph_path, None, Config(fsync=False, fold="always"), wrap=wrap), read_only=False
+    )
+    graph = Graph(runtime, runtime.branch("main"))
     for number in range(depth):
         graph.apply([InsertNode("Person", {"name": f"p{number}"})])
-    # Without margins, so that what one run condemns is gone a few runs later.
+    # Without margins, so that a later run deletes what an earlier one condemned.
     policy = Policy(keep=5, older_than_s=0, margin_s=0, horizon_s=0, newest_records=1)
     spent, deleted = [], 0
     for number in range(RUNS):
         with metered[0].measure(f"cleanup {number}") as window:
             report = graph.cleanup(policy=policy, confirm=True)
         spent.append(len(window.log))
-        deleted += sum(one.files for one in report.deletes.values())
+        deleted += sum(total.files for total in report.deletes.values())
     return {"commits": depth, "first run": spent[0], "files swept": deleted, "when all is swept": spent[-1]}

@@ -1,4 +1,4 @@
-"""What writes cost: requests and hops of every operation, seconds on a slow store, throughput, and Lance beside it."""
+"""Measures writes: requests and hops of every operation, seconds on a slow store, throughput, and bare Lance."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ from bench import bare, throughput
 from bench.report import Report
 from bench.timing import median_s
 from tests.cost.budget import Cost, OverBudget
-from tests.cost.ground import INLINE, STAGED, Actor, Ground, Shape, acting, build
-from tests.cost.operations import ALL, BRANCH_CREATE, FIRST_ON_BRANCH, INSERT, INSERT_STAGED, Operation, measured, warm
+from tests.cost.ground import INLINE, STAGED, CostGround, MeteredActor, Shape, acting, build
+from tests.cost.operations import (
+    ALL,
+    BRANCH_CREATE,
+    FIRST_ON_BRANCH,
+    INSERT,
+    INSERT_STAGED,
+    CostedOperation,
+    measure,
+    warm,
+)
 from tests.support.proxy import Proxy
 from tests.support.s3 import ServerProcess, fresh_bucket
 
@@ -22,7 +31,7 @@ SLOW_OPERATIONS = (INSERT, INSERT_STAGED, BRANCH_CREATE, FIRST_ON_BRANCH)
 ADDED_LATENCIES_S = (0.0, 0.05, 0.15)
 AT_ONCE = 8
 
-#: Figures to beat: what the same operation costs in the system whose design this one set out to improve.
+#: Figures to beat: the cost of the same operation in the system whose design this project set out to improve.
 BEFORE = {INSERT.name: "198 requests, ~110 hops", BRANCH_CREATE.name: "77 hops", FIRST_ON_BRANCH.name: "1777, 258 hops"}
 
 
@@ -47,33 +56,33 @@ def run(report: Report, *, quick: bool) -> None:
 
 
 def _requests(report: Report, server: ServerProcess, shapes: tuple[Shape, ...]) -> None:
-    """Requests on the wire, Lance's included, and hops, at every shape."""
-    found: dict[str, list[tuple[Shape, Cost, bool]]] = {one.name: [] for one in ALL}
+    """Counts requests, including those of Lance, and hops of every operation, for every shape of graph."""
+    costs_by_way: dict[str, list[tuple[Shape, Cost, bool]]] = {operation.name: [] for operation in ALL}
     for shape in shapes:
         for config in (INLINE, STAGED):
             with on_s3(server) as ground:
                 build(ground, shape)
                 with acting(ground, config) as actor:
                     warm(actor)
-                    for operation in (one for one in ALL if one.config == config):
-                        found[operation.name].append((shape, *_cost(actor, operation)))
+                    for operation in (operation for operation in ALL if operation.config == config):
+                        costs_by_way[operation.name].append((shape, *_cost(actor, operation)))
     note = f"small = {shapes[0]}; ! = over the budget that tests/cost holds"
     report.add(
         "Requests (hops) of warm operations, on the wire, Lance's own included",
-        [_request_row(one, found[one.name]) for one in ALL],
+        [_request_row(operation, costs_by_way[operation.name]) for operation in ALL],
         note,
     )
 
 
-def _cost(actor: Actor, operation: Operation) -> tuple[Cost, bool]:
-    """The cost, and whether it is within the budget."""
+def _cost(actor: MeteredActor, operation: CostedOperation) -> tuple[Cost, bool]:
+    """Builds a table row: the cost, and whether it is within the budget."""
     try:
-        return measured(actor, operation), True
+        return measure(actor, operation), True
     except OverBudget as error:
         return error.cost, False
 
 
-def _request_row(operation: Operation, costs: list[tuple[Shape, Cost, bool]]) -> dict[str, str]:
+def _request_row(operation: CostedOperation, costs: list[tuple[Shape, Cost, bool]]) -> dict[str, str]:
     row = {"operation": operation.name}
     for shape, cost, within in costs:
         row[_label(shape)] = f"{'' if within else '! '}{cost.requests} ({cost.hops})"
@@ -83,7 +92,7 @@ def _request_row(operation: Operation, costs: list[tuple[Shape, Cost, bool]]) ->
 
 
 def _label(shape: Shape) -> str:
-    """What is special about the shape."""
+    """Describes how the shape differs from the smallest one."""
     plain = Shape()
     if shape.tables != plain.tables:
         return f"{shape.tables} tables"
@@ -93,7 +102,7 @@ def _label(shape: Shape) -> str:
 
 
 def _seconds(report: Report, server: ServerProcess, repeat: int) -> None:
-    """Wall time with latency added to every request and eight at a time: a trend, never a gate."""
+    """Measures wall time with latency added to every request, eight at a time. It shows a trend and is no test."""
     rows = []
     with on_s3(server) as ground:
         build(ground, Shape(depth=20))
@@ -110,14 +119,14 @@ def _seconds(report: Report, server: ServerProcess, repeat: int) -> None:
     )
 
 
-def _slow_row(actor: Actor, proxy: Proxy, operation: Operation, repeat: int) -> dict[str, float]:
+def _slow_row(actor: MeteredActor, proxy: Proxy, operation: CostedOperation, repeat: int) -> dict[str, float]:
     tags = [actor.ground.tag() for _ in range((repeat + 1) * len(ADDED_LATENCIES_S))]
     for tag in tags:
         operation.prepare(actor.graph, tag)
-    left = iter(tags)
+    remaining_tags = iter(tags)
 
     def once() -> None:
-        operation.act(actor.graph, next(left))
+        operation.act(actor.graph, next(remaining_tags))
 
     walls = {}
     for latency_s in ADDED_LATENCIES_S:
@@ -130,6 +139,6 @@ def _slow_row(actor: Actor, proxy: Proxy, operation: Operation, repeat: int) -> 
 
 
 @contextmanager
-def on_s3(server: ServerProcess) -> Iterator[Ground]:
-    with fresh_bucket(server) as place, Proxy(server.endpoint) as proxy:
-        yield Ground.on_s3(place.through(proxy), proxy)
+def on_s3(server: ServerProcess) -> Iterator[CostGround]:
+    with fresh_bucket(server) as bucket, Proxy(server.endpoint) as proxy:
+        yield CostGround.on_s3(bucket.through(proxy), proxy)

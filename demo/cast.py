@@ -29,12 +29,14 @@ def page_of(printed: str) -> str:
 
 
 def main() -> None:
-    done = subprocess.run([sys.executable, "-m", "demo.demo"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.stderr.write(done.stdout[-2000:] + done.stderr)
-        raise SystemExit(done.returncode)
-    PAGE.write_text(page_of(done.stdout), encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)}: {len(done.stdout.splitlines())} lines")
+    completed = subprocess.run(
+        [sys.executable, "-m", "demo.demo"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if completed.returncode:
+        sys.stderr.write(completed.stdout[-2000:] + completed.stderr)
+        raise SystemExit(completed.returncode)
+    PAGE.write_text(page_of(completed.stdout), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {len(completed.stdout.splitlines())} lines")
 
 
 if __name__ == "__main__":

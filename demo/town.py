@@ -15,7 +15,7 @@ ROLES = ("engineer", "scientist", "writer")
 
 
 def records() -> Iterator[dict[str, Any]]:
-    """Nodes and edges mixed, as they may come."""
+    """Yields nodes and edges in mixed order."""
     chance = random.Random(1842)
     for number in range(COMPANIES):
         yield {"type": "Company", "data": {"name": f"company {number:03d}", "founded": f"{1800 + number}-01-01"}}
@@ -30,7 +30,7 @@ def records() -> Iterator[dict[str, Any]]:
 
 
 def write(path: Path) -> int:
-    """Write all records; how many."""
-    lines = [json.dumps(one) for one in records()]
+    """Writes all records to a file and returns their number."""
+    lines = [json.dumps(record) for record in records()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return len(lines)

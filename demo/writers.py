@@ -8,12 +8,12 @@ import sys
 
 import omnigraph as og
 from omnigraph.api import Graph, make_backend
-from omnigraph.commit.graph_runtime import Site
+from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.query.language.statements import InsertEdge, InsertNode
 
 
 class CrashBeforeRecord:
-    """Kills this process, without any clean-up, when a write has staged its tables and is about to put its record."""
+    """A pause point handler that kills this process when a write has staged its tables and not yet put its record."""
 
     def reach(self, name: str) -> None:
         if name == "write.before-record":
@@ -21,7 +21,7 @@ class CrashBeforeRecord:
 
 
 def steady(graph: str, name: str, count: int) -> None:
-    """Insert people one commit at a time and say so after each acknowledged commit, until done or killed."""
+    """Inserts people one commit at a time, and prints a line after each acknowledged commit."""
     g = og.open(graph)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -30,12 +30,13 @@ def steady(graph: str, name: str, count: int) -> None:
         print(f"{name}-{number}", flush=True)
 
 
-def doomed(graph: str, name: str, _: int) -> None:
-    """Write to two tables and die by SIGKILL after the table versions are staged, before the commit record is."""
-    site = Site.open(make_backend(graph, config=og.Config(inline_share=0), pauses=CrashBeforeRecord()), read_only=False)
-    g = Graph(site, site.branch("main"))
+def die_halfway(graph: str, name: str, _: int) -> None:
+    """Writes to two tables and dies by SIGKILL after the table versions are staged, before the commit record is put."""
+    backend = make_backend(graph, config=og.Config(inline_share=0), pauses=CrashBeforeRecord())
+    runtime = GraphRuntime.open(backend, read_only=False)
+    g = Graph(runtime, runtime.branch("main"))
     g.apply([InsertNode("Person", {"name": name}), InsertEdge("Knows", name, "Ada", {})], actor=name)
 
 
 if __name__ == "__main__":
-    {"steady": steady, "doomed": doomed}[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    {"steady": steady, "doomed": die_halfway}[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -888,11 +888,11 @@ class TestCrashes:
         actor.apply(person("more"))
         return world
 
-    def _dies(self, grown: World, path: Path, at: int) -> bool:
+    def _dies(self, grown_world: World, path: Path, at: int) -> bool:
         """Run with a death at the n-th effect on a copy; False if it came through."""
-        shutil.copytree(grown.path, path / "graph")
+        shutil.copytree(grown_world.path, path / "graph")
         world = World.__new__(World)
-        world.__dict__.update(grown.__dict__, path=str(path / "graph"), _actors=[], _pauses=[])
+        world.__dict__.update(grown_world.__dict__, path=str(path / "graph"), _actors=[], _pauses=[])
         dying = world.actor(wrap=Dying)
         store = dying.runtime.backend.store
         assert isinstance(store, Dying)
@@ -912,16 +912,16 @@ class TestCrashes:
         return died
 
     def test_at_an_effect_and_a_second_run_converges(  # S132
-        self, grown: World, tmp_path: Path, sweep_seed: int
+        self, grown_world: World, tmp_path: Path, sweep_seed: int
     ) -> None:
         draw = random.Random(sweep_seed)
         for number in sorted(draw.sample(range(1, 20), 4)):
-            assert self._dies(grown, tmp_path / f"at{number}", number), number
+            assert self._dies(grown_world, tmp_path / f"at{number}", number), number
 
     @pytest.mark.slow
-    def test_at_every_effect(self, grown: World, tmp_path: Path) -> None:  # S132
+    def test_at_every_effect(self, grown_world: World, tmp_path: Path) -> None:  # S132
         number = 1
-        while self._dies(grown, tmp_path / f"at{number}", number):
+        while self._dies(grown_world, tmp_path / f"at{number}", number):
             number += 1
         assert number > 20
 
