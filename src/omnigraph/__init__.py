@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from omnigraph import aio, errors
     from omnigraph.api import Graph, init, lint, open, open_at
     from omnigraph.api.remote import RemoteGraph, connect
-    from omnigraph.api.view import CommitInfo, GraphView, Table
+    from omnigraph.api.table import Table
+    from omnigraph.api.view import CommitInfo, GraphView
     from omnigraph.commit.publish_plan import Receipt
     from omnigraph.config import Config
     from omnigraph.load.report import LoadReport
@@ -46,7 +47,7 @@ _HOMES = {
     "LoadReport": "omnigraph.load.report",
     "Receipt": "omnigraph.commit.publish_plan",
     "RemoteGraph": "omnigraph.api.remote",
-    "Table": "omnigraph.api.view",
+    "Table": "omnigraph.api.table",
     "connect": "omnigraph.api.remote",
     "init": "omnigraph.api",
     "lint": "omnigraph.api",

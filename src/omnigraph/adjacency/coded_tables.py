@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.adjacency.column_cache import CachedTableKey, ColumnCache, S
-from omnigraph.adjacency.reachability import Adjacency, sorted_unique
+from omnigraph.adjacency.reachability import Adjacency, unique_values
 from omnigraph.errors import Corruption
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
@@ -128,7 +128,7 @@ class CodedTables:
 
         def make() -> Ends:
             if self._only_adds(edge):
-                old, new = self._without_overlays.ends(edge), self._added_ends(edge)
+                old, new = self._without_overlays.ends(edge), self._overlay_ends(edge)
                 return Ends(np.concatenate([old.source, new.source]), np.concatenate([old.target, new.target]))
             return self._encode_ends(type_def, self.column_cache.columns(key, view, ["src", "dst"]))
 
@@ -172,7 +172,7 @@ class CodedTables:
 
         return self.derive(edge, "whole", make).value
 
-    def _added_ends(self, edge: str) -> Ends:
+    def _overlay_ends(self, edge: str) -> Ends:
         """Returns the ends of the edges that the overlay adds."""
         type_def, view, key = self.table(edge)
 
@@ -186,7 +186,7 @@ class CodedTables:
 
     def _extend_adjacency(self, edge: str, direction: Direction, *, distinct: bool, backwards: bool) -> Adjacency:
         graph = self._without_overlays.adjacency(edge, direction, distinct=distinct, backwards=backwards)
-        added = _orient_ends(self._added_ends(edge), direction)
+        added = _orient_ends(self._overlay_ends(edge), direction)
         near, far = (added.right, added.left) if backwards else (added.left, added.right)
         pairs = list(zip(near.tolist(), far.tolist(), strict=True))
         if distinct:
@@ -217,7 +217,7 @@ class CodedTables:
         if not distinct:
             return pairs
         width = max(1, self.sizes(edge, direction)[1])
-        keys = sorted_unique(pairs.left.astype(np.int64) * width + pairs.right)
+        keys = unique_values(pairs.left.astype(np.int64) * width + pairs.right)
         return PairSet((keys // width).astype(np.int32), (keys % width).astype(np.int32))
 
     def adjacency(self, edge: str, direction: Direction, *, distinct: bool, backwards: bool = False) -> Adjacency:

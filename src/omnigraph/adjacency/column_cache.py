@@ -94,7 +94,7 @@ class OverlayLayer:
         return cls(rows, len(ids), pa.array(order), pa.array(added), bool((newer >= 0).all()))
 
     @property
-    def changed_positions(self) -> npt.NDArray[np.int64]:
+    def overlay_positions(self) -> npt.NDArray[np.int64]:
         """The positions whose rows come from the overlay; only for a stable layer."""
         assert self.is_stable
         if self.order is None:

@@ -16,8 +16,8 @@ Int64Array = npt.NDArray[np.int64]
 _MARKS_BYTES = 32 << 20
 
 
-def sorted_unique(values: Int64Array) -> Int64Array:
-    """Returns the distinct values, ascending. `np.unique` hashes, which takes seconds for millions of regular values."""
+def unique_values(values: Int64Array) -> Int64Array:
+    """Returns the distinct values, ascending. `np.unique` hashes, which takes seconds for millions of them."""
     ordered = np.sort(values)
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -133,10 +133,10 @@ def _reach_group(
         positions, targets = graph.neighbours(frontier)
         target_origins = origins[positions]
         if depth == low == 1:
-            loops = sorted_unique(target_origins[targets == sources[target_origins]])
+            loops = unique_values(target_origins[targets == sources[target_origins]])
             pairs.append((sources[loops], sources[loops]))
         marks = target_origins * nodes + targets
-        marks = sorted_unique(marks[~is_visited[marks]])
+        marks = unique_values(marks[~is_visited[marks]])
         is_visited[marks] = True
         origins, frontier = marks // nodes, marks % nodes
         if depth >= low:

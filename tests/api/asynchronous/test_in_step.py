@@ -17,8 +17,9 @@ from omnigraph.api.asynchronous.twins import Asked, Awaited, Giving, Iterated
 from omnigraph.api.branches import Branches
 from omnigraph.api.remote import RemoteGraph
 from omnigraph.api.schema import Schema
+from omnigraph.api.table import Table
 from omnigraph.api.transaction import GraphTransaction
-from omnigraph.api.view import GraphView, Table
+from omnigraph.api.view import GraphView
 from omnigraph.history.diff import Change
 from omnigraph.history.report import MergeReport
 from omnigraph.query.run.result import Result

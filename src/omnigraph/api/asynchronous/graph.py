@@ -12,8 +12,9 @@ from omnigraph.api.asynchronous.twins import Asked, Awaited, Giving, Held, Itera
 from omnigraph.api.branches import Branches
 from omnigraph.api.remote import RemoteGraph
 from omnigraph.api.schema import Schema
+from omnigraph.api.table import Table
 from omnigraph.api.transaction import GraphTransaction
-from omnigraph.api.view import GraphView, Table
+from omnigraph.api.view import GraphView
 from omnigraph.commit.publish_plan import Receipt
 from omnigraph.errors import InvalidInput
 from omnigraph.schema.catalog import Catalog

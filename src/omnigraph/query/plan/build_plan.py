@@ -149,13 +149,13 @@ class _Builder:
             )
             renamed = tuple(rename_condition(condition, block_names) for condition in join_conditions)
             on = tuple(var for var in provides(right) if var in provides(plan))
-            return join(plan, right, on, tuple(conjuncts(renamed))), _added_names(block_names, names)
+            return join(plan, right, on, tuple(conjuncts(renamed))), _new_names(block_names, names)
         used = tuple(dict.fromkeys(names[name] for name, _ in _variable_uses(block) if name in names))
         right, block_names = self.plan_pattern(block, DistinctVariables(plan, used), names)
-        return join(plan, right, used, (), null_safe=True), _added_names(block_names, names)
+        return join(plan, right, used, (), null_safe=True), _new_names(block_names, names)
 
 
-def _added_names(names: PlanNames, outer: Mapping[str, str]) -> PlanNames:
+def _new_names(names: PlanNames, outer: Mapping[str, str]) -> PlanNames:
     return {name: var for name, var in names.items() if name not in outer}
 
 

@@ -39,7 +39,7 @@ class Facts:
             case Scan() | Edges():
                 rows = float(max(1, self.rows.get(leaf.type.type_id, 0)))
                 for condition in conjuncts(leaf.where):
-                    rows = min(rows * _selected_share(condition), rows)
+                    rows = min(rows * _selectivity(condition), rows)
                     if point_column(self.type_def(leaf.type.type_id), condition) is not None:
                         return 1.0
                 return max(1.0, rows)
@@ -73,7 +73,7 @@ class Facts:
         return rows_per_node * 2 if hop.direction == "either" else rows_per_node
 
 
-def _selected_share(condition: Condition) -> float:
+def _selectivity(condition: Condition) -> float:
     match condition:
         case TextFilter():
             return _TEXT
@@ -82,7 +82,7 @@ def _selected_share(condition: Condition) -> float:
         case CheckedCompare(_, op, _):
             return _EQUAL if op in ("=", "in", "contains") else _RANGE if op != "!=" else _NOT_NULL
         case AnyOf():
-            return min(1.0, sum(_selected_share(part) for part in condition.parts))
+            return min(1.0, sum(_selectivity(part) for part in condition.parts))
         case _:
             return 1.0
 

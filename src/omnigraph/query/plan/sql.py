@@ -356,7 +356,7 @@ class _ResultTranslator:
             case "max":
                 return exp.Max(this=argument)
         if self.weights:
-            return self._weighted(value, argument)
+            return self._weight_aggregate(value, argument)
         match value.function:
             case "count":
                 return exp.Count(this=argument)
@@ -366,7 +366,7 @@ class _ResultTranslator:
             return exp.Sum(this=cast(argument, exp.DataType.Type.DOUBLE))
         return exp.Cast(this=exp.Sum(this=argument), to=sql_type(value.type))
 
-    def _weighted(self, value: AggregateCall, argument: exp.Expr) -> exp.Expr:
+    def _weight_aggregate(self, value: AggregateCall, argument: exp.Expr) -> exp.Expr:
         """Returns the aggregate of rows that each count as often as the product of their weights."""
         present = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
         times = exp.Sum(this=exp.Case(ifs=[exp.If(this=present, true=self._weight())]))

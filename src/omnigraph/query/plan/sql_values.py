@@ -170,9 +170,9 @@ def _compare_exactly(op: str, left: exp.Expr, left_type: PropType, right: exp.Ex
     if left_type.is_list:
         return _compare_lists(comparison, left, left_type, right)
     rounded = [cast(side, exp.DataType.Type.DOUBLE) for side in (left, right)]
-    whole = [cast(side, _INT128, try_=True) for side in (left, right)]
+    integers = [cast(side, _INT128, try_=True) for side in (left, right)]
     equal = exp.EQ(this=rounded[0], expression=rounded[1])
-    exactly = comparison(this=whole[0], expression=whole[1])
+    exactly = comparison(this=integers[0], expression=integers[1])
     if op == "=":
         return exp.and_(equal, exactly)
     strict = {"<=": exp.LT, ">=": exp.GT}.get(op, comparison)
@@ -184,9 +184,9 @@ def _compare_lists(comparison: type[exp.Binary], left: exp.Expr, left_type: Prop
     floats = exp.DataType.build("array<double>")
     wholes = exp.DataType.build("array<int128>")
     is_equal = exp.EQ(this=exp.Cast(this=left, to=floats), expression=exp.Cast(this=right, to=floats))
-    whole = left if _is_integer(left_type) else right
-    back = exp.TryCast(this=exp.Cast(this=whole, to=floats), to=wholes)
-    exact = exp.and_(is_equal, exp.EQ(this=back, expression=exp.Cast(this=whole, to=wholes)))
+    integers = left if _is_integer(left_type) else right
+    back = exp.TryCast(this=exp.Cast(this=integers, to=floats), to=wholes)
+    exact = exp.and_(is_equal, exp.EQ(this=back, expression=exp.Cast(this=integers, to=wholes)))
     return exact if comparison is exp.EQ else exp.Not(this=exp.paren(exact))
 
 
@@ -198,12 +198,12 @@ def _contains(list_: exp.Expr, list_type: PropType, item: exp.Expr, item_type: P
         floats = exp.Cast(this=list_, to=exp.DataType.build("array<double>"))
         return exp.and_(exp.ArrayContains(this=floats, expression=near), exact)
     if _is_float(item_type) and _is_integer(list_type):
-        whole = cast(item, _INT128, try_=True)
+        integer = cast(item, _INT128, try_=True)
         exact = exp.EQ(
-            this=cast(whole.copy(), exp.DataType.Type.DOUBLE), expression=cast(item.copy(), exp.DataType.Type.DOUBLE)
+            this=cast(integer.copy(), exp.DataType.Type.DOUBLE), expression=cast(item.copy(), exp.DataType.Type.DOUBLE)
         )
         wholes = exp.Cast(this=list_, to=exp.DataType.build("array<int128>"))
-        return exp.and_(exp.ArrayContains(this=wholes, expression=whole), exact)
+        return exp.and_(exp.ArrayContains(this=wholes, expression=integer), exact)
     if _is_integer(item_type) and item_type.scalar != list_type.scalar:
         wholes = exp.Cast(this=list_, to=exp.DataType.build("array<int128>"))
         return exp.ArrayContains(this=wholes, expression=cast(item, _INT128))

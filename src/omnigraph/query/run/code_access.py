@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from omnigraph.adjacency.coded_tables import CodedTables
 from omnigraph.adjacency.column_cache import ColumnCache
-from omnigraph.adjacency.reachability import sorted_unique
+from omnigraph.adjacency.reachability import unique_values
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.bind import ValueResolver
 from omnigraph.query.limits import Budget, Deadline, QueryLimits
@@ -27,7 +27,7 @@ from omnigraph.query.run.traverse import (
     edge_columns_at,
     orient_edges,
 )
-from omnigraph.query.search.search_columns import Searcher, searched_columns, text_filter_mask
+from omnigraph.query.search.search_columns import Searcher, columns_to_search, text_filter_mask
 
 #: A filter that is estimated to select less than this share of the rows is applied before the statement runs.
 _SELECTIVE = 0.05
@@ -64,7 +64,7 @@ class CodeAccess:
             codes, access = coded_tables.codes_of_ids(type_def.id, ids), "lookup by id"
         if codes is None and not leaf.searches and not self._is_selective(leaf):
             return LeafRows(self._whole_table(leaf), "whole table", is_whole_table=True)
-        names = list(dict.fromkeys((*leaf.columns, *searched_columns(leaf))))
+        names = list(dict.fromkeys((*leaf.columns, *columns_to_search(leaf))))
         rows = self.column_cache.columns(key, view, names) if names else None
         keys = coded_tables.all_codes(type_def.id) if codes is None else codes
         if rows is not None and codes is not None:
@@ -109,7 +109,7 @@ class CodeAccess:
     def edges(self, leaf: Pairs | Edges, known_keys: KnownKeys) -> LeafRows:
         end = self._start_end(leaf, known_keys)
         if isinstance(leaf, Edges):
-            return self._stored_edges(leaf, known_keys, end)
+            return self._edge_rows(leaf, known_keys, end)
         if end is None:
             return LeafRows(self._all_pairs(leaf), "whole adjacency", is_whole_table=True)
         backwards = end != leaf.left
@@ -138,11 +138,11 @@ class CodeAccess:
         shown_ends = tuple(end.key for end, var in ((LEFT_END, leaf.left), (RIGHT_END, leaf.right)) if var in leaf.ids)
         return self._coded_tables.derive(leaf.edge, ("pairs table", leaf.direction, leaf.distinct, shown_ends), make)
 
-    def _stored_edges(self, leaf: Edges, known_keys: KnownKeys, end: str | None) -> LeafRows:
+    def _edge_rows(self, leaf: Edges, known_keys: KnownKeys, end: str | None) -> LeafRows:
         coded_tables = self._coded_tables
         type_def, view, key = coded_tables.table(leaf.type.type_id)
         ends = coded_tables.ends(type_def.id)
-        names = list(dict.fromkeys((*leaf.columns, *searched_columns(leaf))))
+        names = list(dict.fromkeys((*leaf.columns, *columns_to_search(leaf))))
         rows = self.column_cache.columns(key, view, names) if names else None
         codes: pa.Array | None = None
         access = "whole table"
@@ -153,7 +153,7 @@ class CodeAccess:
             start = np.asarray(known_keys[end]).astype(np.int64)
             columns = edge_columns_at(leaf, end)
             incident = [coded_tables.incidence(type_def.id, column).neighbours(start)[1] for column in columns]
-            codes = pa.array(sorted_unique(np.concatenate(incident)).astype(np.int32))
+            codes = pa.array(unique_values(np.concatenate(incident)).astype(np.int32))
             access = f"adjacency of {len(start)} known nodes"
         is_whole = codes is None
         edge_codes = coded_tables.all_codes(type_def.id) if codes is None else codes

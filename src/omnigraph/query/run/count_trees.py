@@ -218,7 +218,7 @@ class TreeCounter:
     ) -> Iterator[_Fold]:
         """Yields how an end of the link that has no other link can be folded into the other end."""
         for removed, neighbour in ((link.left, link.right), (link.right, link.left)):
-            if removed in output_variables or sum(removed in (other.left, other.right) for other in links) > 1:
+            if removed in output_variables or sum(removed in (sibling.left, sibling.right) for sibling in links) > 1:
                 continue
             if factors[removed].is_free:
                 yield _Fold(0.0, link, removed, neighbour)

@@ -25,7 +25,7 @@ from omnigraph.query.run.traverse import (
     edge_columns_at,
     orient_edges,
 )
-from omnigraph.query.search.search_columns import Searcher, searched_columns, text_filter_mask
+from omnigraph.query.search.search_columns import Searcher, columns_to_search, text_filter_mask
 from omnigraph.schema.catalog import Catalog, TypeDef
 
 
@@ -61,7 +61,7 @@ class IdAccess:
         self, leaf: Scan, type_def: TypeDef, view: TableView, known_ids: pa.Array | None
     ) -> tuple[pa.Table, str, bool]:
         """Returns the id and all columns that the leaf needs, and whether these are the whole cached table in order."""
-        columns = list(dict.fromkeys(("id", *leaf.columns, *searched_columns(leaf))))
+        columns = list(dict.fromkeys(("id", *leaf.columns, *columns_to_search(leaf))))
         ids = exact_ids(type_def, leaf.where, self.resolve_value)
         if ids is not None:
             return view.find(ids, columns), "lookup by id", False
@@ -80,7 +80,7 @@ class IdAccess:
             table = orient_edges(rows, (), leaf)
             table = distinct_pairs(table) if leaf.distinct else table
             return LeafRows(self._count_bytes(_add_ids(table, leaf)), access)
-        columns = list(dict.fromkeys(("id", "src", "dst", *leaf.columns, *searched_columns(leaf))))
+        columns = list(dict.fromkeys(("id", "src", "dst", *leaf.columns, *columns_to_search(leaf))))
         rows, access, is_whole = self._edge_rows(leaf, type_def, view, columns, known_keys)
         searches = self.searcher.columns(leaf, rows, CachedTableKey.of(type_def.id, view), view, is_whole=is_whole)
         mask = text_filter_mask(leaf, searches)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.adjacency.reachability import Adjacency, ReachedPairs, reach, sorted_unique
+from omnigraph.adjacency.reachability import Adjacency, ReachedPairs, reach, unique_values
 from omnigraph.query.limits import Budget, Deadline, QueryLimits, limit_error
 from omnigraph.query.plan.leaf_columns import LEFT_END, RIGHT_END
 from omnigraph.query.plan.nodes import HopLeaf, Reach
@@ -106,10 +106,10 @@ class BoundedReach:
         left_ids, right_ids = edges[LEFT_END.key], edges[RIGHT_END.key]
         nodes = pa.chunked_array([*left_ids.chunks, *right_ids.chunks], pa.utf8()).unique()
         left, right = _positions_in(left_ids, nodes), _positions_in(right_ids, nodes)
-        sources = sorted_unique(left.astype(np.int64))
+        sources = unique_values(left.astype(np.int64))
         if start is not None:
             positions = pc.index_in(start, value_set=nodes).drop_null()
-            sources = sorted_unique(np.asarray(positions).astype(np.int64))
+            sources = unique_values(np.asarray(positions).astype(np.int64))
         pairs = self.reach_codes(Adjacency.of(left, right, len(nodes)), sources)
         source_ids, target_ids = nodes.take(pa.array(pairs.sources)), nodes.take(pa.array(pairs.targets))
         return pa.table({LEFT_END.key: source_ids, RIGHT_END.key: target_ids}), pairs.is_cut

@@ -59,7 +59,7 @@ class Searcher:
                 layer = self.column_cache.layer(key, view)
                 if layer.is_stable:
                     base = self._index(key.base, replace(view, overlay=None), column)
-                    return base.with_changes(texts, layer.changed_positions, self.deadline.check)
+                    return base.with_changes(texts, layer.overlay_positions, self.deadline.check)
             return TextIndex.of(texts, self.deadline.check)
 
         return self.column_cache.derive(key, ("text", column), make)
@@ -73,7 +73,7 @@ class Searcher:
         return embed_query_text(query, size, nearest.model, self.embedder)
 
 
-def searched_columns(leaf: Scan | Edges) -> tuple[str, ...]:
+def columns_to_search(leaf: Scan | Edges) -> tuple[str, ...]:
     """Returns the columns that the searches of a leaf read."""
     return tuple(dict.fromkeys(search.prop.column for search in leaf.searches))
 

@@ -40,7 +40,7 @@ def count_degrees(plan: Plan, _facts: Facts) -> Plan:
         return plan
     if not any(isinstance(value, AggregateCall) for node in nodes for value in result_values(node)):
         return plan
-    replacement = _PairsReplacement(_used_variables(plan))
+    replacement = _PairsReplacement(_variables_in_use(plan))
     body = replacement.replace_below(aggregation.input)
     return _rebuild_end(plan, body, replacement) if replacement.weights else plan
 
@@ -85,7 +85,7 @@ class _PairsReplacement:
         return pairs
 
 
-def _used_variables(plan: Plan) -> set[str]:
+def _variables_in_use(plan: Plan) -> set[str]:
     """Returns the variables of which conditions, joins of blocks or results use more than the number of rows."""
     used: set[str] = set()
     for node in all_nodes(plan):
