@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InvalidInput
-from omnigraph.storage.address import lance_address, lists_in_order, open_store, parse_address
+from omnigraph.storage.address import Address, lists_in_order, open_store, parse_address
 from omnigraph.storage.local import LocalStore
 from tests.storage.s3_double import S3Double
 
@@ -42,7 +42,7 @@ def test_a_local_place_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     written = ["real", "./real/", "x/../real", "~/real", "link", str(tmp_path / "real"), f"file://{tmp_path}/real/"]
     assert {parse_address(spelling).uri for spelling in written} == {real}
     assert parse_address(f"file://localhost{tmp_path}/with%20blank").uri == f"{tmp_path.resolve()}/with blank"
-    assert lance_address("real", {"ignored": "yes"}) == (real, {})
+    assert parse_address("real", {"ignored": "yes"}) == Address(real, "file", {})
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,10 @@ def test_an_http_endpoint_allows_http_unless_told_otherwise() -> None:
 
 def test_the_endpoint_of_the_environment_reaches_both_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://h:1")
-    assert lance_address("s3://b/g/") == ("s3://b/g", {"aws_endpoint": "http://h:1", "allow_http": "true"})
+    assert parse_address("s3://b/g/").uri == "s3://b/g"
+    assert parse_address("s3://b/g/").options == {"aws_endpoint": "http://h:1", "allow_http": "true"}
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://h:2")
-    assert lance_address("s3://b")[1]["aws_endpoint"] == "http://h:2"
+    assert parse_address("s3://b").options["aws_endpoint"] == "http://h:2"
 
 
 def test_a_store_is_reached_by_the_environment_alone(double: S3Double, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def test_options_of_the_client_and_of_lance_are_accepted(double: S3Double) -> No
     more = {"timeout": "3s", "connect_timeout": "1s", "client_max_retries": "2", "user_agent": "omnigraph"}
     store = open_store("s3://bucket/g", {**double.options, **more})
     store.put("k", b"1")
-    assert lance_address("s3://bucket/g", more)[1]["client_max_retries"] == "2"
+    assert parse_address("s3://bucket/g", more).options["client_max_retries"] == "2"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import Unavailable
-from omnigraph.storage.address import lance_address, open_store
+from omnigraph.storage.address import open_store, parse_address
 from omnigraph.storage.metering import MeteredStore
 from omnigraph.storage.probe import probe_conditional_put, probe_missing_key
 from omnigraph.storage.store import ObjectMissing, PutResult
@@ -55,8 +55,8 @@ def test_the_meter_counts_what_goes_over_the_wire(s3_proxy: Proxy, proxied_place
 
 def test_lance_finds_the_same_place(s3_place: S3Place) -> None:
     store = open_store(s3_place.uri + "/", s3_place.storage_options)
-    uri, options = lance_address(s3_place.uri + "/", s3_place.storage_options)
-    lance.write_dataset(pa.table({"id": ["a"]}), f"{uri}/tables/t-1", storage_options=options)
+    address = parse_address(s3_place.uri + "/", s3_place.storage_options)
+    lance.write_dataset(pa.table({"id": ["a"]}), f"{address.uri}/tables/t-1", storage_options=dict(address.options))
     assert {info.key.split("/")[2] for info in store.list("tables/t-1/")} >= {"data", "_versions"}
 
 
@@ -64,8 +64,8 @@ def test_the_environment_reaches_the_same_place(s3_place: S3Place, monkeypatch: 
     for name, value in s3_place.env.items():
         monkeypatch.setenv(name, value)
     open_store(s3_place.uri).put("graph.json", b"{}")
-    uri, options = lance_address(s3_place.uri)
-    lance.write_dataset(pa.table({"id": ["a"]}), f"{uri}/tables/t-1", storage_options=options)
+    address = parse_address(s3_place.uri)
+    lance.write_dataset(pa.table({"id": ["a"]}), f"{address.uri}/tables/t-1", storage_options=dict(address.options))
     assert "graph.json" in s3_place.list_keys()
     assert any(key.startswith("tables/t-1/data/") for key in s3_place.list_keys())
 

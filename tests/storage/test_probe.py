@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import Forbidden, Unavailable, Unsupported
-from omnigraph.storage.address import open_store
+from omnigraph.storage.address import lists_in_order, open_store
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.metering import MeteredStore
-from omnigraph.storage.probe import lists_in_order, probe_conditional_put, probe_hard_links, probe_missing_key
+from omnigraph.storage.probe import probe_conditional_put, probe_hard_links, probe_missing_key
 from tests.storage.s3_double import CannedAnswer, S3Double
 from tests.support.throttled_store import ThrottledStore
 
@@ -23,7 +23,7 @@ def test_a_good_store_passes(double: S3Double, local: LocalStore) -> None:
         probe_conditional_put(store, "graph.json", b"{}")
         probe_missing_key(store, "__manifest/never")
         probe_hard_links(store)
-        assert lists_in_order(store)
+        assert lists_in_order(store.root)
         assert store.get("graph.json") == b"{}"
 
 

@@ -115,12 +115,6 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fs
     return open_remote(address.uri, store_options, client_options, ordered=lists_in_order(address.uri))
 
 
-def lance_address(uri: str, storage_options: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
-    """The URI and the storage options with which Lance reads and writes at the same address."""
-    address = parse_address(uri, storage_options)
-    return address.uri, dict(address.options)
-
-
 def lists_in_order(uri: str) -> bool:
     """Whether the store at this address lists keys in order; S3 Express directory buckets do not (H28)."""
     bucket = uri.partition("://")[2].partition("/")[0]

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from omnigraph.clock import Clock, IdSource, SystemClock, SystemIds
 from omnigraph.config import Config
-from omnigraph.storage.address import lance_address, open_store, parse_address
+from omnigraph.storage.address import lists_in_order, open_store, parse_address
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import TableStore
 from omnigraph.storage.pauses import NO_PAUSES, Pauses
-from omnigraph.storage.probe import lists_in_order
 from omnigraph.storage.store import Store
 
 
@@ -28,9 +27,9 @@ def make_backend(
     """The backend of the graph at `uri`. `wrap` puts a meter, or in tests a throttle or faults, around the store."""
     config = config or Config.from_environment()
     store = open_store(uri, storage_options, fsync=config.fsync)
-    address, options = lance_address(uri, storage_options)
-    parsed = parse_address(uri, storage_options)
-    tables = TableStore(address, options, fsync=config.fsync, local_root=Path(address) if parsed.is_local else None)
+    address = parse_address(uri, storage_options)
+    local_root = Path(address.uri) if address.is_local else None
+    tables = TableStore(address.uri, address.options, fsync=config.fsync, local_root=local_root)
     return Backend(
         store=wrap(store) if wrap else store,
         tables=tables,
@@ -38,5 +37,5 @@ def make_backend(
         ids=ids or SystemIds(),
         pauses=pauses,
         config=config,
-        lists_in_order=lists_in_order(store),
+        lists_in_order=lists_in_order(store.root),
     )

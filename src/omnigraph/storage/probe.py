@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from omnigraph.clock import IdSource, SystemIds
 from omnigraph.errors import Forbidden, Unavailable, Unsupported
-from omnigraph.storage import address
 from omnigraph.storage.keys import TEMPORARY_PREFIX
 from omnigraph.storage.local import LocalStore, no_hard_links
 from omnigraph.storage.store import ObjectMissing, PutResult, Store, innermost
@@ -81,11 +80,6 @@ def probe_hard_links(store: Store, ids: IdSource | None = None) -> None:
             for path in (first_path, second_path, f"{stem}-c"):
                 with suppress(FileNotFoundError):
                     os.unlink(path)
-
-
-def lists_in_order(store: Store) -> bool:
-    """Whether the first key that the store lists is the least. Stores without order list everything instead."""
-    return address.lists_in_order(store.root)
 
 
 def _link_refuses(source: str, existing: str) -> bool:
