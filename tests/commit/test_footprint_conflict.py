@@ -89,9 +89,11 @@ CASES: list[tuple[str, list[Claims], list[Claims], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("ours", "theirs", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_reads_against_writes(ours: list[Claims], theirs: list[Claims], expected: bool) -> None:
-    hit = find_footprint_conflict(_of(*ours), "schema-1", _theirs(*theirs))
+@pytest.mark.parametrize(
+    ("read_claims", "write_claims", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_reads_against_writes(read_claims: list[Claims], write_claims: list[Claims], expected: bool) -> None:
+    hit = find_footprint_conflict(_of(*read_claims), "schema-1", _theirs(*write_claims))
     assert (hit is not None) == expected
     if hit is not None:
         assert hit.table == T
@@ -138,16 +140,18 @@ def test_a_condition_meets_new_rows_that_satisfy_it(
 ) -> None:
     """H17. Only the record's own entries count, not what was in the overlay before."""
     overlay = entries("old", {"before": 99}).with_entries(entries("rid6", ages, deleted))
-    theirs = record(6, overlay={T: overlay}, touched={T: TouchedTable(inserted=1)})
-    assert (find_footprint_conflict(_of(_where(T, OLDER)), "schema-1", theirs) is not None) == expected
-    assert find_footprint_conflict(_of(_where(U, OLDER)), "schema-1", theirs) is None, "a condition is about one table"
+    commit_record = record(6, overlay={T: overlay}, touched={T: TouchedTable(inserted=1)})
+    assert (find_footprint_conflict(_of(_where(T, OLDER)), "schema-1", commit_record) is not None) == expected
+    assert find_footprint_conflict(_of(_where(U, OLDER)), "schema-1", commit_record) is None, (
+        "a condition is about one table"
+    )
 
 
 def test_a_condition_meets_every_staged_change_of_its_table() -> None:
     """No row images are at hand there."""
-    theirs = record(6, touched={T: TouchedTable(inserted=1, staged=True)})
-    assert find_footprint_conflict(_of(_where(T, OLDER)), "schema-1", theirs) is not None
-    assert find_footprint_conflict(_of(_where(U, OLDER)), "schema-1", theirs) is None
+    commit_record = record(6, touched={T: TouchedTable(inserted=1, staged=True)})
+    assert find_footprint_conflict(_of(_where(T, OLDER)), "schema-1", commit_record) is not None
+    assert find_footprint_conflict(_of(_where(U, OLDER)), "schema-1", commit_record) is None
 
 
 def test_too_many_keys_become_a_wildcard() -> None:
@@ -174,15 +178,15 @@ def test_write_sets_are_sorted_and_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [(("a", "b"), ("a,b",)), (("a", ""), ("a",)), (('a","b',), ("a", "b")), ((1,), ("1",)), ((True,), (1,))],
 )
-def test_tuples_that_differ_have_different_keys(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
-    assert tuple_key(one) != tuple_key(other)
+def test_tuples_that_differ_have_different_keys(first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
+    assert tuple_key(first) != tuple_key(second)
 
 
 @pytest.mark.parametrize(
-    ("footprint", "theirs", "ages", "expected"),
+    ("footprint", "other_footprint", "ages", "expected"),
     [
         (_of(_read(T, "row", "a")), _of(_write(T, "row", "a")), {}, True),
         (_of(_read(T, "row", "a")), _of(_write(T, "row", "b")), {}, False),
@@ -194,6 +198,6 @@ def test_tuples_that_differ_have_different_keys(one: tuple[Any, ...], other: tup
     ids=["row", "other row", "phantom", "no phantom", "whole table", "wildcard"],
 )
 def test_members_of_one_group(
-    footprint: Footprint, theirs: Footprint, ages: dict[str, int | None], expected: bool
+    footprint: Footprint, other_footprint: Footprint, ages: dict[str, int | None], expected: bool
 ) -> None:
-    assert depends_on_member(footprint, theirs, {T: rows(ages)}) == expected
+    assert depends_on_member(footprint, other_footprint, {T: rows(ages)}) == expected

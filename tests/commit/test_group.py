@@ -60,11 +60,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("publish_plan", "other", "together"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+    ("publish_plan", "other_plan", "together"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_who_shares_a_record(publish_plan: PublishPlan, other: PublishPlan, together: bool) -> None:
-    assert _admits(publish_plan, other) == together
-    assert _admits(other, publish_plan) == together, "the order of arrival does not matter"
+def test_who_shares_a_record(publish_plan: PublishPlan, other_plan: PublishPlan, together: bool) -> None:
+    assert _admits(publish_plan, other_plan) == together
+    assert _admits(other_plan, publish_plan) == together, "the order of arrival does not matter"
 
 
 def test_the_third_is_compared_with_both() -> None:

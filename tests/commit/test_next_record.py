@@ -20,47 +20,49 @@ def _next(previous: CommitRecord, *plans: PublishPlan) -> CommitRecord:
 
 
 def test_it_follows_its_parent() -> None:
-    made = _next(record(5, gen=9), plan(action({"a": 1}, inserted=1)))
-    assert (made.stream, made.seq, made.rid, made.kind) == (STREAM, 6, "new", "mutate")
-    assert made.header.parents == (record(5).ref,)
-    assert made.header.gen == 10
-    assert made.schema == "schema-1"
-    assert made.header.branch == "main"
+    following = _next(record(5, gen=9), plan(action({"a": 1}, inserted=1)))
+    assert (following.stream, following.seq, following.rid, following.kind) == (STREAM, 6, "new", "mutate")
+    assert following.header.parents == (record(5).ref,)
+    assert following.header.gen == 10
+    assert following.schema == "schema-1"
+    assert following.header.branch == "main"
 
 
 def test_it_uses_nothing_of_the_base_that_the_plan_was_prepared_on() -> None:
     """H6: pins and overlay come from the previous record, however old the plan is."""
     old = record(5, overlay={T: entries("r5", {"old": 1})}, pins={T: pin("7", 1)})
     previous = record(9, pins={T: pin("8", 4)})
-    made = _next(previous, plan(action({"a": 1}, inserted=1), base=old))
-    assert ages_of(made.overlay[T]) == {"a": 1}
-    assert made.pins[T].version == "8"
-    assert made.pins[T].rows == 5
+    following = _next(previous, plan(action({"a": 1}, inserted=1), base=old))
+    assert ages_of(following.overlay[T]) == {"a": 1}
+    assert following.pins[T].version == "8"
+    assert following.pins[T].rows == 5
 
 
 def test_inline_rows_lie_above_older_entries() -> None:
     previous = record(5, overlay={T: entries("r5", {"a": 1, "b": 2}, ["c"])}, pins={T: pin(None, 2)})
-    made = _next(previous, plan(action({"a": 9, "c": 3}, ["b"], inserted=1, updated=1)))
-    assert ages_of(made.overlay[T]) == {"a": 9, "c": 3}
-    assert made.overlay[T].tombstones == {"b"}
-    assert made.overlay[T].stamps == {("a", "new"), ("b", "new"), ("c", "new")}
-    assert (made.pins[T].rows, made.pins[T].version, made.pins[T].changed_seq) == (2, None, 6)
+    following = _next(previous, plan(action({"a": 9, "c": 3}, ["b"], inserted=1, updated=1)))
+    assert ages_of(following.overlay[T]) == {"a": 9, "c": 3}
+    assert following.overlay[T].tombstones == {"b"}
+    assert following.overlay[T].stamps == {("a", "new"), ("b", "new"), ("c", "new")}
+    assert (following.pins[T].rows, following.pins[T].version, following.pins[T].changed_seq) == (2, None, 6)
 
 
 def test_a_delete_of_an_overlay_row_leaves_a_tombstone() -> None:
     """H2."""
-    made = _next(record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin(None, 1)}), plan(action(deleted=["a"])))
-    assert made.overlay[T].tombstones == {"a"}
+    following = _next(
+        record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin(None, 1)}), plan(action(deleted=["a"]))
+    )
+    assert following.overlay[T].tombstones == {"a"}
 
 
 def test_a_staged_change_moves_the_pin_and_clears_its_ids_from_the_overlay() -> None:
     """H3."""
     previous = record(5, overlay={T: entries("r5", {"a": 1, "b": 2}, ["c"])}, pins={T: pin("7", 5, 4)})
-    made = _next(previous, plan(action({"a": 9}, ["c"], updated=1, moved=move("7", "8"))))
-    assert ages_of(made.overlay[T]) == {"b": 2}
-    assert made.overlay[T].tombstones == frozenset()
-    assert made.pins[T] == Pin("8", 4, 900, 3, 6)
-    touched = made.touched[T]
+    following = _next(previous, plan(action({"a": 9}, ["c"], updated=1, moved=move("7", "8"))))
+    assert ages_of(following.overlay[T]) == {"b": 2}
+    assert following.overlay[T].tombstones == frozenset()
+    assert following.pins[T] == Pin("8", 4, 900, 3, 6)
+    touched = following.touched[T]
     assert (touched.updated, touched.deleted, touched.staged) == (1, 1, True)
     assert (touched.old_version, touched.new_version) == ("7", "8")
 
@@ -71,9 +73,11 @@ def test_an_overwrite_clears_the_whole_overlay_of_its_table() -> None:
         overlay={T: entries("r5", {"a": 1}, ["c"]), U: entries("r5", {"x": 1})},
         pins={T: pin("7", 5), U: pin(None, 1)},
     )
-    made = _next(previous, plan(action({"z": 1}, inserted=1, moved=move("7", "8", rows_written=1), overwrite=True)))
-    assert set(made.overlay) == {U}
-    assert (made.pins[T].rows, made.pins[U].rows) == (1, 1)
+    following = _next(
+        previous, plan(action({"z": 1}, inserted=1, moved=move("7", "8", rows_written=1), overwrite=True))
+    )
+    assert set(following.overlay) == {U}
+    assert (following.pins[T].rows, following.pins[U].rows) == (1, 1)
 
 
 @pytest.mark.parametrize("now", [None, "6", "8"])
@@ -95,33 +99,33 @@ def _fold(previous: CommitRecord, table: str = T, expected: str | None = "7", ve
 
 
 def test_a_fold_removes_what_it_took_and_changes_no_row() -> None:
-    taken = record(5, overlay={T: entries("r5", {"a": 1, "b": 2})}, pins={T: pin("7", 9, 5)}, content_seq=5)
-    now = record(6, overlay={T: taken.overlay[T].with_entries(entries("r6", {"a": 3}))}, pins={T: pin("7", 9, 6)})
-    made = _next(now, plan(kind="fold", folds=(_fold(taken),), base=taken))
-    assert ages_of(made.overlay[T]) == {"a": 3}, "replaced since (H1)"
-    assert made.pins[T] == Pin("8", 9, 900, 3, 6), "rows and changed_seq are logical"
-    assert made.content_seq == 6, "the content is that of the record before"
-    assert made.kind == "fold"
+    captured = record(5, overlay={T: entries("r5", {"a": 1, "b": 2})}, pins={T: pin("7", 9, 5)}, content_seq=5)
+    now = record(6, overlay={T: captured.overlay[T].with_entries(entries("r6", {"a": 3}))}, pins={T: pin("7", 9, 6)})
+    following = _next(now, plan(kind="fold", folds=(_fold(captured),), base=captured))
+    assert ages_of(following.overlay[T]) == {"a": 3}, "replaced since (H1)"
+    assert following.pins[T] == Pin("8", 9, 900, 3, 6), "rows and changed_seq are logical"
+    assert following.content_seq == 6, "the content is that of the record before"
+    assert following.kind == "fold"
 
 
 def test_an_emptied_overlay_disappears() -> None:
-    taken = record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin("7", 1)})
-    assert _next(taken, plan(kind="fold", folds=(_fold(taken),), base=taken)).overlay == {}
+    captured = record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin("7", 1)})
+    assert _next(captured, plan(kind="fold", folds=(_fold(captured),), base=captured)).overlay == {}
 
 
 def test_folds_that_still_fit() -> None:
-    taken = record(
+    captured = record(
         5,
         overlay={T: entries("r5", {"a": 1}), U: entries("r5", {"x": 1})},
         pins={T: pin("7"), U: pin("7")},
     )
-    folds = (_fold(taken), _fold(taken, U))
-    assert live_folds(taken, folds) == folds
-    moved = record(6, overlay=taken.overlay, pins={T: pin("77"), U: pin("7")})
+    folds = (_fold(captured), _fold(captured, U))
+    assert live_folds(captured, folds) == folds
+    moved = record(6, overlay=captured.overlay, pins={T: pin("77"), U: pin("7")})
     assert live_folds(moved, folds) == folds[1:], "a table that moved is dropped (H5)"
-    gone = record(6, overlay={U: taken.overlay[U]}, pins=taken.pins)
-    assert live_folds(gone, folds) == folds[1:], "nothing of it is left"
-    replaced = record(6, overlay={**taken.overlay, T: entries("r6", {"a": 2})}, pins=taken.pins)
+    without_entries = record(6, overlay={U: captured.overlay[U]}, pins=captured.pins)
+    assert live_folds(without_entries, folds) == folds[1:], "nothing of it is left"
+    replaced = record(6, overlay={**captured.overlay, T: entries("r6", {"a": 2})}, pins=captured.pins)
     assert live_folds(replaced, folds) == folds[1:], "every entry was replaced"
 
 
@@ -138,15 +142,15 @@ def test_members_of_a_group_keep_their_own_names() -> None:
         plan(action({"a": 1}, inserted=1), op_id="op1", options=WriteOptions(actor="ada", message="m1")),
         plan(action({"b": 2}, inserted=1), op_id="op2", options=WriteOptions(actor="bob")),
     ]
-    made = _next(record(5), *plans)
-    assert [(member.op_id, member.actor, member.counts["inserted"]) for member in made.members] == [
+    following = _next(record(5), *plans)
+    assert [(member.op_id, member.actor, member.counts["inserted"]) for member in following.members] == [
         ("op1", "ada", 1),
         ("op2", "bob", 1),
     ]
-    assert (made.header.actor, made.header.message) == ("ada", "m1")
-    assert ages_of(made.overlay[T]) == {"a": 1, "b": 2}
-    assert made.pins[T].rows == 2
-    assert made.touched[T].inserted == 2
+    assert (following.header.actor, following.header.message) == ("ada", "m1")
+    assert ages_of(following.overlay[T]) == {"a": 1, "b": 2}
+    assert following.pins[T].rows == 2
+    assert following.touched[T].inserted == 2
 
 
 def test_write_sets_of_a_group_are_joined() -> None:
@@ -155,17 +159,19 @@ def test_write_sets_of_a_group_are_joined() -> None:
         claims = FootprintBuilder()
         claims.read_write(T, "row", key)
         footprints.append(claims.build())
-    made = _next(record(5), *[plan(op_id=str(number), footprint=one) for number, one in enumerate(footprints)])
-    assert set(made.writes.exact.tolist()) == footprints[0].write_keys | footprints[1].write_keys
-    assert made.writes.scopes == {f"{T}|row"}
+    following = _next(
+        record(5), *[plan(op_id=str(number), footprint=footprint) for number, footprint in enumerate(footprints)]
+    )
+    assert set(following.writes.exact.tolist()) == footprints[0].write_keys | footprints[1].write_keys
+    assert following.writes.scopes == {f"{T}|row"}
 
 
 def test_a_client_key_becomes_a_row_of_its_own_table() -> None:
     """H26: the answer rides in the record that it is about."""
-    made = _next(record(5), plan(action({"a": 1}, inserted=1), options=WriteOptions(client_key="key")))
-    (row,) = made.overlay[OPS_TYPE.id].rows.to_pylist()
+    following = _next(record(5), plan(action({"a": 1}, inserted=1), options=WriteOptions(client_key="key")))
+    (row,) = following.overlay[OPS_TYPE.id].rows.to_pylist()
     assert (row["id"], row["seq"], row["op_id"]) == (ops_row_id(STREAM, "key"), 6, "op")
-    assert made.members[0].client_key == "key"
+    assert following.members[0].client_key == "key"
     assert OPS_TYPE.id not in _next(record(5), plan(action({"a": 1}))).overlay
 
 
@@ -177,17 +183,17 @@ def test_content_seq_follows_what_readers_see(kind: str, content_seq: int) -> No
 
 
 def test_the_epoch_is_carried_on_until_it_is_changed() -> None:
-    held = record(5, epoch=Epoch(3, "me"))
-    assert _next(held, plan()).epoch == Epoch(3, "me")
-    assert _next(held, plan(kind="epoch", epoch=EpochChange("you"))).epoch == Epoch(4, "you")
-    assert _next(held, plan(kind="epoch", epoch=EpochChange(None))).epoch == Epoch(4, None)
+    claimed_record = record(5, epoch=Epoch(3, "me"))
+    assert _next(claimed_record, plan()).epoch == Epoch(3, "me")
+    assert _next(claimed_record, plan(kind="epoch", epoch=EpochChange("you"))).epoch == Epoch(4, "you")
+    assert _next(claimed_record, plan(kind="epoch", epoch=EpochChange(None))).epoch == Epoch(4, None)
 
 
 def test_a_merge_has_two_parents_and_the_greater_generation() -> None:
-    other = header(7, stream="OTHER", gen=40)
-    made = _next(record(5), plan(kind="merge", merged=other))
-    assert made.header.parents == (record(5).ref, other.ref)
-    assert made.header.gen == 41
+    merged_header = header(7, stream="OTHER", gen=40)
+    following = _next(record(5), plan(kind="merge", merged=merged_header))
+    assert following.header.parents == (record(5).ref, merged_header.ref)
+    assert following.header.gen == 41
 
 
 def test_the_trail_holds_the_headers_since_the_last_thirty_second() -> None:
@@ -195,7 +201,7 @@ def test_the_trail_holds_the_headers_since_the_last_thirty_second() -> None:
     for _ in range(70):
         record = next_record(record, [plan(base=record)], f"r{record.seq + 1}", NOON)
         first = (record.seq - 1) // 32 * 32
-        assert [one.seq for one in record.trail] == list(range(first, record.seq))
+        assert [header.seq for header in record.trail] == list(range(first, record.seq))
     assert len(record.trail) <= 32
 
 
@@ -203,16 +209,16 @@ def test_a_dropped_table_is_no_longer_named() -> None:
     previous = record(
         5, overlay={T: entries("r5", {"a": 1}), U: entries("r5", {"x": 1})}, pins={T: pin("7"), U: pin("7")}
     )
-    made = _next(previous, plan(kind="schema", dropped=frozenset({T})))
-    assert (set(made.pins), set(made.overlay)) == ({U}, {U})
+    following = _next(previous, plan(kind="schema", dropped=frozenset({T})))
+    assert (set(following.pins), set(following.overlay)) == ({U}, {U})
 
 
 def test_a_reshaped_overlay_carries_the_new_stamp() -> None:
     """H12: a fold that took the old shape removes nothing of the new one."""
     previous = record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin(None, 1)})
-    made = _next(previous, plan(kind="schema", reshapes={T: lambda _, rid: entries(rid, {"a": 2})}))
-    assert made.overlay[T].stamps == {("a", "new")}
-    assert ages_of(made.overlay[T]) == {"a": 2}
+    following = _next(previous, plan(kind="schema", reshapes={T: lambda _, rid: entries(rid, {"a": 2})}))
+    assert following.overlay[T].stamps == {("a", "new")}
+    assert ages_of(following.overlay[T]) == {"a": 2}
 
 
 def test_the_previous_record_is_untouched() -> None:
@@ -238,6 +244,6 @@ def test_a_fork_repeats_the_state_and_starts_anew() -> None:
 
 def test_the_first_record_is_a_function_of_its_arguments() -> None:
     """H34: whoever completes an init writes the same bytes."""
-    one, other = (first_record(STREAM, "r", "op", "schema", NOON) for _ in range(2))
-    assert one.as_bytes == other.as_bytes
-    assert (one.seq, one.kind, one.header.parents, one.pins) == (0, "init", (), {})
+    first, second = (first_record(STREAM, "r", "op", "schema", NOON) for _ in range(2))
+    assert first.as_bytes == second.as_bytes
+    assert (first.seq, first.kind, first.header.parents, first.pins) == (0, "init", (), {})

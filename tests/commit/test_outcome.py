@@ -118,7 +118,7 @@ def test_absence_is_no_proof_so_it_tries_until_the_deadline_and_is_unknown(bench
         bench.put(deadline_s=5.0)
     assert caught.value.details == {"op_id": "op-1", "client_key": "key-1"}
     assert 5.0 <= bench.clock.time_s < 6.0
-    assert len(bench.faulty.plan.fired) > 5, "the same bytes were sent again and again"
+    assert len(bench.faulty.plan.hits) > 5, "the same bytes were sent again and again"
 
 
 def test_a_lost_answer_with_a_blind_reader_is_unknown(bench: Bench) -> None:
@@ -209,15 +209,15 @@ def test_a_damaged_record_in_the_way_is_loud(bench: Bench, damage: Callable[[byt
 
 def test_the_same_bytes_every_time(bench: Bench) -> None:
     """A retry may not differ in anything: whichever arrives is the one that was acknowledged."""
-    seen: list[bytes] = []
+    sent: list[bytes] = []
     original = bench.faulty.put_if_absent
 
     def record_put(key: str, data: bytes) -> PutResult:
-        seen.append(data)
+        sent.append(data)
         return original(key, data)
 
     bench.faulty.put_if_absent = record_put  # type: ignore[method-assign]
     bench.faulty.plan = FaultPlan.at(1, Fault.FAIL_BEFORE, kinds=PUT, times=4)
     assert bench.put() == RecordLanded()
-    assert len(seen) == 5
-    assert set(seen) == {OURS.as_bytes}
+    assert len(sent) == 5
+    assert set(sent) == {OURS.as_bytes}

@@ -44,13 +44,13 @@ RESOLVERS = {"Publisher", "RecordStream", "Registry", "GraphRuntime"}
 
 def resolutions(source: str) -> list[str]:
     """Every place that could learn of a newer commit: an attribute of such a name, or an import of who resolves."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr.lstrip("_") in NEWER:
-            found.append(ast.unparse(node))
+            names.append(ast.unparse(node))
         if isinstance(node, ast.ImportFrom):
-            found += [name.name for name in node.names if name.name in RESOLVERS]
-    return found
+            names += [name.name for name in node.names if name.name in RESOLVERS]
+    return names
 
 
 @pytest.mark.parametrize("name", BELOW_THE_CAPTURE)
@@ -104,13 +104,13 @@ RECORD_REWRITERS = {"upkeep/cleanup/cleanup.py"}
 
 
 def callers(name: str) -> set[str]:
-    found = set()
+    modules = set()
     for module in SOURCE.rglob("*.py"):
         if module.is_relative_to(SOURCE / "storage"):
             continue
         if name in names_of_calls(module.read_text()):
-            found.add(str(module.relative_to(SOURCE)))
-    return found
+            modules.add(str(module.relative_to(SOURCE)))
+    return modules
 
 
 def names_of_calls(source: str) -> set[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.intents.ground import age, build
+from tests.intents.intent_actor import age, build
 from tests.intents.workers import drive_until_killed
 from tests.support.processes import Workers
 
@@ -21,19 +21,19 @@ def dead_template(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pat
     folder = tmp_path_factory.mktemp("dead")
     template = folder / "alive"
     build(str(template))
-    known: dict[tuple[tuple[str, str], ...], Path] = {}
+    templates: dict[tuple[tuple[str, str], ...], Path] = {}
 
     def make(**how: str) -> Path:
         key = tuple(sorted(how.items()))
-        if key not in known:
-            path = folder / f"dead{len(known)}"
+        if key not in templates:
+            path = folder / f"dead{len(templates)}"
             shutil.copytree(template, path)
             with Workers(drive_until_killed, 1, {"uri": str(path), **how}) as workers:
                 workers.start()
                 result = workers.wait(check=False)[0]
             assert result.exit_code == -signal.SIGKILL, f"it lived on: {result.value} {result.error}"
-            known[key] = path
-        return known[key]
+            templates[key] = path
+        return templates[key]
 
     return make
 

@@ -17,7 +17,7 @@ from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.report import CleanupReport
 from omnigraph.upkeep.cleanup.retention import Policy
 from tests.intents.conftest import DeadAt
-from tests.intents.ground import ROWS, IntentActor, acting, age, files, intents, names, objects
+from tests.intents.intent_actor import ROWS, IntentActor, acting, age, files, intents, names, objects
 from tests.support.faulty_store import Fault, FaultPlan
 
 AT_ONCE = Policy(margin_s=0, horizon_s=0, newest_records=1)
@@ -34,7 +34,9 @@ def _list_staged_files(uri: str) -> set[str]:
 
 
 def _garbage(actor: IntentActor) -> int:
-    return sum(place.files for intent in actor.graph.recover_list() for place in (intent.garbage or {}).values())
+    return sum(
+        garbage_size.files for intent in actor.graph.recover_list() for garbage_size in (intent.garbage or {}).values()
+    )
 
 
 @pytest.mark.parametrize("point", ["write.staged", "intent.confirmed"])
@@ -52,7 +54,7 @@ def test_what_a_pending_intent_staged_is_kept(point: str, dead_at: DeadAt) -> No
         assert (gc.kind, dict(gc.gc or {})["honours"]) == ("gc", [intent])
         assert before <= _list_staged_files(uri)
         recovered = actor.recover()
-        assert [one["verdict"] for one in recovered] == [
+        assert [result["verdict"] for result in recovered] == [
             "rolled_forward" if point == "intent.confirmed" else "rolled_back"
         ]
         assert actor.graph.verify(deep=True).ok
@@ -78,7 +80,7 @@ def test_s149_cleanup_takes_what_a_rolled_back_operation_left(point: str, dead_a
     with acting(uri) as actor:
         if point == "intent.confirmed":
             actor.graph.apply([InsertNode("Person", {"name": "p0001"})])
-        assert [one["verdict"] for one in actor.recover(now=intent)] == ["rolled_back"]
+        assert [result["verdict"] for result in actor.recover(now=intent)] == ["rolled_back"]
         before = _list_staged_files(uri)
         garbage = _garbage(actor)
         assert garbage >= 3, "a data file, a transaction and a manifest at least"

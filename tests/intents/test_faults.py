@@ -17,7 +17,7 @@ from omnigraph.errors import OmnigraphError, Unavailable, Unknown
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
 from tests.intents.conftest import DeadAt
-from tests.intents.ground import ROWS, IntentActor, acting, age, audits, build, files, intents, names
+from tests.intents.intent_actor import ROWS, IntentActor, acting, age, audits, build, files, intents, names
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 
 _ANY_REQUEST = (Fault.FAIL_BEFORE, Fault.FORBID)
@@ -38,16 +38,16 @@ def _places(chance: random.Random, highest: int) -> list[tuple[int, int | None]]
     return chance.sample(every, min(_SAMPLES, len(every)))
 
 
-def _recover_and_count(uri: str, told: str) -> int:
+def _recover_and_count(uri: str, situation: str) -> int:
     """How many people there are once everybody is back: whatever was left is ended, and told at most once."""
     age(uri)
     with acting(uri) as actor:
         actor.recover()
-        assert actor.recover() == [], f"{told}: something is still pending"
-        assert all(intent.state in ("done", "abandoned") for intent in actor.graph.recover_list()), told
+        assert actor.recover() == [], f"{situation}: something is still pending"
+        assert all(intent.state in ("done", "abandoned") for intent in actor.graph.recover_list()), situation
         told_of = [audit["operation_id"] for audit in audits(actor.graph)]
-        assert len(told_of) == len(set(told_of)), f"{told}: audited twice"
-        assert actor.graph.verify().ok, told
+        assert len(told_of) == len(set(told_of)), f"{situation}: audited twice"
+        assert actor.graph.verify().ok, situation
         return len(names(actor.graph))
 
 
@@ -66,16 +66,16 @@ def _strike_driver(template: Path, uri: str, fault: Fault, n: int, times: int | 
     shutil.copytree(template, uri)
     plan = _plan(fault, n, times)
     error = _drive(uri, plan)
-    told = f"{fault} at request {n}, {'for good' if times is None else 'once'}: {plan.fired[:2]} told {error!r}"
+    situation = f"{fault} at request {n}, {'for good' if times is None else 'once'}: {plan.hits[:2]} told {error!r}"
     with acting(uri) as reader:
         at_once = len(names(reader.graph))
-    in_the_end = _recover_and_count(uri, told)
-    assert {at_once, in_the_end} <= {_BEFORE, _AFTER}, told
+    in_the_end = _recover_and_count(uri, situation)
+    assert {at_once, in_the_end} <= {_BEFORE, _AFTER}, situation
     if error is None:
-        assert (at_once, in_the_end) == (_AFTER, _AFTER), f"{told}: acknowledged and not there"
+        assert (at_once, in_the_end) == (_AFTER, _AFTER), f"{situation}: acknowledged and not there"
     elif not isinstance(error, Unknown):
-        assert (at_once, in_the_end) == (_BEFORE, _BEFORE), f"{told}: it appeared all the same"
-    return bool(plan.fired)
+        assert (at_once, in_the_end) == (_BEFORE, _BEFORE), f"{situation}: it appeared all the same"
+    return bool(plan.hits)
 
 
 def _requests_of_driver(template: Path, uri: str, fault: Fault) -> int:
@@ -84,7 +84,7 @@ def _requests_of_driver(template: Path, uri: str, fault: Fault) -> int:
     with acting(uri) as actor:
         actor.arm(watched)
         actor.bulk()
-    return watched.seen
+    return watched.request_count
 
 
 @pytest.fixture(scope="session")
@@ -127,14 +127,14 @@ def _strike_recoverer(uri: str, point: str, fault: Fault, n: int, times: int | N
             actor.recover()
         except OmnigraphError as raised:
             error = raised
-        told = f"{point}, {fault} at request {n}: {plan.fired[:2]} told {error!r}"
-        if times is None and plan.fired and fault in _ANY_REQUEST:
-            assert error is not None, f"{told}: an outage went unnoticed"
-    assert before <= files(uri), f"{told}: something was deleted"
-    assert _recover_and_count(uri, told) == _DEATHS[point], told
+        situation = f"{point}, {fault} at request {n}: {plan.hits[:2]} told {error!r}"
+        if times is None and plan.hits and fault in _ANY_REQUEST:
+            assert error is not None, f"{situation}: an outage went unnoticed"
+    assert before <= files(uri), f"{situation}: something was deleted"
+    assert _recover_and_count(uri, situation) == _DEATHS[point], situation
     with acting(uri) as actor:
-        assert len(audits(actor.graph)) == 1, told
-    return bool(plan.fired)
+        assert len(audits(actor.graph)) == 1, situation
+    return bool(plan.hits)
 
 
 def _copies(source: str, folder: Path) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _requests_of_recoverer(uri: str, fault: Fault) -> int:
     with acting(uri) as actor:
         actor.arm(watched)
         actor.recover()
-    return watched.seen
+    return watched.request_count
 
 
 @pytest.mark.parametrize("point", _DEATHS)
@@ -200,7 +200,7 @@ def test_a_heart_that_cannot_be_heard_goes_on(template: Path, tmp_path: Path) ->
         failing = FaultPlan(lambda kind, key, _: Fault.FAIL_BEFORE if key.endswith("/heartbeat") else None)
 
         def wait_for_beats() -> None:
-            while len(failing.fired) < 3:
+            while len(failing.hits) < 3:
                 actor.backend.clock.monotonic()
 
         actor.arm(failing)

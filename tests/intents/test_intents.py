@@ -36,7 +36,7 @@ from omnigraph.log.commit_record import CommitRecord, Member
 from omnigraph.query.language.statements import InsertEdge, InsertNode
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import RequestKind
-from tests.intents.ground import ACTOR, ROWS, IntentActor, acting, age, audits, intents, names, objects
+from tests.intents.intent_actor import ACTOR, ROWS, IntentActor, acting, age, audits, intents, names, objects
 from tests.load.spark.loading import load, new_graph, node, write_lines
 from tests.support.faulty_store import Fault, FaultPlan
 
@@ -60,7 +60,7 @@ def _plan(actor: IntentActor, intent: IntentScope) -> PublishPlan:
 
 
 def _hearts() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "omnigraph-heartbeat"]
+    return [thread for thread in threading.enumerate() if thread.name == "omnigraph-heartbeat"]
 
 
 def test_a_bulk_operation_leaves_three_objects_and_ends_itself(graph_address: str) -> None:
@@ -87,12 +87,12 @@ def test_a_small_change_writes_no_intent(graph_address: str) -> None:
         assert intents(graph_address) == []
 
 
-@pytest.mark.parametrize(("people", "left"), [(20, 0), (9000, 1)])
-def test_a_load_in_this_process_leaves_one_if_it_is_large(people: int, left: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("people", "intent_count"), [(20, 0), (9000, 1)])
+def test_a_load_in_this_process_leaves_one_if_it_is_large(people: int, intent_count: int, tmp_path: Path) -> None:
     lines = [node("Person", name=f"p{number}", email=f"{number}@{'x' * 120}") for number in range(people)]
     graph = new_graph(tmp_path / "graph")
     report = load(graph, write_lines(tmp_path / "many.ndjson", lines), engine="local", split_bytes=1 << 20)
-    assert [intent.commit_id for intent in graph.recover_list()] == [report.commit_id] * left
+    assert [intent.commit_id for intent in graph.recover_list()] == [report.commit_id] * intent_count
     assert graph.view().table("Person").to_arrow(["id"]).num_rows == people
 
 
@@ -171,8 +171,8 @@ def test_h38_the_clock_is_the_store_s(graph_address: str) -> None:
     """A driver whose own clock is years off is judged by what the store says of its objects."""
     with acting(graph_address) as actor:
         _open_silent_intent(actor)
-        found = list_intents(actor.backend.store)[0]
-        state = read_intent(actor.backend, found)
+        folder = list_intents(actor.backend.store)[0]
+        state = read_intent(actor.backend, folder)
         now = store_now(actor.backend)
         assert state.is_live(now, 900)
         age(graph_address, 2000)

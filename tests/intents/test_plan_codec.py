@@ -150,18 +150,18 @@ def _facts(value: Any) -> Any:
         return value.tolist()
     if dataclasses.is_dataclass(value) and type(value) in KEPT:
         return {name: _facts(getattr(value, name)) for name in KEPT[type(value)] if name not in ("base", "predicates")}
-    return [_facts(one) for one in value] if isinstance(value, tuple) else value
+    return [_facts(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _without_rows_of_files(publish_plan: PublishPlan) -> PublishPlan:
     """Of rows that are in files only the ids are kept."""
-    kept = [
+    actions = [
         dataclasses.replace(each, rows=each.rows.select(["id"]))
         if each.move is not None and each.rows is not None
         else each
         for each in publish_plan.actions
     ]
-    return dataclasses.replace(publish_plan, actions=tuple(kept))
+    return dataclasses.replace(publish_plan, actions=tuple(actions))
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -174,7 +174,7 @@ def test_a_plan_survives_being_written_down(publish_plan: PublishPlan) -> None:
 
 def test_the_record_made_from_it_is_the_same() -> None:
     """What the next record needs is all there: ids that leave the overlay, rows, counts, pins, answers."""
-    made = plan(
+    original = plan(
         action({"a": 1, "b": 2}, ["gone"], inserted=2, moved=move("9", "12")),
         action({"c": 3}, table=U, inserted=1),
         base=record(5, pins={T: Pin("9", 2, 10, 1, 1)}, overlay={T: entries("old", {"a": 0, "z": 0})}),
@@ -182,18 +182,20 @@ def test_the_record_made_from_it_is_the_same() -> None:
         answers=("s/op",),
         options=WriteOptions("ann", "night", "key"),
     )
-    first, second = (next_record(made.base, [one], "rid", NOW) for one in (made, _as_read(made)))
+    first, second = (
+        next_record(original.base, [publish_plan], "rid", NOW) for publish_plan in (original, _as_read(original))
+    )
     assert first.as_bytes == second.as_bytes
 
 
 def test_every_field_is_known_to_the_codec() -> None:
-    for kind, kept in KEPT.items():
-        assert {field.name for field in dataclasses.fields(kind)} == kept | LEFT_OUT.get(kind, set()), kind
+    for kind, fields in KEPT.items():
+        assert {field.name for field in dataclasses.fields(kind)} == fields | LEFT_OUT.get(kind, set()), kind
 
 
 def test_a_condition_becomes_a_read_of_its_table() -> None:
-    one = plan(footprint=Footprint(predicates=(Predicate(T, pc.field("age") > 3),)))
-    assert _as_read(one).footprint.reads_all == {T}
+    plan_with_condition = plan(footprint=Footprint(predicates=(Predicate(T, pc.field("age") > 3),)))
+    assert _as_read(plan_with_condition).footprint.reads_all == {T}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,19 @@ from omnigraph.intents.recovery import RECOVERY_ACTOR
 from omnigraph.log.frame import encode_frame
 from omnigraph.query.language.statements import Compare, Delete, InsertNode, Update
 from tests.intents.conftest import DeadAt
-from tests.intents.ground import ACTOR, ROWS, SCHEMA, IntentActor, acting, age, audits, files, intents, names, objects
+from tests.intents.intent_actor import (
+    ACTOR,
+    ROWS,
+    SCHEMA,
+    IntentActor,
+    acting,
+    age,
+    audits,
+    files,
+    intents,
+    names,
+    objects,
+)
 from tests.intents.workers import drive_until_killed, recover_together
 from tests.support.processes import Workers
 
@@ -33,10 +45,10 @@ DEATHS = ("recovery.decided", "recovery.published", "recovery.before-audit", "re
 def _audit_of(uri: str) -> dict[str, object]:
     """The one audit of the graph, by a process that opened it as users do."""
     graph = omnigraph.open(uri, config=CONFIG)
-    (found,) = audits(graph)
+    (audit,) = audits(graph)
     (recovered,) = graph.commits(limit=None, kind="recovery")
     assert recovered.actor == RECOVERY_ACTOR
-    return found
+    return audit
 
 
 @pytest.mark.parametrize("point", UNCONFIRMED)
@@ -100,9 +112,9 @@ def test_s150_two_processes_open_at_the_same_moment(dead_at: DeadAt) -> None:
     uri = dead_at("intent.confirmed")
     with Workers(recover_together, 3, {"uri": uri}) as workers:
         workers.start()
-        told = [one for result in workers.wait() for one in result.value]
-    assert {one["verdict"] for one in told} <= {"rolled_forward", "ended"}
-    assert len({one["commit_id"] for one in told}) == 1
+        results = [outcome for result in workers.wait() for outcome in result.value]
+    assert {outcome["verdict"] for outcome in results} <= {"rolled_forward", "ended"}
+    assert len({outcome["commit_id"] for outcome in results}) == 1
     graph = omnigraph.open(uri, config=CONFIG)
     assert len(names(graph)) == 2 + ROWS
     assert [commit.kind for commit in graph.commits(limit=None)] == [
@@ -140,15 +152,15 @@ def test_s152_a_live_writer_is_left_alone(dead_at: DeadAt) -> None:
     """S152: within the grace nobody touches it, past it anybody does; both by the store's clock."""
     uri = dead_at("intent.confirmed", fresh=True)
     with acting(uri) as actor:
-        assert [one["verdict"] for one in actor.recover()] == ["live"]
+        assert [result["verdict"] for result in actor.recover()] == ["live"]
         age(uri, seconds=800)
-        assert [one["verdict"] for one in actor.recover()] == ["live"]
+        assert [result["verdict"] for result in actor.recover()] == ["live"]
         (intent,) = intents(uri)
         (Path(uri) / RECOVERY / intent / "heartbeat").touch()
         os.utime(Path(uri) / RECOVERY / intent / "0-open", (0, 0))
-        assert [one["verdict"] for one in actor.recover()] == ["live"], "its heartbeat is what counts"
+        assert [result["verdict"] for result in actor.recover()] == ["live"], "its heartbeat is what counts"
         age(uri, seconds=1000)
-        assert [one["verdict"] for one in actor.recover()] == ["rolled_forward"]
+        assert [result["verdict"] for result in actor.recover()] == ["rolled_forward"]
         assert len(names(actor.graph)) == 2 + ROWS
 
 
@@ -156,9 +168,9 @@ def test_s152_the_grace_can_be_overridden_for_one(dead_at: DeadAt) -> None:
     uri = dead_at("intent.opened", fresh=True)
     (intent,) = intents(uri)
     graph = omnigraph.open(uri, config=CONFIG)
-    assert [one.verdict for one in graph.recover()] == ["live"]
-    assert [one.verdict for one in graph.recover(now=intent)] == ["rolled_back"]
-    assert [one.verdict for one in graph.recover(now=intent)] == ["ended"]
+    assert [result.verdict for result in graph.recover()] == ["live"]
+    assert [result.verdict for result in graph.recover(now=intent)] == ["rolled_back"]
+    assert [result.verdict for result in graph.recover(now=intent)] == ["ended"]
     with pytest.raises(NotFound, match="no intent") as error:
         graph.recover(now="01AAAAAAAAAAAAAAAAAAAAAAAA")
     assert error.value.code == "intent_not_found"
@@ -282,7 +294,7 @@ def test_a_claimed_branch_waits_for_whoever_takes_it_over(dead_at: DeadAt) -> No
         actor.runtime.claim(actor.graph._branch, WriteOptions())
     waiting = omnigraph.open(uri, config=CONFIG)
     assert names(waiting) == {"Ada", "Bob"}
-    assert [one.verdict for one in waiting.recover()] == ["waiting"]
+    assert [result.verdict for result in waiting.recover()] == ["waiting"]
     with omnigraph.open(uri, exclusive=True, config=CONFIG) as graph:
         assert len(names(graph)) == 2 + ROWS
     assert [intent.state for intent in waiting.recover_list()] == ["done"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.intents.ground import IntentActor, companies, overwrite, people
+from tests.intents.intent_actor import IntentActor, companies, overwrite, people
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
 from tests.support.processes import Link
 

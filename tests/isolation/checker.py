@@ -93,8 +93,12 @@ def check(history: Sequence[Transaction], final: Mapping[str, Sequence[int]]) ->
     impossible += torn
     if not impossible:
         # Of an undecided transaction only what somebody saw is known to have happened.
-        seen = {(key, value) for key, values in orders.items() for value in values}
-        counted = [one for one in history if one.outcome == "ok" or _was_seen(one, seen)]
+        visible_values = {(key, value) for key, values in orders.items() for value in values}
+        counted = [
+            transaction
+            for transaction in history
+            if transaction.outcome == "ok" or _was_seen(transaction, visible_values)
+        ]
         impossible += _cycles(list(dependencies(counted, orders)))
     return impossible
 
@@ -104,65 +108,67 @@ def check(history: Sequence[Transaction], final: Mapping[str, Sequence[int]]) ->
 
 def _impossible(history: Sequence[Transaction], final: Mapping[str, Sequence[int]]) -> Iterator[Anomaly]:
     writers = _writers(history)
-    for one in history:
-        if one.outcome == "ok":
-            yield from _own_view(one)
+    for transaction in history:
+        if transaction.outcome == "ok":
+            yield from _own_view(transaction)
     for name, key, values in _all_reads(history, final):
         if len(set(values)) < len(values):
             yield Anomaly("duplicate", f"{name} read {key} = {list(values)}")
-        for place, value in enumerate(values):
+        for position, value in enumerate(values):
             writer = writers.get((key, value))
             if writer is None:
                 yield Anomaly("phantom value", f"{name} read {value} of {key}, which nobody appended")
             elif writer.outcome == "fail":
                 yield Anomaly("G1a", f"{name} read {value} of {key}, which the failed {writer.name} appended")
-            elif writer.name != name and place == len(values) - 1 and _goes_on(writer, key, value):
+            elif writer.name != name and position == len(values) - 1 and _goes_on(writer, key, value):
                 yield Anomaly("G1b", f"{name} read {key} up to {value}, in the middle of {writer.name}")
     yield from _find_lost_writes(history, final)
 
 
 def _own_view(transaction: Transaction) -> Iterator[Anomaly]:
     """Within a transaction a list only grows by the transaction's own values."""
-    known: dict[str, tuple[int, ...]] = {}
+    lists: dict[str, tuple[int, ...]] = {}
     unread: defaultdict[str, list[int]] = defaultdict(list)
     for step in transaction.steps:
         if isinstance(step, Append):
-            if step.key in known:
-                known[step.key] = (*known[step.key], step.value)
+            if step.key in lists:
+                lists[step.key] = (*lists[step.key], step.value)
             else:
                 unread[step.key].append(step.value)
             continue
-        expected = known.get(step.key)
-        own = unread.pop(step.key, [])
+        expected = lists.get(step.key)
+        own_values = unread.pop(step.key, [])
         if expected is not None and step.values != expected:
             yield Anomaly(
                 "internal", f"{transaction.name} read {step.key} = {list(step.values)} after {list(expected)}"
             )
-        elif own and list(step.values[-len(own) :]) != own:
-            yield Anomaly("internal", f"{transaction.name} does not see its own {own} in {step.key}")
-        known[step.key] = step.values
+        elif own_values and list(step.values[-len(own_values) :]) != own_values:
+            yield Anomaly("internal", f"{transaction.name} does not see its own {own_values} in {step.key}")
+        lists[step.key] = step.values
 
 
 def _find_lost_writes(history: Sequence[Transaction], final: Mapping[str, Sequence[int]]) -> Iterator[Anomaly]:
-    for one in history:
-        if one.outcome != "ok":
+    for transaction in history:
+        if transaction.outcome != "ok":
             continue
-        for append in one.appends:
+        for append in transaction.appends:
             if append.value not in final.get(append.key, ()):
-                yield Anomaly("lost", f"{append.value} of {append.key}, which {one.name} was told had landed")
+                yield Anomaly("lost", f"{append.value} of {append.key}, which {transaction.name} was told had landed")
 
 
 def _goes_on(writer: Transaction, key: str, value: int) -> bool:
-    own = [append.value for append in writer.appends if append.key == key]
-    return own[-1] != value
+    own_values = [append.value for append in writer.appends if append.key == key]
+    return own_values[-1] != value
 
 
 def _all_reads(
     history: Sequence[Transaction], final: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    for one in history:
-        if one.outcome == "ok":
-            yield from ((one.name, step.key, step.values) for step in one.steps if isinstance(step, Read))
+    for transaction in history:
+        if transaction.outcome == "ok":
+            yield from (
+                (transaction.name, step.key, step.values) for step in transaction.steps if isinstance(step, Read)
+            )
     yield from (("the end", key, tuple(values)) for key, values in final.items())
 
 
@@ -182,32 +188,32 @@ def _orders(
 
 
 def _writers(history: Sequence[Transaction]) -> dict[tuple[str, int], Transaction]:
-    found: dict[tuple[str, int], Transaction] = {}
-    for one in history:
-        for append in one.appends:
-            assert (append.key, append.value) not in found, f"{append} is there twice: the history cannot be judged"
-            found[append.key, append.value] = one
-    return found
+    writers: dict[tuple[str, int], Transaction] = {}
+    for transaction in history:
+        for append in transaction.appends:
+            assert (append.key, append.value) not in writers, f"{append} is there twice: the history cannot be judged"
+            writers[append.key, append.value] = transaction
+    return writers
 
 
-def _was_seen(transaction: Transaction, seen: set[tuple[str, int]]) -> bool:
-    return any((append.key, append.value) in seen for append in transaction.appends)
+def _was_seen(transaction: Transaction, values_read: set[tuple[str, int]]) -> bool:
+    return any((append.key, append.value) in values_read for append in transaction.appends)
 
 
 # ---- dependencies ----------------------------------------------------------------------------------------------------
 
 
 def dependencies(history: Sequence[Transaction], orders: Mapping[str, Sequence[int]]) -> Iterator[Dependency]:
-    writers = {place: one.name for place, one in _writers(history).items()}
+    writers = {key_and_value: transaction.name for key_and_value, transaction in _writers(history).items()}
     for key, values in orders.items():
         for earlier, later in pairwise(values):
             yield from _unless_same(
                 writers[key, earlier], writers[key, later], "ww", f"{key}: {earlier} before {later}"
             )
-    for one in history:
-        for step in one.steps if one.outcome == "ok" else ():
+    for transaction in history:
+        for step in transaction.steps if transaction.outcome == "ok" else ():
             if isinstance(step, Read):
-                yield from _of_read(one.name, step, orders.get(step.key, ()), writers)
+                yield from _of_read(transaction.name, step, orders.get(step.key, ()), writers)
     yield from _real_time(history)
 
 
@@ -229,19 +235,19 @@ def _unless_same(before: str, after: str, word: Word, why: str) -> Iterator[Depe
 
 def _real_time(history: Sequence[Transaction]) -> Iterator[Dependency]:
     """Only to those that began before the next one ended: the others follow from these."""
-    timed = [one for one in history if one.began_s is not None]
-    by_begin = sorted(timed, key=lambda one: one.began_s or 0.0)
-    for one in timed:
-        if one.ended_s is None or one.outcome != "ok":
+    timed = [transaction for transaction in history if transaction.began_s is not None]
+    by_begin = sorted(timed, key=lambda transaction: transaction.began_s or 0.0)
+    for transaction in timed:
+        if transaction.ended_s is None or transaction.outcome != "ok":
             continue
         soonest = float("inf")
         for later in by_begin:
             assert later.began_s is not None
-            if later.began_s <= one.ended_s:
+            if later.began_s <= transaction.ended_s:
                 continue
             if later.began_s > soonest:
                 break
-            yield Dependency(one.name, later.name, "rt", "acknowledged before it began")
+            yield Dependency(transaction.name, later.name, "rt", "acknowledged before it began")
             if later.ended_s is not None and later.outcome == "ok":
                 soonest = min(soonest, later.ended_s)
 
@@ -260,12 +266,12 @@ _KINDS: tuple[tuple[str, frozenset[Word], int], ...] = (
 
 def _cycles(edges: Sequence[Dependency]) -> list[Anomaly]:
     """One anomaly for every knot of transactions that wait for each other, by the worst cycle in it."""
-    found = []
+    cycles = []
     for knot in _knots(edges):
         inside = [edge for edge in edges if edge.before in knot and edge.after in knot]
         kind, cycle = _worst(inside)
-        found.append(Anomaly(kind, " → ".join(f"{edge.before} ({edge.word}, {edge.why})" for edge in cycle)))
-    return found
+        cycles.append(Anomaly(kind, " → ".join(f"{edge.before} ({edge.word}, {edge.why})" for edge in cycle)))
+    return cycles
 
 
 def _worst(edges: Sequence[Dependency]) -> tuple[str, list[Dependency]]:
@@ -280,9 +286,9 @@ def _worst(edges: Sequence[Dependency]) -> tuple[str, list[Dependency]]:
 def _shortest(edges: Sequence[Dependency], *, one_rw: bool) -> list[Dependency]:
     """The shortest cycle; with `one_rw` one that uses a single rw edge, and uses it."""
     start_edges = [edge for edge in edges if edge.word == "rw"] if one_rw else edges
-    rest = [edge for edge in edges if edge.word != "rw"] if one_rw else edges
+    candidates = [edge for edge in edges if edge.word != "rw"] if one_rw else edges
     out: defaultdict[str, list[Dependency]] = defaultdict(list)
-    for edge in rest:
+    for edge in candidates:
         out[edge.before].append(edge)
     cycles = ([first, *path] for first in start_edges if (path := _path(out, first.after, first.before)) is not None)
     return min(cycles, key=len, default=[])
@@ -293,10 +299,10 @@ def _path(out: Mapping[str, Sequence[Dependency]], start: str, goal: str) -> lis
     came: dict[str, Dependency | None] = {start: None}
     waiting = deque([start])
     while waiting:
-        here = waiting.popleft()
-        if here == goal:
+        node = waiting.popleft()
+        if node == goal:
             return list(_back(came, goal))
-        for edge in out.get(here, ()):
+        for edge in out.get(node, ()):
             if edge.after not in came:
                 came[edge.after] = edge
                 waiting.append(edge.after)
@@ -336,7 +342,7 @@ def _knots(edges: Sequence[Dependency]) -> list[set[str]]:
         enter(root)
         while work:
             node, after = work[-1]
-            step = next((one for one in after if one not in number or one in waiting), None)
+            step = next((successor for successor in after if successor not in number or successor in waiting), None)
             if step is None:
                 work.pop()
                 if work:

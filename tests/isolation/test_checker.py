@@ -120,7 +120,9 @@ def test_a_good_history_is_accepted(name: str) -> None:
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_history_is_named(name: str) -> None:
     kind, history, final = BAD[name]
-    assert kind in {one.kind for one in check(history, final)}, [str(one) for one in check(history, final)]
+    assert kind in {anomaly.kind for anomaly in check(history, final)}, [
+        str(anomaly) for anomaly in check(history, final)
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in BAD if BAD[name][0].startswith("G")])
@@ -128,7 +130,7 @@ def test_the_order_of_the_report_does_not_matter(name: str) -> None:
     _, history, final = BAD[name]
     for seed in range(5):
         mixed = random.Random(seed).sample(history, len(history))
-        assert {one.kind for one in check(mixed, final)} == {one.kind for one in check(history, final)}
+        assert {anomaly.kind for anomaly in check(mixed, final)} == {anomaly.kind for anomaly in check(history, final)}
 
 
 def _serial(seed: int, count: int) -> tuple[list[Transaction], dict[str, list[int]]]:
@@ -161,15 +163,15 @@ def test_serial_histories_are_accepted_and_a_flaw_is_found(seed: int, sweep_seed
 def _with_stale_read(history: list[Transaction], chance: random.Random) -> list[Transaction]:
     """One read shows the list as it was long before: somebody's acknowledged append is not in it."""
     places = [
-        (number, place)
-        for number, one in enumerate(history)
-        for place, step in enumerate(one.steps)
+        (number, position)
+        for number, transaction in enumerate(history)
+        for position, step in enumerate(transaction.steps)
         if isinstance(step, Read) and len(step.values) > 20
     ]
-    number, place = chance.choice(places)
-    one = history[number]
-    read = one.steps[place]
+    number, position = chance.choice(places)
+    transaction = history[number]
+    read = transaction.steps[position]
     assert isinstance(read, Read)
-    steps = (*one.steps[:place], Read(read.key, read.values[:-10]), *one.steps[place + 1 :])
-    changed = Transaction(one.name, steps, one.outcome, one.began_s, one.ended_s)
+    steps = (*transaction.steps[:position], Read(read.key, read.values[:-10]), *transaction.steps[position + 1 :])
+    changed = Transaction(transaction.name, steps, transaction.outcome, transaction.began_s, transaction.ended_s)
     return [*history[:number], changed, *history[number + 1 :]]

@@ -50,15 +50,15 @@ def record(
 
 def _transactions(result: WorkerResult) -> list[dict[str, Any]]:
     """Begin and end put together; the last one of a killed process is undecided."""
-    found = {
+    transactions = {
         message["begin"]: {**message, "outcome": "unknown", "ended_s": None}
         for message in result.messages
         if "begin" in message
     }
     for message in result.messages:
         if "end" in message:
-            found[message["end"]] |= {"outcome": message["outcome"], "ended_s": message["ended_s"]}
-    return list(found.values())
+            transactions[message["end"]] |= {"outcome": message["outcome"], "ended_s": message["ended_s"]}
+    return list(transactions.values())
 
 
 def assert_worth_checking(history: Sequence[Transaction], ends: Counter[tuple[str, str]]) -> None:
@@ -72,7 +72,7 @@ def assert_worth_checking(history: Sequence[Transaction], ends: Counter[tuple[st
 def test_s148_eight_processes_are_strictly_serializable(tmp_path: Path, sweep_seed: int) -> None:
     history, final, ends = record(tmp_path, sweep_seed, seconds_s=10.0, killed=[1, 6])
     assert_worth_checking(history, ends)
-    assert [str(one) for one in check(history, final)] == []
+    assert [str(anomaly) for anomaly in check(history, final)] == []
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_s148_eight_processes_are_strictly_serializable(tmp_path: Path, sweep_se
 def test_s148_for_longer(tmp_path: Path, sweep_seed: int) -> None:
     history, final, ends = record(tmp_path, sweep_seed, seconds_s=45.0)
     assert_worth_checking(history, ends)
-    assert [str(one) for one in check(history, final)] == []
+    assert [str(anomaly) for anomaly in check(history, final)] == []
 
 
 @pytest.mark.slow

@@ -39,8 +39,8 @@ def run(link: Link, *, uri: str, seed: int, seconds_s: float, config: Mapping[st
     """Random transactions until the time is over; each is reported before it writes and after it ended."""
     if broken:
         vars(publish)["find_footprint_conflict"] = lambda *_: None
-    own = Config(fsync=False, publish_deadline_s=10.0, **config)
-    graph = omnigraph.open(uri, config=own)
+    worker_config = Config(fsync=False, publish_deadline_s=10.0, **config)
+    graph = omnigraph.open(uri, config=worker_config)
     chance = random.Random(f"{seed}/{link.index}")
     _warm(graph, link.index)
     link.ready()
@@ -64,20 +64,20 @@ def _warm(graph: Graph, number: int) -> None:
 def _one(link: Link, graph: Graph, chance: random.Random, number: int) -> None:
     kind = chance.choice(list(_KINDS))
     group = number // _OPERATIONS_PER_LISTS
-    keys = chance.sample([f"{group}.{one}" for one in range(_LISTS)], chance.randint(1, _LISTS))
+    keys = chance.sample([f"{group}.{list_number}" for list_number in range(_LISTS)], chance.randint(1, _LISTS))
     began_s = time.monotonic()
     view = graph.view()
-    seen = {key: _read(view, key) for key in keys}
+    lists_read = {key: _read(view, key) for key in keys}
     appended = [] if kind == "read" else keys[: chance.randint(1, len(keys))]
     if kind == "mutation":
         keys = appended  # what it only read would have nobody to vouch for it
-    values = {key: (link.index * 1_000_000 + number) * 10 + place for place, key in enumerate(appended)}
-    steps: list[tuple[str, str, Any]] = [("read", key, seen[key]) for key in keys]
+    values = {key: (link.index * 1_000_000 + number) * 10 + position for position, key in enumerate(appended)}
+    steps: list[tuple[str, str, Any]] = [("read", key, lists_read[key]) for key in keys]
     steps += [("append", key, value) for key, value in values.items()]
     link.send(begin=number, kind=kind, steps=steps, began_s=began_s)
     outcome = "ok"
     try:
-        _KINDS[kind](graph, view.commit_id, seen, keys, values)
+        _KINDS[kind](graph, view.commit_id, lists_read, keys, values)
     except (Conflict, PreconditionFailed):
         outcome = "fail"
     except (Unknown, Unavailable):
@@ -117,10 +117,10 @@ def _transaction(graph: Graph, commit_id: str, lists: Lists, keys: Sequence[str]
     """Every list that was read is vouched for."""
     with graph.transaction() as transaction:
         for key in keys:
-            place = {"k": key, "p": len(lists[key])}
-            transaction.mutate(ADD, {**place, "v": values.get(key, 0)}, strict=True)
+            append = {"k": key, "p": len(lists[key])}
+            transaction.mutate(ADD, {**append, "v": values.get(key, 0)}, strict=True)
             if key not in values:
-                transaction.mutate(DROP, place)
+                transaction.mutate(DROP, append)
 
 
 def _rows(lists: Lists, values: Mapping[str, int]) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ def ages_of(overlay: OverlayTable) -> dict[str, int | None]:
 
 
 def header(seq: int = 5, kind: CommitKind = "mutate", **changes: Any) -> Header:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "stream": STREAM,
         "seq": seq,
         "rid": f"rid{seq}",
@@ -53,7 +53,7 @@ def header(seq: int = 5, kind: CommitKind = "mutate", **changes: Any) -> Header:
         "members": (Member(f"op{seq}", None, None, {}),),
         "branch": "main",
     }
-    return Header(**{**given, **changes})
+    return Header(**{**fields, **changes})
 
 
 def record(

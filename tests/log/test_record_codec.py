@@ -47,14 +47,14 @@ FULL = replace(
 )
 
 
-def _same(commit_record: CommitRecord, other: CommitRecord) -> bool:
+def _same(commit_record: CommitRecord, expected: CommitRecord) -> bool:
     plain = ("header", "epoch", "content_seq", "pins", "touched", "trail", "gc", "extra")
     return (
-        all(getattr(commit_record, name) == getattr(other, name) for name in plain)
-        and (commit_record.writes.wild, commit_record.writes.scopes) == (other.writes.wild, other.writes.scopes)
-        and bool(np.array_equal(commit_record.writes.exact, other.writes.exact))
+        all(getattr(commit_record, name) == getattr(expected, name) for name in plain)
+        and (commit_record.writes.wild, commit_record.writes.scopes) == (expected.writes.wild, expected.writes.scopes)
+        and bool(np.array_equal(commit_record.writes.exact, expected.writes.exact))
         and {name: table.table.to_pylist() for name, table in commit_record.overlay.items()}
-        == {name: table.table.to_pylist() for name, table in other.overlay.items()}
+        == {name: table.table.to_pylist() for name, table in expected.overlay.items()}
     )
 
 
@@ -74,11 +74,11 @@ def test_versions_beyond_64_bits_stay_exact() -> None:
 
 @pytest.mark.parametrize(("count", "compressed"), [(1, False), (600, True)])
 def test_large_records_are_compressed(count: int, compressed: bool) -> None:
-    one = record(3, overlay={"t": entries("rid3", {f"row-{number}": number for number in range(count)})})
-    assert one.as_bytes[4] == (1 if compressed else 0)
-    again = decode_record(one.as_bytes, "here")
+    large_record = record(3, overlay={"t": entries("rid3", {f"row-{number}": number for number in range(count)})})
+    assert large_record.as_bytes[4] == (1 if compressed else 0)
+    again = decode_record(large_record.as_bytes, "here")
     assert isinstance(again, CommitRecord)
-    assert _same(one, again)
+    assert _same(large_record, again)
 
 
 def test_a_stub_keeps_what_answers_was_it_mine() -> None:

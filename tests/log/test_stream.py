@@ -25,14 +25,16 @@ def store(tmp_path: Path) -> MeteredStore:
 
 def _chain(store: MeteredStore, length: int) -> list[Header]:
     """So many linked records, with the trails that the engine gives them."""
-    one = record(0, "init")
-    made = [one.header]
-    store.put(record_key(STREAM, 0), one.as_bytes)
+    commit_record = record(0, "init")
+    headers = [commit_record.header]
+    store.put(record_key(STREAM, 0), commit_record.as_bytes)
     for seq in range(1, length):
-        one = next_record(one, [PublishPlan("mutate", f"op{seq}", one)], f"rid{seq}", NOON)
-        store.put(record_key(STREAM, seq), one.as_bytes)
-        made.append(one.header)
-    return made
+        commit_record = next_record(
+            commit_record, [PublishPlan("mutate", f"op{seq}", commit_record)], f"rid{seq}", NOON
+        )
+        store.put(record_key(STREAM, seq), commit_record.as_bytes)
+        headers.append(commit_record.header)
+    return headers
 
 
 @pytest.mark.parametrize("seq", [0, 1, 32, 10**16 - 1])
@@ -71,8 +73,8 @@ def test_what_came_after(store: MeteredStore, behind: int) -> None:
     _chain(store, 60)
     records = RecordStream(store, STREAM)
     with store.measure() as cost:
-        found = records.after(59 - behind)
-    assert [one.seq for one in found] == list(range(60 - behind, 60))
+        entries_after = records.after(59 - behind)
+    assert [entry.seq for entry in entries_after] == list(range(60 - behind, 60))
     assert cost.hops <= 2 + behind // 16 + (behind > 0)
     if not behind:
         assert cost.by_kind == {RequestKind.GET: 1}
@@ -82,7 +84,7 @@ def test_reading_ahead_is_one_hop_and_can_be_limited(store: MeteredStore) -> Non
     _chain(store, 60)
     records = RecordStream(store, STREAM)
     with store.measure() as cost:
-        assert [one.seq for one in records.read_ahead(10)] == list(range(10, 26))
+        assert [entry.seq for entry in records.read_ahead(10)] == list(range(10, 26))
     assert cost.hops == 1
     assert 20 <= len(records.after_many(10, limit=20)) < 49
     assert records.after_many(59) == []
@@ -94,8 +96,8 @@ def test_headers_cost_one_get_per_32_commits(store: MeteredStore) -> None:
     head = records.newest()
     assert head is not None
     with store.measure() as cost:
-        listed = list(records.headers(head))
-    assert listed == chain[::-1]
+        headers = list(records.headers(head))
+    assert headers == chain[::-1]
     assert cost.by_kind[RequestKind.GET] <= 130 // 32 + 1
     assert list(records.headers(records.record(0))) == chain[:1]
     for seq in (31, 32, 33, 64):
@@ -117,7 +119,7 @@ def test_a_stub_is_told_as_expired(store: MeteredStore) -> None:
     with pytest.raises(SnapshotExpired):
         records.record(2)
     assert isinstance(records.get(2), Stub)
-    assert [one.seq for one in records.after(0)] == [1, 2, 3, 4]
+    assert [entry.seq for entry in records.after(0)] == [1, 2, 3, 4]
     newest = records.newest()
     assert newest is not None
     assert newest.seq == 4
@@ -163,7 +165,7 @@ def test_a_stale_listing_is_probed_upwards(store: MeteredStore, hidden: int) -> 
     """S49."""
     _chain(store, 40)
     stale = _Listing(store.inner)
-    stale.change = lambda listed: listed[hidden:]
+    stale.change = lambda infos: infos[hidden:]
     newest = RecordStream(stale, STREAM).newest()
     assert newest is not None
     assert newest.seq == 39
@@ -172,7 +174,7 @@ def test_a_stale_listing_is_probed_upwards(store: MeteredStore, hidden: int) -> 
 def test_an_unordered_listing_is_sorted(store: MeteredStore) -> None:
     _chain(store, 40)
     turned = _Listing(store.inner)
-    turned.change = lambda listed: listed[::-1]
+    turned.change = lambda infos: infos[::-1]
     newest = RecordStream(turned, STREAM, listed_in_order=False).newest()
     assert newest is not None
     assert newest.seq == 39
@@ -180,9 +182,9 @@ def test_an_unordered_listing_is_sorted(store: MeteredStore) -> None:
 
 def test_a_listed_record_that_cannot_be_read_is_corruption(store: MeteredStore) -> None:
     _chain(store, 4)
-    listed = store.list(f"__manifest/{STREAM}/")
+    infos = store.list(f"__manifest/{STREAM}/")
     store.delete(record_key(STREAM, 3))
     ghost = _Listing(store.inner)
-    ghost.change = lambda _: listed
+    ghost.change = lambda _: infos
     with pytest.raises(Corruption, match="listed"):
         RecordStream(ghost, STREAM).newest()

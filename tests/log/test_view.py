@@ -100,7 +100,7 @@ def test_a_limit_is_applied_after_hiding(pinned: PinnedTable, limit: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("ids", "found"),
+    ("ids", "ages"),
     [
         (["p0"], {"p0": 0}),
         (["p1", "p3", "p4"], {"p1": 100, "p4": 4}),
@@ -109,15 +109,16 @@ def test_a_limit_is_applied_after_hiding(pinned: PinnedTable, limit: int) -> Non
         ([], {}),
     ],
 )
-def test_lookup_by_id(pinned: PinnedTable, ids: list[str], found: dict[str, int]) -> None:
-    assert _ages(TableView(COLUMNS, pinned, OVERLAY).find(ids)) == found
+def test_lookup_by_id(pinned: PinnedTable, ids: list[str], ages: dict[str, int]) -> None:
+    assert _ages(TableView(COLUMNS, pinned, OVERLAY).find(ids)) == ages
 
 
 @pytest.mark.parametrize(
-    ("values", "found"), [([7], {"p7", "new"}), ([1], set()), ([100, 0], {"p1", "p0"}), ([3], set()), ([], set())]
+    ("values", "expected_ids"),
+    [([7], {"p7", "new"}), ([1], set()), ([100, 0], {"p1", "p0"}), ([3], set()), ([], set())],
 )
-def test_lookup_by_a_column(pinned: PinnedTable, values: list[int], found: set[str]) -> None:
-    assert set(_ages(TableView(COLUMNS, pinned, OVERLAY).find_by("age", values))) == found
+def test_lookup_by_a_column(pinned: PinnedTable, values: list[int], expected_ids: set[str]) -> None:
+    assert set(_ages(TableView(COLUMNS, pinned, OVERLAY).find_by("age", values))) == expected_ids
 
 
 def test_a_column_that_the_pin_never_had_reads_as_null(pinned: PinnedTable) -> None:
@@ -162,8 +163,8 @@ def test_every_split_between_pin_and_overlay_reads_alike(tables: TableStore) -> 
         base: PinnedTable | None = None
         overlay: OverlayTable | None = None
         for number, ((ages, deleted), fold) in enumerate(zip(steps, folds, strict=True)):
-            own = entries(f"r{number}", ages, deleted)
-            overlay = overlay.with_entries(own) if overlay else own
+            newer = entries(f"r{number}", ages, deleted)
+            overlay = overlay.with_entries(newer) if overlay else newer
             if fold:
                 base = base or tables.birth("node.thing-1", "node")
                 delta = TableDelta(COLUMNS, overlay.rows, tuple(overlay.tombstones))

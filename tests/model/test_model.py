@@ -24,7 +24,7 @@ def test_every_scene(scene: Scene) -> None:
 
 
 def test_a_planted_bug_differs_from_the_protocol_by_its_rule_only() -> None:
-    scene = next(one for one in PLANTED if one.name == "H5")
+    scene = next(planted_scene for planted_scene in PLANTED if planted_scene.name == "H5")
     real = Scene(scene.name, scene.script, scene.actors)
     changed = set(config(scene).splitlines()) ^ set(config(real).splitlines())
     assert changed == {'  Broken = {"H5"}', "  Broken = {}"}

@@ -29,7 +29,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ModelType:
     """A type as the model knows it."""
 
     properties: tuple[str, ...]
@@ -40,14 +40,14 @@ class Kind:
     high: int | None = None
 
 
-KINDS: Mapping[str, Kind] = {
-    "Person": Kind(("name", "age", "email"), key="name", unique=("email",)),
-    "Note": Kind(("tag", "size")),
-    "Task": Kind(("title",), key="title"),
-    "Knows": Kind(("tag", "since"), ends=("Person", "Person")),
-    "Likes": Kind(("tag",), unique=("from", "to"), ends=("Person", "Person")),
-    "Owns": Kind(("tag",), ends=("Person", "Note"), high=2),
-    "Needs": Kind(("tag",), ends=("Task", "Person"), low=1),
+KINDS: Mapping[str, ModelType] = {
+    "Person": ModelType(("name", "age", "email"), key="name", unique=("email",)),
+    "Note": ModelType(("tag", "size")),
+    "Task": ModelType(("title",), key="title"),
+    "Knows": ModelType(("tag", "since"), ends=("Person", "Person")),
+    "Likes": ModelType(("tag",), unique=("from", "to"), ends=("Person", "Person")),
+    "Owns": ModelType(("tag",), ends=("Person", "Note"), high=2),
+    "Needs": ModelType(("tag",), ends=("Task", "Person"), low=1),
 }
 
 
@@ -88,10 +88,10 @@ def selects(row: Row, where: Json) -> bool:
         return any(selects(row, part) for part in where["any"])
     if "null" in where:
         return (row[where["null"]] is None) is not where.get("negated", False)
-    left, right = row[where["name"]], where["value"]
-    if left is None or right is None:
+    value, right = row[where["name"]], where["value"]
+    if value is None or right is None:
         return False
-    compared: bool = _COMPARE[where["op"]](left, right)
+    compared: bool = _COMPARE[where["op"]](value, right)
     return compared
 
 
@@ -130,29 +130,33 @@ class _Run:
         counts = Counter(
             "inserted" if before is None else "deleted" if after is None else "updated" for before, after in changes
         )
-        return Applied(self._now, {one: counts[one] for one in ("inserted", "updated", "deleted")}, self._minted)
+        return Applied(
+            self._now,
+            {count_name: counts[count_name] for count_name in ("inserted", "updated", "deleted")},
+            self._minted,
+        )
 
     def _insert(self, statement: Json) -> None:
         kind, rows = KINDS[statement["type"]], self._now[statement["type"]]
-        given = dict(statement["values"])
+        values = dict(statement["values"])
         if kind.ends is not None:
-            given |= {"from": statement["from"], "to": statement["to"]}
-        named = given.pop("id", None) if kind.key is None else given[kind.key]
-        row_id = named if named is not None else f"?{given['tag']}"
-        if named is None:
+            values |= {"from": statement["from"], "to": statement["to"]}
+        key_value = values.pop("id", None) if kind.key is None else values[kind.key]
+        row_id = key_value if key_value is not None else f"?{values['tag']}"
+        if key_value is None:
             self._minted[row_id] = statement["type"]
         if row_id in rows and statement["strict"]:
             raise Refused("key_conflict")
         nothing = dict.fromkeys([*kind.properties, *(("from", "to") if kind.ends else ())])
-        self._put(statement["type"], row_id, {**rows.get(row_id, nothing), **given, "id": row_id})
+        self._put(statement["type"], row_id, {**rows.get(row_id, nothing), **values, "id": row_id})
 
     def _update(self, statement: Json) -> None:
         for row in self._matching(statement):
             self._put(statement["type"], row["id"], {**row, **statement["values"]})
 
     def _delete(self, statement: Json) -> None:
-        gone = {row["id"] for row in self._matching(statement)}
-        for row_id in gone:
+        deleted_ids = {row["id"] for row in self._matching(statement)}
+        for row_id in deleted_ids:
             self._remove(statement["type"], row_id)
         for name, kind in KINDS.items():
             for row in list(self._now[name].values()) if kind.ends else ():
@@ -161,7 +165,7 @@ class _Run:
                     for end, type_name in zip(("from", "to"), kind.ends or (), strict=True)
                     if type_name == statement["type"]
                 ]
-                if any(row[end] in gone for end in at):
+                if any(row[end] in deleted_ids for end in at):
                     self._remove(name, row["id"])
 
     def _matching(self, statement: Json) -> list[Row]:
@@ -181,7 +185,7 @@ def violations(state: State) -> Iterator[str]:
     for name, kind in KINDS.items():
         rows = state[name].values()
         if kind.unique:
-            counter = Counter(tuple(row[one] for one in kind.unique) for row in rows)
+            counter = Counter(tuple(row[columns] for columns in kind.unique) for row in rows)
             yield from (
                 f"{name}: {value} is held {times} times"
                 for value, times in counter.items()

@@ -30,7 +30,7 @@ _EDGES = ("Knows", "Likes", "Owns", "Needs")
 
 def first_operation() -> list[Json]:
     """So that there is something to fight for from the beginning."""
-    people = [_insert("Person", {"name": name, "age": 9 * place}) for place, name in enumerate(PEOPLE)]
+    people = [_insert("Person", {"name": name, "age": 9 * position}) for position, name in enumerate(PEOPLE)]
     return [*people, *[_insert("Note", {"id": name, "tag": name, "size": 50}) for name in NOTES]]
 
 
@@ -46,10 +46,10 @@ class Dice:
         if roll < 0.04:
             return [self._person(f"{tag}.{number}") for number in range(40)]
         count = 1 if roll < 0.6 else self._chance.randint(2, 4)
-        found: list[Json] = []
+        statements: list[Json] = []
         for number in range(count):
-            found += self._statement(f"{tag}.{number}")
-        return found
+            statements += self._statement(f"{tag}.{number}")
+        return statements
 
     def _statement(self, tag: str) -> list[Json]:
         makers: list[tuple[int, Callable[[], list[Json]]]] = [
@@ -84,8 +84,8 @@ class Dice:
         return _insert("Person", values, strict=name is None and self._chance.random() < 0.25)
 
     def _note(self, tag: str) -> Json:
-        named = {"id": self._chance.choice(NOTES)} if self._chance.random() < 0.6 else {}
-        return _insert("Note", {"tag": tag, "size": self._number(), **named})
+        chosen_id = {"id": self._chance.choice(NOTES)} if self._chance.random() < 0.6 else {}
+        return _insert("Note", {"tag": tag, "size": self._number(), **chosen_id})
 
     def _task(self, tag: str) -> list[Json]:
         title = self._chance.choice(TASKS)
@@ -152,17 +152,19 @@ def _compare(name: str, op: str, value: Any) -> Json:
 
 
 def to_statements(operation: Sequence[Json]) -> list[Statement]:
-    return [_to_statement(one) for one in operation]
+    return [_to_statement(statement) for statement in operation]
 
 
-def _to_statement(one: Mapping[str, Any]) -> Statement:
-    if one["do"] == "update":
-        return Update(one["type"], one["values"], to_condition(one["where"]))
-    if one["do"] == "delete":
-        return Delete(one["type"], to_condition(one["where"]))
-    if "from" in one:
-        return InsertEdge(one["type"], one["from"], one["to"], one["values"], one["strict"])
-    return InsertNode(one["type"], one["values"], one["strict"])
+def _to_statement(statement: Mapping[str, Any]) -> Statement:
+    if statement["do"] == "update":
+        return Update(statement["type"], statement["values"], to_condition(statement["where"]))
+    if statement["do"] == "delete":
+        return Delete(statement["type"], to_condition(statement["where"]))
+    if "from" in statement:
+        return InsertEdge(
+            statement["type"], statement["from"], statement["to"], statement["values"], statement["strict"]
+        )
+    return InsertNode(statement["type"], statement["values"], statement["strict"])
 
 
 def to_condition(where: Mapping[str, Any]) -> Condition:

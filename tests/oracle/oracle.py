@@ -40,15 +40,15 @@ class Diaries:
 
     @classmethod
     def read(cls, folder: Path) -> Diaries:
-        found = cls()
+        diaries = cls()
         for path in sorted(folder.iterdir()):
             for text in path.read_text().splitlines():
                 line = json.loads(text)
                 if line["what"] in ("begin", "end"):
-                    (found.begun if line["what"] == "begin" else found.ended)[line["tag"]] = line
+                    (diaries.begun if line["what"] == "begin" else diaries.ended)[line["tag"]] = line
                 else:
-                    found.others.append(line)
-        return found
+                    diaries.others.append(line)
+        return diaries
 
 
 @dataclass
@@ -59,8 +59,8 @@ class Verdict:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))
-        return "\n".join([shown, *self.violations[:40]])
+        counts_text = ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))
+        return "\n".join([counts_text, *self.violations[:40]])
 
 
 def judge(runtime: GraphRuntime, diaries: Diaries) -> Verdict:
@@ -83,11 +83,11 @@ class _Judge:
             entries = entries_of(self._runtime, stream)
             assert not any(isinstance(entry, Stub) for entry in entries)
             self._records[stream] = [entry for entry in entries if isinstance(entry, CommitRecord)]
-        for stream in sorted(self._records, key=lambda one: self._records[one][0].header.gen):
+        for stream in sorted(self._records, key=lambda stream_id: self._records[stream_id][0].header.gen):
             self._judge_stream(stream)
         self._judge_op_ids()
-        for tag, begun in self._diaries.begun.items():
-            self._verdict.violations += self._judge_answer(tag, begun, self._diaries.ended.get(tag))
+        for tag, beginning in self._diaries.begun.items():
+            self._verdict.violations += self._judge_answer(tag, beginning, self._diaries.ended.get(tag))
         for line in self._diaries.others:
             self._verdict.violations += self._judge_other(line)
         return self._verdict
@@ -152,8 +152,8 @@ class _Judge:
 
     def _rule_violations(self, previous: CommitRecord | None, record: CommitRecord, state: State) -> list[str]:
         """Broken constraints, told where they begin."""
-        known = set(model.violations(self._states[previous.stream, previous.seq])) if previous else set()
-        return [text for text in model.violations(state) if text not in known]
+        before = set(model.violations(self._states[previous.stream, previous.seq])) if previous else set()
+        return [text for text in model.violations(state) if text not in before]
 
     def _exclusive_violations(self, previous: CommitRecord, record: CommitRecord) -> Iterator[str]:
         """While somebody holds the branch nobody else writes (H30)."""
@@ -168,14 +168,19 @@ class _Judge:
         counts = self._verdict.counts
         counts["records"] += 1
         counts[record.kind] += 1
-        counts["staged"] += record.kind == "mutate" and any(one.staged for one in record.touched.values())
+        counts["staged"] += record.kind == "mutate" and any(touched.staged for touched in record.touched.values())
         counts["groups"] += len(record.members) > 1
 
     # --- every answer was true -----------------------------------------------------------------------------------
 
     def _judge_op_ids(self) -> None:
         """No operation lands twice, whatever it was told."""
-        counter = Counter(member.op_id for one in self._records.values() for record in one for member in record.members)
+        counter = Counter(
+            member.op_id
+            for stream_records in self._records.values()
+            for record in stream_records
+            for member in record.members
+        )
         self._verdict.violations += [f"operation {op_id} landed {n} times" for op_id, n in counter.items() if n > 1]
 
     def _judge_answer(self, tag: str, line: Line, ended: Line | None) -> list[str]:
@@ -199,26 +204,30 @@ class _Judge:
 
     def _positive_violations(self, line: Line, ended: Line, places: Sequence[tuple[str, int]]) -> Iterator[str]:
         stream, _, seq = ended["commit_id"].rpartition(".")
-        place = (stream, int(seq))
+        position = (stream, int(seq))
         if ended["answer"] == "replayed":
             key = line["options"]["client_key"]
-            members = self._records[stream][place[1]].members if stream == line["stream"] else ()
-            if key not in [one.client_key for one in members]:
+            members = self._records[stream][position[1]].members if stream == line["stream"] else ()
+            if key not in [record_member.client_key for record_member in members]:
                 yield f"replayed {ended['commit_id']}, which has no member with the key {key}"
-            if places and places != [place]:
+            if places and places != [position]:
                 yield f"replayed {ended['commit_id']} and landed at {places}"
             return
-        if places != [place]:
+        if places != [position]:
             yield f"acknowledged at {ended['commit_id']}, found at {places}"
             return
-        if not line["low"] < place[1] <= ended["high"]:
-            yield f"acknowledged at {place[1]}, outside {line['low']}..{ended['high']}"
-        member = next(one for one in self._records[stream][place[1]].members if one.actor == line["tag"])
+        if not line["low"] < position[1] <= ended["high"]:
+            yield f"acknowledged at {position[1]}, outside {line['low']}..{ended['high']}"
+        member = next(
+            record_member
+            for record_member in self._records[stream][position[1]].members
+            if record_member.actor == line["tag"]
+        )
         if dict(member.counts) != ended["counts"]:
             yield f"told {ended['counts']}, recorded {dict(member.counts)}"
         response = line["options"].get("if_commit")
-        if response and not self._holds(stream, int(response.rpartition(".")[2]), place[1] - 1):
-            yield f"landed at {place[1]} though it was bound to {response}"
+        if response and not self._holds(stream, int(response.rpartition(".")[2]), position[1] - 1):
+            yield f"landed at {position[1]} though it was bound to {response}"
 
     def _is_right(self, word: str, line: Line, ended: Line) -> bool:
         """Whether some version between the call's begin and end bears the answer out."""
@@ -231,13 +240,16 @@ class _Judge:
         if word == "fenced":
             return any(record.epoch.holder != line["holder"] for record in records[: ended["high"] + 1])
         if word == "precondition":
-            named = int(line["options"]["if_commit"].rpartition(".")[2])
-            return any(not self._holds(stream, named, seq) for seq in versions)
+            bound_seq = int(line["options"]["if_commit"].rpartition(".")[2])
+            return any(not self._holds(stream, bound_seq, seq) for seq in versions)
         return any(_outcome(self._states[stream, seq], line["operation"]) == word for seq in versions)
 
-    def _holds(self, stream: str, named: int, seq: int) -> bool:
+    def _holds(self, stream: str, bound_seq: int, seq: int) -> bool:
         """Whether nothing logical happened after `named` as of `seq`."""
-        return all(record.kind in NON_LOGICAL for record in self._records[stream][named + 1 : seq + 1]) and named <= seq
+        return (
+            all(record.kind in NON_LOGICAL for record in self._records[stream][bound_seq + 1 : seq + 1])
+            and bound_seq <= seq
+        )
 
     def _judge_other(self, line: Line) -> Iterator[str]:
         self._verdict.counts[line["what"]] += 1
@@ -264,8 +276,10 @@ class _Reader:
 
     def state(self, record: CommitRecord) -> State:
         state: State = {}
-        for name, one in self.types(record).items():
-            state[name] = {row_id: _with_user_names(one, row) for row_id, row in self._rows(record, one.id).items()}
+        for name, type_def in self.types(record).items():
+            state[name] = {
+                row_id: _with_user_names(type_def, row) for row_id, row in self._rows(record, type_def.id).items()
+            }
         return state
 
     def ops(self, record: CommitRecord) -> Ops:
@@ -274,11 +288,11 @@ class _Reader:
     def view_violations(self, record: CommitRecord, state: State) -> Iterator[str]:
         """What the engine's own views show of the record."""
         snapshot = Snapshot(self._runtime.backend, record, self._runtime.catalogs.get(record.schema))
-        for name, one in self.types(record).items():
-            rows = snapshot.view(one).scan().to_pylist()
-            seen = {row["id"]: _with_user_names(one, row) for row in rows}
-            if len(seen) != len(rows) or seen != state[name]:
-                yield f"the view of {name} shows {_describe_difference(state[name], seen)}"
+        for name, type_def in self.types(record).items():
+            rows = snapshot.view(type_def).scan().to_pylist()
+            visible = {row["id"]: _with_user_names(type_def, row) for row in rows}
+            if len(visible) != len(rows) or visible != state[name]:
+                yield f"the view of {name} shows {_describe_difference(state[name], visible)}"
 
     def _rows(self, record: CommitRecord, table: str) -> dict[str, Row]:
         pin, entries = record.pins.get(table), record.overlay.get(table)
@@ -315,8 +329,12 @@ def _with_minted_ids(applied: model.Applied, actual: State) -> State:
         row = state[name].pop(placeholder, None)
         if row is None:
             continue
-        chosen = [one for one in actual[name].values() if one["tag"] == row["tag"] and one["id"] not in state[name]]
-        row_id = chosen[0]["id"] if len(chosen) == 1 else placeholder
+        candidates = [
+            candidate
+            for candidate in actual[name].values()
+            if candidate["tag"] == row["tag"] and candidate["id"] not in state[name]
+        ]
+        row_id = candidates[0]["id"] if len(candidates) == 1 else placeholder
         state[name][row_id] = {**row, "id": row_id}
     return state
 
@@ -336,7 +354,7 @@ def _differences(expected: State, actual: State) -> Iterator[str]:
 
 
 def _describe_difference(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> str:
-    ids = [one for one in {**expected, **actual} if expected.get(one) != actual.get(one)]
+    ids = [row_id for row_id in {**expected, **actual} if expected.get(row_id) != actual.get(row_id)]
     return "; ".join(f"{row_id}: {expected.get(row_id)} became {actual.get(row_id)}" for row_id in ids[:4])
 
 
@@ -358,21 +376,21 @@ def _write_set_violations(
 def _claims(
     types: Mapping[str, TypeDef], name: str, row_id: str, old: Row | None, new: Row | None
 ) -> Iterable[tuple[str, str, str]]:
-    one, kind = types[name], KINDS[name]
-    yield one.id, "row", row_id
+    type_def, kind = types[name], KINDS[name]
+    yield type_def.id, "row", row_id
     if kind.unique:
-        columns = one.uniques[0]
-        names = [one.column_name(column) for column in columns]
+        columns = type_def.uniques[0]
+        names = [type_def.column_name(column) for column in columns]
         values = [tuple(row[_end_name(part)] for part in names) if row else None for row in (old, new)]
         if values[0] != values[1]:
             yield from (
-                (one.id, "uniq:" + ",".join(columns), tuple_key(value))
+                (type_def.id, "uniq:" + ",".join(columns), tuple_key(value))
                 for value in values
                 if value and None not in value
             )
     if kind.ends is None:
         if new is None:
-            yield one.id, "live", row_id
+            yield type_def.id, "live", row_id
         return
     ends = [(row["from"], row["to"]) if row else None for row in (old, new)]
     for pair in ends if ends[0] != ends[1] else ():
@@ -380,7 +398,7 @@ def _claims(
             yield types[kind.ends[0]].id, "inc", pair[0]
             yield types[kind.ends[1]].id, "inc", pair[1]
             if kind.low or kind.high is not None:
-                yield one.id, "card", pair[0]
+                yield type_def.id, "card", pair[0]
 
 
 def _end_name(name: str) -> str:

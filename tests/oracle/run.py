@@ -67,7 +67,7 @@ def _begin(trial: Trial) -> None:
     """The graph and its first rows, with a diary like everybody else's."""
     graph = init(trial.uri, SCHEMA, storage_options=trial.options, config=Config(fsync=False))
     stream, operation = graph.refresh().partition(".")[0], first_operation()
-    begun: dict[str, Any] = {
+    beginning: dict[str, Any] = {
         "tag": "first",
         "stream": stream,
         "operation": operation,
@@ -77,13 +77,13 @@ def _begin(trial: Trial) -> None:
     }
     receipt = graph.apply(to_statements(operation), actor="first")
     ended = {"tag": "first", "answer": "landed", "commit_id": receipt.commit_id, "counts": receipt.counts, "high": 1}
-    lines = [{"what": "begin", **begun}, {"what": "end", **ended}]
+    lines = [{"what": "begin", **beginning}, {"what": "end", **ended}]
     (trial.diaries / "first").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def _wait(trial: Trial, lives: Sequence[Future[Counter[str]]], started: Sequence[Event]) -> None:
     """From the moment all are there until there is enough of it, somebody failed, or patience has an end."""
-    while not all(one.wait(0.1) for one in started):
+    while not all(process.wait(0.1) for process in started):
         if any(live.done() for live in lives):
             return
     began = time.monotonic()
@@ -107,7 +107,7 @@ def _live(trial: Trial, slot: int, started: Event, over: Event) -> Counter[str]:
     while not over.is_set():
         result = _one_life(trial, slot, f"w{slot}.{life}", started, over, chance)
         # Without a rule anything may happen to a worker; what counts then is what the oracle finds.
-        if result.failed and result.exit_code != -signal.SIGKILL and trial.broken is None:
+        if result.has_failed and result.exit_code != -signal.SIGKILL and trial.broken is None:
             raise WorkerFailed(f"seed {trial.seed}: {result.error}\n{result.output[-4000:]}")
         counts["kills"] += result.killed
         counts["own deaths"] += not result.killed and result.exit_code == -signal.SIGKILL

@@ -16,17 +16,17 @@ _BIRTH = "1"
 
 def stream_ids(runtime: GraphRuntime) -> list[str]:
     """Every stream there is, registered or not."""
-    listed = runtime.backend.store.list("__manifest/")
-    return sorted({one.key.split("/")[1] for one in listed})
+    infos = runtime.backend.store.list("__manifest/")
+    return sorted({info.key.split("/")[1] for info in infos})
 
 
 def entries_of(runtime: GraphRuntime, stream: str) -> list[CommitRecord | Stub]:
     """All records by seq; a gap fails here."""
-    seqs = sorted(seq_of_key(one.key) for one in runtime.backend.store.list(f"__manifest/{stream}/"))
+    seqs = sorted(seq_of_key(info.key) for info in runtime.backend.store.list(f"__manifest/{stream}/"))
     assert seqs == list(range(len(seqs))), f"stream {stream} has a gap: {seqs}"
     records = runtime.records(stream)
-    found = [records.get(seq) for seq in seqs]
-    return [one for one in found if one is not None]
+    entries = [records.get(seq) for seq in seqs]
+    return [entry for entry in entries if entry is not None]
 
 
 def structure_violations(runtime: GraphRuntime) -> list[str]:
@@ -76,10 +76,13 @@ def pin_violations(runtime: GraphRuntime, previous: CommitRecord, record: Commit
             yield f"{record.commit_id}: {table} lost its pin"
             continue
         if pin.version == _BIRTH:
-            base, wanted = None, before.version
+            base, expected_base = None, before.version
         else:
-            base, wanted = runtime.backend.tables.open(table, pin.version).base_version(), before.version or _BIRTH
-        if base != wanted:
+            base, expected_base = (
+                runtime.backend.tables.open(table, pin.version).base_version(),
+                before.version or _BIRTH,
+            )
+        if base != expected_base:
             yield f"{record.commit_id}: {table} moved from {before.version} to {pin.version}, which was built on {base}"
     for table in previous.pins.keys() - record.pins.keys():
         if record.kind != "schema":
@@ -89,9 +92,9 @@ def pin_violations(runtime: GraphRuntime, previous: CommitRecord, record: Commit
 def table_violations(runtime: GraphRuntime, record: CommitRecord) -> Iterator[str]:
     """No id twice in any table, and the row counts of the record are those of its tables."""
     snapshot = Snapshot(runtime.backend, record, runtime.catalogs.get(record.schema))
-    known = snapshot.catalog.by_id
+    type_defs = snapshot.catalog.by_id
     for table, pin in record.pins.items():
-        view = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA) if table == OPS_TYPE.id else snapshot.view(known[table])
+        view = snapshot.view_of(OPS_TYPE.id, OPS_SCHEMA) if table == OPS_TYPE.id else snapshot.view(type_defs[table])
         ids = view.scan(["id"])["id"].to_pylist()
         if len(set(ids)) != len(ids):
             twice = sorted({row_id for row_id in ids if ids.count(row_id) > 1})

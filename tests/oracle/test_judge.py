@@ -61,7 +61,7 @@ class History:
         return Diaries.read(self._diaries)
 
     def records(self, stream: str) -> list[CommitRecord]:
-        return [one for one in entries_of(self.runtime, stream) if isinstance(one, CommitRecord)]
+        return [entry for entry in entries_of(self.runtime, stream) if isinstance(entry, CommitRecord)]
 
     def rewrite(self, record: CommitRecord) -> None:
         self.runtime.backend.store.put(record_key(record.stream, record.seq), record.as_bytes)
@@ -85,12 +85,12 @@ Lie = Callable[[History], None]
 def _last_landed(history: History) -> Line:
     """The last acknowledged write on main whose rows say so."""
     main = history.runtime.stamp.main_stream
-    ends = [one for one in history.diaries.ended.values() if one["answer"] == "landed"]
+    ends = [end for end in history.diaries.ended.values() if end["answer"] == "landed"]
     return [end for end in ends if end["commit_id"].startswith(main)][-1]
 
 
 def _last_refused(history: History, word: str) -> Line:
-    return next(one for one in history.diaries.ended.values() if one["answer"] == word)
+    return next(end for end in history.diaries.ended.values() if end["answer"] == word)
 
 
 def _wrong_place(history: History) -> None:
@@ -117,15 +117,19 @@ def _false_negative(history: History) -> None:
 
 def _other_operation(history: History) -> None:
     end = _last_landed(history)
-    begun = history.diaries.begun[end["tag"]]
-    other = {"do": "insert", "type": "Person", "values": {"name": "nobody", "age": 1}, "strict": False}
-    history.diaries.begun[end["tag"]] = {**begun, "operation": [*begun["operation"], other]}
+    beginning = history.diaries.begun[end["tag"]]
+    another = {"do": "insert", "type": "Person", "values": {"name": "nobody", "age": 1}, "strict": False}
+    history.diaries.begun[end["tag"]] = {**beginning, "operation": [*beginning["operation"], another]}
 
 
 def _lose_row(history: History) -> None:
     """The newest overlay lacks an entry."""
     head = next(record for record in reversed(history.records(history.runtime.stamp.main_stream)) if record.overlay)
-    table, entries = next((table, one) for table, one in head.overlay.items() if one.rows.num_rows and table != "_ops")
+    table, entries = next(
+        (table, table_entries)
+        for table, table_entries in head.overlay.items()
+        if table_entries.rows.num_rows and table != "_ops"
+    )
     history.rewrite(replace(head, overlay={**head.overlay, table: entries.without_ids(entries.rows["id"].to_pylist())}))
 
 
@@ -183,14 +187,14 @@ def test_the_model_cascades_and_checks_the_end() -> None:
         return {"do": "insert", "type": "Person", "values": {"name": name, **more}, "strict": False}
 
     edge = {"do": "insert", "type": "Likes", "values": {"tag": "t"}, "strict": False, "from": "a", "to": "b"}
-    gone = {"do": "delete", "type": "Person", "where": {"name": "name", "op": "=", "value": "a"}}
+    delete_statement = {"do": "delete", "type": "Person", "where": {"name": "name", "op": "=", "value": "a"}}
     state = model.apply(model.empty(), [edge, person("a"), person("b")]).state
     assert len(state["Likes"]) == 1
-    after = model.apply(state, [gone, person("a")])
+    after = model.apply(state, [delete_statement, person("a")])
     assert (after.state["Likes"], after.counts) == ({}, {"inserted": 0, "updated": 1, "deleted": 1})
     for operation, answer in (
-        ([gone, gone, {**gone, "where": {"null": "name"}}], None),
-        ([{**gone, "where": {"name": "age", "op": ">", "value": 0}}], "nothing"),
+        ([delete_statement, delete_statement, {**delete_statement, "where": {"null": "name"}}], None),
+        ([{**delete_statement, "where": {"name": "age", "op": ">", "value": 0}}], "nothing"),
         ([person("a", email="e"), person("b", email="e")], "violation"),
         ([{**edge, "values": {"tag": "u"}}], "violation"),
         ([{**person("a"), "strict": True}], "key_conflict"),

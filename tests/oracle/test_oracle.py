@@ -15,7 +15,7 @@ def _assert_passed(verdict: Verdict, least: int) -> None:
     """No violation, and enough of everything that the run means something."""
     print(verdict)
     assert not verdict.violations, str(verdict)
-    wanted = {
+    minima = {
         "answer landed": least,
         "fold": least // 30,
         "staged": least // 30,
@@ -27,7 +27,7 @@ def _assert_passed(verdict: Verdict, least: int) -> None:
         "answer violation": least // 20,
         "answer key_conflict": 1,
     }
-    for name, count in wanted.items():
+    for name, count in minima.items():
         assert verdict.counts[name] >= count, f"too few: {name}\n{verdict}"
     assert any(name.startswith("fault") for name in verdict.counts), str(verdict)
 

@@ -170,10 +170,10 @@ class OracleActor:
         try:
             receipt = work()
         except OmnigraphError as error:
-            known = next((word for kind, word in _ANSWERS if isinstance(error, kind)), None)
-            if known is None:
+            word_of_error = next((word for kind, word in _ANSWERS if isinstance(error, kind)), None)
+            if word_of_error is None:
                 raise
-            return {"answer": known, "text": str(error)}
+            return {"answer": word_of_error, "text": str(error)}
         if receipt.commit_id is None:
             return {"answer": "nothing"}
         word = "replayed" if receipt.replayed else "landed"
@@ -189,7 +189,7 @@ class OracleActor:
         low = self._observer.newest(stream)
         view = graph.view()
         rows = {name: view.table(name).to_arrow().to_pylist() for name in KINDS}
-        state = {name: {row["id"]: row for row in found} for name, found in rows.items()}
+        state = {name: {row["id"]: row for row in rows_of_type} for name, rows_of_type in rows.items()}
         self._diary.write(what="read", low=low, commit_id=view.commit_id, digest=digest(state))
 
     def _create_or_delete(self) -> None:
@@ -247,9 +247,9 @@ def run(
         threading.Thread(target=_act, args=(actor, failures), daemon=True).start()
     count = 0
     while not failures:
-        fired = plan.fired
-        for one in fired[count:]:
-            book.write(what=f"fault {one.fault}")
+        fired = plan.hits
+        for hit in fired[count:]:
+            book.write(what=f"fault {hit.fault}")
         count = len(fired)
         time.sleep(0.1)
     raise failures[0]

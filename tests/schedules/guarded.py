@@ -1,4 +1,4 @@
-"""`@guarded_by("rule")`: a schedule that holds with all rules, and is broken by taking any one of its rules out."""
+"""`@run_without_rules("rule")`: a schedule that passes with all protocol rules and fails without any one of these."""
 
 from __future__ import annotations
 

@@ -34,5 +34,5 @@ class ShortSighted(FaultyStore):
         self._missing = missing
 
     def list(self, prefix: str, *, first_page: bool = False) -> list[ObjectInfo]:
-        listed = self.inner.list(prefix, first_page=first_page)
-        return listed[self._missing :] if classify(prefix) is KeyClass.RECORD else listed
+        infos = self.inner.list(prefix, first_page=first_page)
+        return infos[self._missing :] if classify(prefix) is KeyClass.RECORD else infos

@@ -1,7 +1,7 @@
-"""The rules of the commit protocol, each with a way to take it out: what the code would be without it.
+"""The protocol rules H1 to H41, each with a patch that removes it from the code under test.
 
-Used by the fixed schedules and, inside worker processes, by the random oracle: a rule whose absence nobody notices
-is either not needed or not tested.
+The fixed schedules use the patches and, inside worker processes, the random oracle: a rule whose removal no test
+notices is either not needed or not tested.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.commit import footprint as footprint_module
-from omnigraph.commit import graph_runtime as site_module
-from omnigraph.commit import next_record as next_module
-from omnigraph.commit import publisher as publish_module
-from omnigraph.commit import put_record as outcome_module
-from omnigraph.commit import staging as stage_module
-from omnigraph.commit import writer as submit_module
+from omnigraph.commit import graph_runtime as graph_runtime_module
+from omnigraph.commit import next_record as next_record_module
+from omnigraph.commit import publisher as publisher_module
+from omnigraph.commit import put_record as put_record_module
+from omnigraph.commit import staging as staging_module
+from omnigraph.commit import writer as writer_module
 from omnigraph.commit.fold import Folder
 from omnigraph.commit.footprint import Footprint, FootprintBuilder, PlanConflict
 from omnigraph.commit.graph_runtime import GraphRuntime
@@ -30,20 +30,20 @@ from omnigraph.commit.writer import Writer
 from omnigraph.errors import Unavailable
 from omnigraph.intents import objects as intent_objects_module
 from omnigraph.intents import recovery as recovery_module
-from omnigraph.intents import scope as intents_module
+from omnigraph.intents import scope as intent_scope_module
 from omnigraph.intents.recovery import Recovery
 from omnigraph.log import stream as stream_module
 from omnigraph.log.commit_record import CommitRecord, Stub, WriteSet, decode_record
 from omnigraph.log.overlay import Overlay, OverlayTable
 from omnigraph.log.stream import RecordStream, record_key
 from omnigraph.log.table_view import TableView
-from omnigraph.mutate import changed_rows as delta_module
+from omnigraph.mutate import changed_rows as changed_rows_module
 from omnigraph.mutate import claims as claims_module
 from omnigraph.mutate.pending_table import PendingTable, RowChange
 from omnigraph.schema.arrow import system_fields
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import PinnedTable, StagedTable, TableStore
-from omnigraph.storage.lance import table_store as tables_module
+from omnigraph.storage.lance import table_store as table_store_module
 from omnigraph.storage.local import DirectorySync, LocalStore
 from omnigraph.storage.store import PutResult
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
@@ -81,23 +81,25 @@ def _by_id_only(patch: Patch) -> None:
 def _no_tombstones(patch: Patch) -> None:
     """H2: a delete of a row that the pin does not hold just drops its entry."""
     unpinned: set[tuple[str, str]] = set()
-    action_of, apply = PendingTable.action, next_module._apply
+    action_of, apply = PendingTable.action, next_record_module._apply
 
     def action(self: PendingTable, changes: Sequence[RowChange]) -> TableAction:
-        made = action_of(self, changes)
+        table_action = action_of(self, changes)
         pinned = self._view.pinned
-        held = set(pinned.find(made.deleted)["id"].to_pylist()) if pinned and made.deleted else set()
-        unpinned.update((made.table, one) for one in made.deleted if one not in held)
-        return made
+        pinned_ids = (
+            set(pinned.find(table_action.deleted)["id"].to_pylist()) if pinned and table_action.deleted else set()
+        )
+        unpinned.update((table_action.table, row_id) for row_id in table_action.deleted if row_id not in pinned_ids)
+        return table_action
 
     def apply_action(draft: Any, action: TableAction, rid: str, seq: int) -> None:
         apply(draft, action, rid, seq)
         if action.move is None:
-            gone = [one for one in action.deleted if (action.table, one) in unpinned]
-            draft.overlay[action.table] = draft.overlay[action.table].without_ids(gone)
+            unpinned_ids = [row_id for row_id in action.deleted if (action.table, row_id) in unpinned]
+            draft.overlay[action.table] = draft.overlay[action.table].without_ids(unpinned_ids)
 
     patch(PendingTable, "action", action)
-    patch(next_module, "_apply", apply_action)
+    patch(next_record_module, "_apply", apply_action)
 
 
 @_rule("empty-staging-rides-inline")
@@ -105,15 +107,15 @@ def _empty_staging_moves_nothing(patch: Patch) -> None:
     """H2: a staged delete of rows that the pin does not hold drops their entries, and pin and overlay are bare."""
 
     def with_move(backend: Backend, action: TableAction, expected: Any, base: PinnedTable, staged: StagedTable) -> Any:
-        return replace(action, move=stage_module.commit_staged(backend, expected, base, staged))
+        return replace(action, move=staging_module.commit_staged(backend, expected, base, staged))
 
-    patch(stage_module, "_with_move", with_move)
+    patch(staging_module, "_with_move", with_move)
 
 
 @_rule("supersede")
 def _keep_overlay_under_staged(patch: Patch) -> None:
     """H3: a staged write leaves older overlay entries of its ids in place."""
-    apply = next_module._apply
+    apply = next_record_module._apply
 
     def apply_action(draft: Any, action: TableAction, rid: str, seq: int) -> None:
         entries = draft.overlay.get(action.table)
@@ -121,7 +123,7 @@ def _keep_overlay_under_staged(patch: Patch) -> None:
         if action.move is not None and entries is not None:
             draft.overlay[action.table] = entries
 
-    patch(next_module, "_apply", apply_action)
+    patch(next_record_module, "_apply", apply_action)
 
 
 @_rule("restage-lookup")
@@ -145,22 +147,22 @@ def _no_pin_cas(patch: Patch) -> None:
     def live(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
         return tuple(fold for fold in folds if fold.table in previous.overlay)
 
-    patch(next_module, "_move_pin", move_pin)
-    patch(publish_module, "live_folds", live)
-    patch(publish_module, "_has_pin_moved", lambda *_: False)
+    patch(next_record_module, "_move_pin", move_pin)
+    patch(publisher_module, "live_folds", live)
+    patch(publisher_module, "_has_pin_moved", lambda *_: False)
 
 
 @_rule("own-change-only")
 def _send_captured_overlay(patch: Patch) -> None:
     """H6: a refused writer sends the overlay that it captured at first again."""
     captured: dict[str, Overlay] = {}
-    compose = next_module.next_record
+    compose = next_record_module.next_record
 
     def compose_again(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
         overlay = captured.setdefault(members[0].op_id, previous.overlay)
         return compose(replace(previous, overlay=overlay), members, rid, now)
 
-    patch(publish_module, "next_record", compose_again)
+    patch(publisher_module, "next_record", compose_again)
 
 
 @_rule("own-entries")
@@ -177,13 +179,13 @@ def _fold_takes_own_rows(patch: Patch) -> None:
 @_rule("compare-images")
 def _candidates_are_changes(patch: Patch) -> None:
     """H8: whatever lies in another fragment is reported as changed."""
-    patch(delta_module, "is_same_row", lambda *_: False)
+    patch(changed_rows_module, "is_same_row", lambda *_: False)
 
 
 @_rule("never-inline")
 def _blobs_inline(patch: Patch) -> None:
     """H9: a change rides in the record whatever it holds."""
-    patch(submit_module, "rides_inline", lambda actions, config: True)
+    patch(writer_module, "rides_inline", lambda actions, config: True)
 
 
 @_rule("limit-after-hiding")
@@ -211,7 +213,7 @@ def _schema_meets_nobody(patch: Patch) -> None:
     def conflict(footprint: Footprint, schema: str, commit_record: CommitRecord | Stub) -> PlanConflict | None:
         return real(footprint, schema if isinstance(commit_record, Stub) else commit_record.schema, commit_record)
 
-    patch(publish_module, "find_footprint_conflict", conflict)
+    patch(publisher_module, "find_footprint_conflict", conflict)
 
 
 @_rule("schema-reads-all")
@@ -230,7 +232,7 @@ def _birth_with_columns(patch: Patch) -> None:
         born.append(kind)
         return [*real(kind), pa.field(f"column{len(born)}", pa.int32())]
 
-    patch(tables_module, "system_fields", fields)
+    patch(table_store_module, "system_fields", fields)
 
 
 @_rule("unique-claims")
@@ -276,12 +278,12 @@ def _no_read_of_vanished_rows(patch: Patch) -> None:
 @_rule("if-commit-at-publish")
 def _precondition_once(patch: Patch) -> None:
     """H18: `if_commit` is compared when the change is prepared and not where it lands."""
-    real = publish_module.find_plan_conflict
+    real = publisher_module.find_plan_conflict
 
-    def invalidates(plan: PublishPlan, one: Any) -> Any:
-        return real(replace(plan, options=replace(plan.options, if_commit=None)), one)
+    def find_conflict(plan: PublishPlan, record: Any) -> Any:
+        return real(replace(plan, options=replace(plan.options, if_commit=None)), record)
 
-    patch(publish_module, "find_plan_conflict", invalidates)
+    patch(publisher_module, "find_plan_conflict", find_conflict)
 
 
 @_rule("negative-is-fresh")
@@ -304,7 +306,7 @@ def _stubs_wrote_nothing(patch: Patch) -> None:
     def conflict(footprint: Footprint, schema: str, commit_record: CommitRecord | Stub) -> PlanConflict | None:
         return None if isinstance(commit_record, Stub) else real(footprint, schema, commit_record)
 
-    patch(publish_module, "find_footprint_conflict", conflict)
+    patch(publisher_module, "find_footprint_conflict", conflict)
 
 
 @_rule("group-members-apart")
@@ -338,10 +340,10 @@ def _stub_forgets(patch: Patch) -> None:
     real = decode_record
 
     def forgetful(data: bytes, where: str) -> CommitRecord | Stub:
-        found = real(data, where)
-        if not isinstance(found, Stub):
-            return found
-        return Stub(replace(found.header, rid="?", members=()))
+        entry = real(data, where)
+        if not isinstance(entry, Stub):
+            return entry
+        return Stub(replace(entry.header, rid="?", members=()))
 
     patch(stream_module, "decode_record", forgetful)
 
@@ -354,25 +356,25 @@ def _absent_is_lost(patch: Patch) -> None:
         key = record_key(record.stream, record.seq)
         try:
             if backend.store.put_if_absent(key, record.as_bytes) is PutResult.CREATED:
-                return outcome_module.RecordLanded()
+                return put_record_module.RecordLanded()
         except Unavailable:
-            look = outcome_module._look_up_outcome(records, record)
+            look = put_record_module._look_up_outcome(records, record)
             if look is None:
                 raise
             return look
-        return outcome_module._look_up_outcome(records, record)
+        return put_record_module._look_up_outcome(records, record)
 
-    patch(publish_module, "put_record", put_record)
+    patch(publisher_module, "put_record", put_record)
 
 
 @_rule("exists-is-no-answer")
 def _exists_is_mine(patch: Patch) -> None:
     """H25: "exists" without a record to read is taken for an own success."""
-    look = outcome_module._look_up_outcome
+    look = put_record_module._look_up_outcome
     patch(
-        outcome_module,
+        put_record_module,
         "_look_up_outcome",
-        lambda records, record: look(records, record) or outcome_module.RecordLanded(),
+        lambda records, record: look(records, record) or put_record_module.RecordLanded(),
     )
 
 
@@ -382,44 +384,44 @@ def _exists_is_theirs(patch: Patch) -> None:
 
     def look(records: RecordStream, record: CommitRecord) -> Any:
         ahead = records.read_ahead(record.seq)
-        return outcome_module.RecordRefused(tuple(ahead)) if ahead else None
+        return put_record_module.RecordRefused(tuple(ahead)) if ahead else None
 
-    patch(outcome_module, "_look_up_outcome", look)
-    patch(publish_module, "is_published_in", lambda *_: False)
+    patch(put_record_module, "_look_up_outcome", look)
+    patch(publisher_module, "is_published_in", lambda *_: False)
 
 
 @_rule("op-id-once")
 def _op_ids_unread(patch: Patch) -> None:
     """H39: records in between are not asked whether they hold our operation already."""
-    patch(publish_module, "is_published_in", lambda *_: False)
+    patch(publisher_module, "is_published_in", lambda *_: False)
 
 
 @_rule("key-claim")
 def _no_key_claim(patch: Patch) -> None:
     """H26: the client key is looked up and stored, but not part of the footprint."""
-    patch(submit_module, "with_key_claim", lambda footprint, stream, key: footprint)
+    patch(writer_module, "with_key_claim", lambda footprint, stream, key: footprint)
 
 
 @_rule("key-of-stream")
 def _key_of_graph(patch: Patch) -> None:
     """H26: a branch inherits the answers of its source."""
-    from omnigraph.commit import idempotency as ops_module
+    from omnigraph.commit import idempotency as idempotency_module
 
-    patch(ops_module, "ops_row_id", lambda stream, key: key)
+    patch(idempotency_module, "ops_row_id", lambda stream, key: key)
 
 
 @_rule("gen-of-all-parents")
 def _gen_of_the_first_parent(patch: Patch) -> None:
     """H27: a merge is one further than the branch it lands on, however deep the other side is."""
-    compose = next_module.next_record
+    compose = next_record_module.next_record
 
     def count_generation(
         previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime
     ) -> CommitRecord:
-        made = compose(previous, members, rid, now)
-        return replace(made, header=replace(made.header, gen=previous.header.gen + 1))
+        commit_record = compose(previous, members, rid, now)
+        return replace(commit_record, header=replace(commit_record.header, gen=previous.header.gen + 1))
 
-    patch(publish_module, "next_record", count_generation)
+    patch(publisher_module, "next_record", count_generation)
 
 
 @_rule("gap-is-damage")
@@ -428,7 +430,7 @@ def _gaps_pass(patch: Patch) -> None:
     patch(
         stream_module,
         "_contiguous_seqs",
-        lambda stream, listed: sorted((stream_module.seq_of_key(one.key) for one in listed), reverse=True),
+        lambda stream, infos: sorted((stream_module.seq_of_key(info.key) for info in infos), reverse=True),
     )
 
 
@@ -438,10 +440,10 @@ def _listing_is_truth(patch: Patch) -> None:
     get_many = stream_module.RecordStream.newest
 
     def newest(self: Any) -> Any:
-        listed = self._store.list(f"__manifest/{self.stream}/")
-        if not listed:
+        infos = self._store.list(f"__manifest/{self.stream}/")
+        if not infos:
             return get_many(self)
-        return self.record(max(stream_module.seq_of_key(one.key) for one in listed))
+        return self.record(max(stream_module.seq_of_key(info.key) for info in infos))
 
     patch(stream_module.RecordStream, "newest", newest)
 
@@ -449,28 +451,30 @@ def _listing_is_truth(patch: Patch) -> None:
 @_rule("complete-records")
 def _records_are_deltas(patch: Patch) -> None:
     """H29: a record carries its own entries only."""
-    compose = next_module.next_record
+    compose = next_record_module.next_record
 
     def delta(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
-        made = compose(previous, members, rid, now)
-        own = {table: one.own(rid) for table, one in made.overlay.items()}
-        return replace(made, overlay={table: one for table, one in own.items() if one.entries})
+        commit_record = compose(previous, members, rid, now)
+        own_entries = {table: entries.own(rid) for table, entries in commit_record.overlay.items()}
+        return replace(
+            commit_record, overlay={table: entries for table, entries in own_entries.items() if entries.entries}
+        )
 
-    patch(publish_module, "next_record", delta)
+    patch(publisher_module, "next_record", delta)
 
 
 def _fence_but(patch: Patch, *, close: bool, epoch: bool) -> None:
-    real = publish_module.find_fence
+    real = publisher_module.find_fence
 
-    def fence_of(plan: PublishPlan, record: Any) -> Any:
+    def find_some_fence(plan: PublishPlan, record: Any) -> Any:
         if isinstance(record, Stub) or (record.kind == "close" and not close):
             return None
         if record.kind != "close" and not epoch:
             return None
         return real(plan, record)
 
-    patch(publish_module, "find_fence", fence_of)
-    patch(submit_module, "find_fence", fence_of)
+    patch(publisher_module, "find_fence", find_some_fence)
+    patch(writer_module, "find_fence", find_some_fence)
 
 
 @_rule("epoch-fence")
@@ -482,32 +486,32 @@ def _epoch_excludes_nobody(patch: Patch) -> None:
 @_rule("epoch-in-between")
 def _epoch_of_head_only(patch: Patch) -> None:
     """H30: only the newest record is asked who holds the branch."""
-    real = publish_module.find_fence
-    asked: dict[str, CommitRecord] = {}
+    real = publisher_module.find_fence
+    newest_by_plan: dict[str, CommitRecord] = {}
 
-    def fence_of(plan: PublishPlan, record: Any) -> Any:
+    def find_some_fence(plan: PublishPlan, record: Any) -> Any:
         if isinstance(record, Stub):
             return None
         # The head is asked first; records in between come later and are older.
-        newest = asked.get(plan.op_id)
+        newest = newest_by_plan.get(plan.op_id)
         if newest is not None and record.seq < newest.seq:
             return None
-        asked[plan.op_id] = record
+        newest_by_plan[plan.op_id] = record
         return real(plan, record)
 
-    patch(publish_module, "find_fence", fence_of)
+    patch(publisher_module, "find_fence", find_some_fence)
 
 
 @_rule("time-never-goes-back")
 def _own_clock(patch: Patch) -> None:
     """H31: a record bears the time of its writer."""
-    compose = next_module.next_record
+    compose = next_record_module.next_record
 
     def date_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
-        made = compose(previous, members, rid, now)
-        return replace(made, header=replace(made.header, created_at=now))
+        commit_record = compose(previous, members, rid, now)
+        return replace(commit_record, header=replace(commit_record.header, created_at=now))
 
-    patch(publish_module, "next_record", date_record)
+    patch(publisher_module, "next_record", date_record)
 
 
 @_rule("close-fence")
@@ -541,34 +545,36 @@ def _cleanup_without_a_second_look(patch: Patch) -> None:
 @_rule("complete-birth")
 def _init_is_one_shot(patch: Patch) -> None:
     """H34: whoever finds a stamp without record 0 leaves it so."""
-    patch(site_module, "complete_birth", lambda backend, stamp: None)
+    patch(graph_runtime_module, "complete_birth", lambda backend, stamp: None)
 
 
 @_rule("gc-fence")
 def _gc_is_nothing(patch: Patch) -> None:
     """H35: a cleanup in between is no reason to stage again."""
     patch(
-        publish_module,
+        publisher_module,
         "find_plan_conflict",
-        lambda plan, one: footprint_module.find_footprint_conflict(plan.footprint, plan.base.schema, one),
+        lambda plan, record: footprint_module.find_footprint_conflict(plan.footprint, plan.base.schema, record),
     )
 
 
 @_rule("gc-honours")
 def _gc_honours_nobody(patch: Patch) -> None:
     """H35: a cleanup's list of honoured operations is not read."""
-    real = publish_module.find_plan_conflict
+    real = publisher_module.find_plan_conflict
 
-    def invalidates(plan: PublishPlan, one: Any) -> Any:
-        return real(plan, replace(one, gc={}) if isinstance(one, CommitRecord) and one.kind == "gc" else one)
+    def find_conflict(plan: PublishPlan, record: Any) -> Any:
+        return real(
+            plan, replace(record, gc={}) if isinstance(record, CommitRecord) and record.kind == "gc" else record
+        )
 
-    patch(publish_module, "find_plan_conflict", invalidates)
+    patch(publisher_module, "find_plan_conflict", find_conflict)
 
 
 @_rule("write-set")
 def _no_write_set(patch: Patch) -> None:
     """Section 1: a record does not say what it wrote."""
-    patch(next_module, "merge_writes", lambda parts: WriteSet())
+    patch(next_record_module, "merge_writes", lambda parts: WriteSet())
 
 
 @_rule("sync-tables")
@@ -605,13 +611,13 @@ def _recovery_tidies_up(patch: Patch) -> None:
 
     def tidy_up(self: Recovery, *args: Any) -> Any:
         store, tables = self._runtime.backend.store, self._runtime.backend.tables
-        named = set[str]()
+        live_files = set[str]()
         for table, pin in self._runtime.branch("main").publisher.refresh().pins.items():
             if pin.version:
-                named |= {f"tables/{table}/{file}" for file in tables.open(table, pin.version).files()}
-        for one in store.list("tables/"):
-            if "/data/" in one.key and one.key not in named:
-                store.delete(one.key)
+                live_files |= {f"tables/{table}/{file}" for file in tables.open(table, pin.version).files()}
+        for info in store.list("tables/"):
+            if "/data/" in info.key and info.key not in live_files:
+                store.delete(info.key)
         return given_up(self, *args)
 
     patch(Recovery, "_give_up", tidy_up)
@@ -643,7 +649,7 @@ def _last_decision_holds(patch: Patch) -> None:
         return data
 
     patch(intent_objects_module, "create_object", overwrite)
-    patch(intents_module, "create_object", overwrite)
+    patch(intent_scope_module, "create_object", overwrite)
 
 
 @_rule("no-blind-roll-forward")

@@ -35,9 +35,9 @@ def test_s100_what_is_read_is_bounded_as_what_is_changed(
     read = 0
     batches = TableView.batches
 
-    def row_by_row(self: TableView, *args: Any, **named: Any) -> Iterator[pa.RecordBatch]:
+    def row_by_row(self: TableView, *args: Any, **keywords: Any) -> Iterator[pa.RecordBatch]:
         nonlocal read
-        for batch in batches(self, *args, **named):
+        for batch in batches(self, *args, **keywords):
             for at in range(batch.num_rows):
                 read += 1
                 yield batch.slice(at, 1)

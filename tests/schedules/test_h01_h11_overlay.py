@@ -42,9 +42,9 @@ def test_h01_a_merged_row_from_the_same_seq_of_a_branch_is_not_folded_away(world
     assert main.head.seq == dev.head.seq == 1
     with main.hold_at("fold.before-record", lambda: _folding(main)) as late:
         merger = world.actor()
-        one = dev.snapshot().type("Person")
-        rows = dev.snapshot().view(one).find(["x"])
-        action = TableAction(one.id, arrow_schema(one), rows, updated=1)
+        type_def = dev.snapshot().type("Person")
+        rows = dev.snapshot().view(type_def).find(["x"])
+        action = TableAction(type_def.id, arrow_schema(type_def), rows, updated=1)
         merged = merger.publish(merger.plan("merge", action, merged=dev.head.header))
         assert isinstance(merged, PlanPublished)
     late.result(WAIT_S)
@@ -191,8 +191,8 @@ def test_h05_a_fold_drops_the_table_that_moved_and_keeps_the_rest(world: World) 
     with folder.hold_at("fold.before-record", lambda: _folding(folder)) as late:
         stager.apply(person("y", 1))
     assert late.result(WAIT_S) is not None
-    left = folder.head.overlay
-    assert [one.rows.num_rows for one in left.values()] == [1], "x stays in the overlay, the note was folded"
+    overlay = folder.head.overlay
+    assert [entries.rows.num_rows for entries in overlay.values()] == [1], "x stays in the overlay, the note was folded"
     assert world.ages() == {"x": 1, "y": 1}
     assert len(world.rows("Note")) == 1
     world.assert_sound()
@@ -224,8 +224,8 @@ def test_h07_the_change_of_an_inline_commit_is_the_entries_with_its_rid(world: W
     record = writer.runtime.records(writer.head.stream).record(int(receipt.commit_id.rpartition(".")[2]))
     kinds = [commit.kind for commit in writer.graph.commits(limit=None)]
     assert kinds.count("fold") == 1
-    own = {table: one for table in record.touched if (one := record.own_entries(table)) is not None}
-    assert [one.rows["id"].to_pylist() for one in own.values()] == [["c"]]
+    own_entries = {table: entries for table in record.touched if (entries := record.own_entries(table)) is not None}
+    assert [entries.rows["id"].to_pylist() for entries in own_entries.values()] == [["c"]]
     assert world.ages() == {"a": 1, "b": 1, "c": 1}
 
 
@@ -238,8 +238,8 @@ def test_h08_the_same_row_folded_on_two_branches_is_the_same_row(world: World) -
     dev = world.actor(branch="dev")
     _folding(main)
     _folding(dev)
-    one = main.snapshot().type("Person")
-    pins = [actor.head.pins[one.id].version for actor in (main, dev)]
+    type_def = main.snapshot().type("Person")
+    pins = [actor.head.pins[type_def.id].version for actor in (main, dev)]
     assert pins[0] != pins[1]
     assert world.rows("Person") == world.rows("Person", "dev")
     assert list(main.graph.diff("main", "dev")) == []
@@ -284,12 +284,12 @@ def test_h10_a_limit_is_applied_after_hiding(world: World) -> None:
         *[without(f"p{number}") for number in range(5)], *[set_age(f"p{number}", 100) for number in range(5, 9)]
     )
     snapshot = writer.snapshot()
-    one = snapshot.type("Person")
-    view = snapshot.view(one)
+    type_def = snapshot.type("Person")
+    view = snapshot.view(type_def)
     assert view.scan(["id"], limit=5).num_rows == 5
-    young = condition_to_expression(one, by_name("p9"))
+    young = condition_to_expression(type_def, by_name("p9"))
     assert view.scan(["id"], young, limit=1)["id"].to_pylist() == ["p9"]
-    pinned_only = view.scan(["id"], pa.compute.field(one.by_name["age"].id) < 50, limit=1)
+    pinned_only = view.scan(["id"], pa.compute.field(type_def.by_name["age"].id) < 50, limit=1)
     assert pinned_only["id"].to_pylist() == ["p9"]
 
 
@@ -324,7 +324,7 @@ def test_h11_a_volunteer_does_not_join_a_fold_that_runs(world: World) -> None:
     writer.apply(person("x", 1))
     with writer.hold_at("fold.staged", lambda: _folding(writer)) as late:
         writer.branch.folder.fold_if_free()
-        assert writer.pauses.seen.count("fold.captured") == 1
+        assert writer.pauses.points_reached.count("fold.captured") == 1
     assert late.result(WAIT_S) is not None
 
 
@@ -343,6 +343,6 @@ def test_h11_at_the_hard_bound_a_writer_folds_first(world: World) -> None:
     writer = world.actor(fold="auto", overlay_soft_entries=4, overlay_hard_factor=2)
     for number in range(30):
         writer.apply(person(f"p{number}"))
-        assert sum(one.entries for one in writer.head.overlay.values()) <= 8
+        assert sum(entries.entries for entries in writer.head.overlay.values()) <= 8
     assert "fold" in {commit.kind for commit in writer.graph.commits(limit=None)}
     assert len(world.ages()) == 30

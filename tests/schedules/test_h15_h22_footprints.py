@@ -18,11 +18,11 @@ from tests.schedules.guarded import run_without_rules
 from tests.schedules.world import WAIT_S, Actor, World, by_name, knows, person, set_age, without
 
 
-def _over(world: World, ours: Callable[[Actor], Any], theirs: Callable[[Actor], Any]) -> Future[Any]:
+def _over(world: World, late_write: Callable[[Actor], Any], early_write: Callable[[Actor], Any]) -> Future[Any]:
     """`ours` is prepared and stands before its record while `theirs` lands; then it goes on."""
     actor, second_actor = world.actor(), world.actor()
-    with actor.hold_at("write.before-record", lambda: ours(actor)) as late:
-        assert theirs(second_actor).commit_id is not None
+    with actor.hold_at("write.before-record", lambda: late_write(actor)) as late:
+        assert early_write(second_actor).commit_id is not None
     late.exception(WAIT_S)
     return late
 
@@ -38,8 +38,8 @@ def test_h15_one_unique_value_for_two_rows(world: World) -> None:
     """Two inserts with other ids and the same unique value, from the same base. H15"""
     late = _over(
         world,
-        lambda one: one.apply(person("a", email="e@x")),
-        lambda one: one.apply(person("b", email="e@x")),
+        lambda actor: actor.apply(person("a", email="e@x")),
+        lambda actor: actor.apply(person("b", email="e@x")),
     )
     with pytest.raises(ConstraintViolation) as refused:
         late.result(WAIT_S)
@@ -54,12 +54,12 @@ def test_h15_a_freed_value_may_be_taken_only_after_it_was_freed(world: World) ->
     world.actor().apply(Update("Person", {"email": None}, by_name("a")))
     late = _over(
         world,
-        lambda one: one.apply(Update("Person", {"email": "e@x"}, by_name("b"))),
-        lambda one: one.apply(Update("Person", {"email": "e@x"}, by_name("c"))),
+        lambda actor: actor.apply(Update("Person", {"email": "e@x"}, by_name("b"))),
+        lambda actor: actor.apply(Update("Person", {"email": "e@x"}, by_name("c"))),
     )
     with pytest.raises(ConstraintViolation):
         late.result(WAIT_S)
-    assert [one for one, row in world.rows("Person").items() if row["email"]] == ["c"]
+    assert [actor for actor, row in world.rows("Person").items() if row["email"]] == ["c"]
 
 
 @run_without_rules("card-claims")
@@ -69,8 +69,8 @@ def test_h15_two_edges_of_one_source_and_a_greatest_number(world: World) -> None
     _seed(world, person("a"), *notes, InsertEdge("Owns", "a", "n0"))
     late = _over(
         world,
-        lambda one: one.apply(InsertEdge("Owns", "a", "n1")),
-        lambda one: one.apply(InsertEdge("Owns", "a", "n2")),
+        lambda actor: actor.apply(InsertEdge("Owns", "a", "n1")),
+        lambda actor: actor.apply(InsertEdge("Owns", "a", "n2")),
     )
     with pytest.raises(ConstraintViolation) as refused:
         late.result(WAIT_S)
@@ -92,8 +92,8 @@ def test_h15_two_deletes_and_a_least_number(world: World) -> None:
     )
     late = _over(
         world,
-        lambda one: one.apply(Delete("Needs", Compare("id", "=", "e1"))),
-        lambda one: one.apply(Delete("Needs", Compare("id", "=", "e2"))),
+        lambda actor: actor.apply(Delete("Needs", Compare("id", "=", "e1"))),
+        lambda actor: actor.apply(Delete("Needs", Compare("id", "=", "e2"))),
     )
     with pytest.raises(ConstraintViolation):
         late.result(WAIT_S)
@@ -104,7 +104,7 @@ def test_h15_two_deletes_and_a_least_number(world: World) -> None:
 def test_h16_a_node_is_deleted_while_an_edge_to_it_is_on_the_way(world: World) -> None:
     """The edge comes second: its end is gone. H16"""
     _seed(world, person("n"), person("m"))
-    late = _over(world, lambda one: one.apply(knows("m", "n")), lambda one: one.apply(without("n")))
+    late = _over(world, lambda actor: actor.apply(knows("m", "n")), lambda actor: actor.apply(without("n")))
     with pytest.raises(ConstraintViolation) as refused:
         late.result(WAIT_S)
     assert refused.value.violations[0]["rule"] == "endpoint"
@@ -115,7 +115,7 @@ def test_h16_a_node_is_deleted_while_an_edge_to_it_is_on_the_way(world: World) -
 def test_h16_an_edge_lands_while_the_delete_of_its_end_is_on_the_way(world: World) -> None:
     """The delete comes second and must take the new edge along. H16"""
     _seed(world, person("n"), person("m"))
-    late = _over(world, lambda one: one.apply(without("n")), lambda one: one.apply(knows("m", "n")))
+    late = _over(world, lambda actor: actor.apply(without("n")), lambda actor: actor.apply(knows("m", "n")))
     assert late.result(WAIT_S).counts["deleted"] == 2
     assert world.edges() == set()
 
@@ -124,7 +124,9 @@ def test_h16_an_edge_lands_while_the_delete_of_its_end_is_on_the_way(world: Worl
 def test_h16_a_node_deleted_and_made_again_has_lost_its_edges(world: World) -> None:
     """Delete and insert of one node in one mutation still cascade over an edge that landed meanwhile. H16"""
     _seed(world, person("n"), person("m"))
-    late = _over(world, lambda one: one.apply(without("n"), person("n", 5)), lambda one: one.apply(knows("m", "n")))
+    late = _over(
+        world, lambda actor: actor.apply(without("n"), person("n", 5)), lambda actor: actor.apply(knows("m", "n"))
+    )
     assert late.result(WAIT_S).commit_id is not None
     assert world.edges() == set()
     assert world.ages()["n"] == 5
@@ -134,7 +136,7 @@ def test_h16_a_node_deleted_and_made_again_has_lost_its_edges(world: World) -> N
 def test_h16_a_moved_edge_needs_its_new_end(world: World) -> None:
     """Moving an edge's end is a delete and an insert. H16"""
     _seed(world, person("a"), person("b"), person("c"), knows("a", "b", id="e"))
-    late = _over(world, lambda one: one.apply(knows("a", "c", id="e")), lambda one: one.apply(without("c")))
+    late = _over(world, lambda actor: actor.apply(knows("a", "c", id="e")), lambda actor: actor.apply(without("c")))
     with pytest.raises(ConstraintViolation):
         late.result(WAIT_S)
     assert world.edges() == {("a", "b")}
@@ -143,7 +145,7 @@ def test_h16_a_moved_edge_needs_its_new_end(world: World) -> None:
 def test_h16_edges_at_one_node_do_not_meet(world: World) -> None:
     """Two inserts at one node: the second is sent again as it is, not prepared again. H16"""
     _seed(world, person("a"), person("b"), person("c"))
-    late = _over(world, lambda one: one.apply(knows("a", "b")), lambda one: one.apply(knows("a", "c")))
+    late = _over(world, lambda actor: actor.apply(knows("a", "b")), lambda actor: actor.apply(knows("a", "c")))
     assert late.result(WAIT_S).attempts == 1
     assert world.edges() == {("a", "b"), ("a", "c")}
 
@@ -154,8 +156,8 @@ def test_h17_a_new_row_that_the_condition_selects(world: World) -> None:
     _seed(world, person("a", 60), person("b", 10))
     late = _over(
         world,
-        lambda one: one.apply(Update("Person", {"email": None, "age": 99}, Compare("age", ">", 50))),
-        lambda one: one.apply(person("c", 52)),
+        lambda actor: actor.apply(Update("Person", {"email": None, "age": 99}, Compare("age", ">", 50))),
+        lambda actor: actor.apply(person("c", 52)),
     )
     assert late.result(WAIT_S).counts["updated"] == 2
     assert world.ages() == {"a": 99, "b": 10, "c": 99}
@@ -166,7 +168,9 @@ def test_h17_a_row_that_was_changed_into_the_condition(world: World) -> None:
     """The row existed and did not match; now it does. H17"""
     _seed(world, person("a", 60), person("b", 10))
     late = _over(
-        world, lambda one: one.apply(Delete("Person", Compare("age", ">", 50))), lambda one: one.apply(set_age("b", 70))
+        world,
+        lambda actor: actor.apply(Delete("Person", Compare("age", ">", 50))),
+        lambda actor: actor.apply(set_age("b", 70)),
     )
     assert late.result(WAIT_S).counts["deleted"] == 2
     assert world.ages() == {}
@@ -189,8 +193,8 @@ def test_h17_a_row_that_does_not_match_is_no_reason(world: World) -> None:
     _seed(world, person("a", 60))
     late = _over(
         world,
-        lambda one: one.apply(Update("Person", {"age": 99}, Compare("age", ">", 50))),
-        lambda one: one.apply(person("c", 20)),
+        lambda actor: actor.apply(Update("Person", {"age": 99}, Compare("age", ">", 50))),
+        lambda actor: actor.apply(person("c", 20)),
     )
     assert late.result(WAIT_S).attempts == 1
     assert world.ages() == {"a": 99, "c": 20}
@@ -201,8 +205,8 @@ def test_h17_a_row_made_and_removed_within_one_mutation_was_read(world: World) -
     """v is inserted and deleted by a condition in one mutation; meanwhile v appears. Serially it is gone. H17"""
     late = _over(
         world,
-        lambda one: one.apply(person("v", 90), Delete("Person", Compare("age", ">", 80)), person("w")),
-        lambda one: one.apply(person("v", 3, email="v@x")),
+        lambda actor: actor.apply(person("v", 90), Delete("Person", Compare("age", ">", 80)), person("w")),
+        lambda actor: actor.apply(person("v", 3, email="v@x")),
     )
     assert late.result(WAIT_S).counts["deleted"] == 1
     assert set(world.ages()) == {"w"}
@@ -260,8 +264,8 @@ def test_h18_a_precondition_holds_where_the_change_lands(world: World) -> None:
     named_commit = _seed(world, person("x")).head.commit_id
     late = _over(
         world,
-        lambda one: one.apply(person("y"), if_commit=named_commit),
-        lambda one: one.apply(person("z")),
+        lambda actor: actor.apply(person("y"), if_commit=named_commit),
+        lambda actor: actor.apply(person("z")),
     )
     with pytest.raises(PreconditionFailed):
         late.result(WAIT_S)
@@ -281,7 +285,7 @@ def test_h18_a_fold_does_not_break_a_precondition(world: World) -> None:
 def test_h19_too_many_keys_to_name_are_a_wildcard(world: World) -> None:
     """A bulk insert, too large to name its rows, wrote the one that we are about to write. H19"""
     many = [person(f"p{number}", 1, email=f"{number}@x") for number in range(4100)]
-    late = _over(world, lambda one: one.apply(person("p7", 2)), lambda one: one.apply(*many))
+    late = _over(world, lambda actor: actor.apply(person("p7", 2)), lambda actor: actor.apply(*many))
     assert late.result(WAIT_S).counts["updated"] == 1
     assert world.rows("Person")["p7"]["email"] == "7@x"
 
@@ -303,13 +307,13 @@ def test_h19_a_collected_record_in_between_may_have_written_anything(world: Worl
     assert (row["age"], row["email"]) == (2, "e@x")
 
 
-def _queue_behind(actor: Actor, first: Callable[[], Any], *others: Callable[[], Any]) -> list[Future[Any]]:
+def _queue_behind(actor: Actor, first: Callable[[], Any], *works: Callable[[], Any]) -> list[Future[Any]]:
     """`first` is on its way when the others are prepared and queue up; then all go on."""
     with actor.hold_at("write.before-record", first) as leading:
-        waiting = [actor._world.start(other) for other in others]
-        actor.wait_queued(1 + len(others))
-    for one in [leading, *waiting]:
-        one.exception(WAIT_S)
+        waiting = [actor._world.start(work) for work in works]
+        actor.wait_queued(1 + len(works))
+    for future in [leading, *waiting]:
+        future.exception(WAIT_S)
     return [leading, *waiting]
 
 
@@ -323,7 +327,7 @@ def test_h20_members_that_meet_go_into_different_records(world: World) -> None:
         lambda: actor.apply(person("b", email="e@x")),
         lambda: actor.apply(person("c", email="e@x")),
     )
-    failed = [one for one in both if one.exception() is not None]
+    failed = [receipt for receipt in both if receipt.exception() is not None]
     assert len(failed) == 1
     assert isinstance(failed[0].exception(), ConstraintViolation)
     assert len(world.ages()) == 2
@@ -350,7 +354,7 @@ def test_h20_a_refused_group_is_run_again_on_the_new_head(world: World) -> None:
     actor, second_actor = world.actor(), world.actor()
     with actor.hold_at("write.before-record", lambda: actor.apply(person("a"))) as leading:
         waiting = [world.start(lambda: actor.apply(person("x", strict=True, email="e@x")))]
-        waiting += [world.start(partial(actor.apply, person(one))) for one in ("b", "c")]
+        waiting += [world.start(partial(actor.apply, person(name))) for name in ("b", "c")]
         with pytest.raises(KeyConflict):
             waiting[0].result(WAIT_S)
         actor.wait_queued(3)
@@ -359,8 +363,8 @@ def test_h20_a_refused_group_is_run_again_on_the_new_head(world: World) -> None:
     hold.wait_reached()
     second_actor.apply(person("d"))
     hold.release()
-    for one in [leading, *waiting[1:]]:
-        assert one.result(WAIT_S).commit_id is not None
+    for future in [leading, *waiting[1:]]:
+        assert future.result(WAIT_S).commit_id is not None
     assert set(world.ages()) == {"a", "b", "c", "d"}
     world.assert_sound()
 
@@ -390,7 +394,7 @@ def test_h21_a_loser_jumps_to_the_newest_record(world: World) -> None:
         for number in range(30):
             second_actor.apply(person(f"p{number}"))
     assert late.result(WAIT_S).attempts == 1
-    assert actor.pauses.seen.count("write.before-record") == 2
+    assert actor.pauses.points_reached.count("write.before-record") == 2
     assert len(world.ages()) == 31
 
 
@@ -422,20 +426,22 @@ def test_h22_the_caller_may_decide_instead(world: World) -> None:
     """`on_conflict="fail"`: told which table, and what was expected of it. H22"""
     _seed(world, person("x", 1))
     late = _over(
-        world, lambda one: one.apply(set_age("x", 2), on_conflict="fail"), lambda one: one.apply(set_age("x", 3))
+        world,
+        lambda actor: actor.apply(set_age("x", 2), on_conflict="fail"),
+        lambda actor: actor.apply(set_age("x", 3)),
     )
     with pytest.raises(ReadSetChanged) as refused:
         late.result(WAIT_S)
-    found = refused.value.manifest_conflict
-    assert found is not None
-    assert found["table_key"] == "node:Person"
+    conflict = refused.value.manifest_conflict
+    assert conflict is not None
+    assert conflict["table_key"] == "node:Person"
     assert world.ages() == {"x": 3}
 
 
 @run_without_rules("write-set")
 def test_section_1_a_record_states_what_it_wrote(world: World) -> None:
     """Two upserts of one row with different properties: without the write set the second undoes the first."""
-    late = _over(world, lambda one: one.apply(person("x", 1)), lambda one: one.apply(person("x", email="e@x")))
+    late = _over(world, lambda actor: actor.apply(person("x", 1)), lambda actor: actor.apply(person("x", email="e@x")))
     assert late.result(WAIT_S).attempts == 2
     row = world.rows("Person")["x"]
     assert (row["age"], row["email"]) == (1, "e@x")
@@ -459,9 +465,11 @@ def test_section_1_many_inserts_do_not_meet(world: World, share: int) -> None:
     actor, second_actor = world.actor(inline_share=share), [world.actor(inline_share=1) for _ in range(3)]
     with actor.hold_at("write.before-record", lambda: actor.apply(*_joins("late"))) as late:
         landed = [
-            other.apply(*_joins(f"p{number}{turn}")) for turn in range(4) for number, other in enumerate(second_actor)
+            inserter.apply(*_joins(f"p{number}{turn}"))
+            for turn in range(4)
+            for number, inserter in enumerate(second_actor)
         ]
-    assert {one.attempts for one in landed} == {1}
+    assert {landed_receipt.attempts for landed_receipt in landed} == {1}
     receipt = late.result(WAIT_S)
     assert receipt.counts["inserted"] == 5
     assert receipt.attempts == 1

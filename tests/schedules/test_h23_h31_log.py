@@ -131,7 +131,7 @@ def _faulty(fault: Fault, world: World) -> tuple[Actor, FaultPlan]:
 def _lands_once(world: World, fault: Fault) -> None:
     writer, plan = _faulty(fault, world)
     receipt = writer.apply(NOTE)
-    assert [one.fault for one in plan.fired] == [fault]
+    assert [hit.fault for hit in plan.hits] == [fault]
     assert _notes(world) == 1
     assert receipt.commit_id == writer.head.commit_id
     assert _ops(world).count(writer.head.members[0].op_id) == 1
@@ -236,8 +236,8 @@ def test_h27_no_order_is_taken_from_identifiers(world: World) -> None:
     dev.fold()
     assert world.ages("dev") == {"x": 9}
     assert world.ages() == {"x": 3}
-    told = [commit.commit_id for commit in dev.commits(limit=None)]
-    assert [one.rpartition(".")[2] for one in told] == ["2", "1", "0", "4", "3", "2", "1", "0"]
+    commit_ids = [commit.commit_id for commit in dev.commits(limit=None)]
+    assert [commit_id.rpartition(".")[2] for commit_id in commit_ids] == ["2", "1", "0", "4", "3", "2", "1", "0"]
     world.assert_sound()
 
 
@@ -376,10 +376,10 @@ def test_h39_one_operation_published_twice_lands_once(world: World) -> None:
     first, second = world.actor(), world.actor()
     plan = first.plan("mutate")
     landed = first.publish(plan)
-    found = second.publish(plan)
+    outcome = second.publish(plan)
     assert isinstance(landed, PlanPublished)
-    assert isinstance(found, PlanPublished)
-    assert found.record.commit_id == landed.record.commit_id
+    assert isinstance(outcome, PlanPublished)
+    assert outcome.record.commit_id == landed.record.commit_id
     assert _ops(world).count(plan.op_id) == 1
 
 

@@ -92,7 +92,7 @@ def test_h32_a_tombstone_that_did_not_land_is_written_again(world: World) -> Non
     plan = FaultPlan.at(1, Fault.EXISTS_WITHOUT_EFFECT, kinds=[RequestKind.PUT], key_classes=[KeyClass.REGISTRY])
     deleter = world.actor(wrap=lambda store: FaultyStore(store, plan))
     deleter.graph.branch.delete("dev")
-    assert plan.fired
+    assert plan.hits
     assert world.actor().graph.branch.list() == ["main"]
 
 
@@ -195,7 +195,7 @@ def test_h34_a_stamp_without_record_0_is_completed(world: World) -> None:
     for number, graph in enumerate(graphs):
         graph.apply([person(f"p{number}")])
     assert graphs[0].table("Person").count() == 2
-    assert len({one.commits(limit=None)[-1].commit_id for one in graphs}) == 1
+    assert len({opened_graph.commits(limit=None)[-1].commit_id for opened_graph in graphs}) == 1
 
 
 def _files(world: World) -> set[Path]:

@@ -49,7 +49,7 @@ def _age(world: World, part: str, seconds: float) -> None:
 
 def _recover_as_if_dead(world: World, actor: Actor) -> list[str]:
     _age(world, "__recovery", 10_000)
-    return [one.verdict for one in Recovery(actor.runtime).run()]
+    return [result.verdict for result in Recovery(actor.runtime).run()]
 
 
 def _files(world: World) -> set[str]:
@@ -84,9 +84,9 @@ def _garbage(world: World, actor: Actor) -> set[str]:
     with actor.hold_at("write.staged", lambda: _bulk(actor)) as late:
         _recover_as_if_dead(world, world.actor())
     assert late.exception(WAIT_S) is not None
-    made = {one for one in _files(world) - before if "/data/" in one}
-    assert made
-    return made
+    new_files = {path for path in _files(world) - before if "/data/" in path}
+    assert new_files
+    return new_files
 
 
 @run_without_rules("condemned-for-a-while")
@@ -114,12 +114,12 @@ def test_h37_a_condemned_file_that_is_named_again_stays(world: World) -> None:
     actor = world.actor(inline_share=0)
     actor.apply(person("ada", 1), person("bob", 2))
     store = actor.runtime.backend.store
-    needed = [one for one in store.list("tables/") if "/data/" in one.key]
+    needed = [info for info in store.list("tables/") if "/data/" in info.key]
     assert needed
     _condemn(actor, needed)
     _age(world, "__trash", HORIZON_S + 1)
     _collect(actor)
-    assert {one.key for one in needed} <= _files(world)
+    assert {path.key for path in needed} <= _files(world)
     assert world.ages() == {"ada": 1, "bob": 2}
 
 
@@ -133,17 +133,17 @@ def test_h38_driver_and_recoverer_decide_once(world: World) -> None:
     """The recoverer comes between staging and confirmation; and once more, when everything is confirmed. H38"""
     driver, second_actor = world.actor(), world.actor()
     with driver.hold_at("write.staged", lambda: _bulk(driver)) as late:
-        [found] = list_intents(second_actor.runtime.backend.store)
-        first = decide_aborted(second_actor.runtime.backend, found.op_id, "no sign of life", "one")
-        second = decide_aborted(second_actor.runtime.backend, found.op_id, "none at all", "another")
+        [folder] = list_intents(second_actor.runtime.backend.store)
+        first = decide_aborted(second_actor.runtime.backend, folder.op_id, "no sign of life", "one")
+        second = decide_aborted(second_actor.runtime.backend, folder.op_id, "none at all", "another")
         assert first == second == IntentAborted("no sign of life", "one")
     with pytest.raises(Conflict):
         late.result(WAIT_S)
     assert world.ages() == {}
     with driver.hold_at("intent.confirmed", lambda: _bulk(driver)) as late:
-        found = max(list_intents(second_actor.runtime.backend.store), key=lambda one: one.op_id)
+        folder = max(list_intents(second_actor.runtime.backend.store), key=lambda folder: folder.op_id)
         assert not isinstance(
-            decide_aborted(second_actor.runtime.backend, found.op_id, "late", "recoverer"), IntentAborted
+            decide_aborted(second_actor.runtime.backend, folder.op_id, "late", "recoverer"), IntentAborted
         )
     assert late.result(WAIT_S).counts["inserted"] == ROWS
     assert len(world.ages()) == ROWS

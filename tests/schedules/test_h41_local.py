@@ -19,12 +19,14 @@ class _Calls:
     def __init__(self) -> None:
         self.made: list[tuple[str, str]] = []
 
-    def synced_before(self, place: int) -> set[str]:
-        return {path for what, path in self.made[:place] if what == "sync"}
+    def paths_synced_before(self, position: int) -> set[str]:
+        return {path for call, path in self.made[:position] if call == "sync"}
 
     def record_link(self) -> int:
         """The place of the link that gave the newest record its name."""
-        return max(place for place, (what, path) in enumerate(self.made) if what == "link" and path.endswith(".rec"))
+        return max(
+            position for position, (call, path) in enumerate(self.made) if call == "link" and path.endswith(".rec")
+        )
 
 
 @contextmanager
@@ -54,11 +56,11 @@ def _table_files(world: World) -> set[str]:
 
 def _assert_staged_is_durable(world: World, calls: _Calls, new: set[str]) -> None:
     """Files, their folders and, once, the folders above those, all before the record gets its name."""
-    synced = calls.synced_before(calls.record_link())
-    needed = {one for one in new if not one.endswith("latest_version_hint.json")}
+    synced = calls.paths_synced_before(calls.record_link())
+    needed = {path for path in new if not path.endswith("latest_version_hint.json")}
     assert needed, "nothing was staged"
     assert needed <= synced, sorted(needed - synced)
-    folders = {str(folder) for one in needed for folder in Path(one).parents if folder.is_relative_to(world.path)}
+    folders = {str(folder) for path in needed for folder in Path(path).parents if folder.is_relative_to(world.path)}
     assert folders <= synced, sorted(folders - synced)
 
 
@@ -71,9 +73,9 @@ def test_h41_every_staged_file_is_synced_before_the_record(world: World) -> None
         for change in ([person("x", 1), person("y", 1)], [person("x", 2), person("z", 1)]):
             stager.apply(*change)
             new = _table_files(world) - before
-            assert {Path(one).suffix for one in new} >= {".lance", ".manifest", ".txn"}
+            assert {Path(path).suffix for path in new} >= {".lance", ".manifest", ".txn"}
             _assert_staged_is_durable(world, calls, new)
-    assert any("_deletions" in one for one in new)
+    assert any("_deletions" in path for path in new)
 
 
 @run_without_rules("sync-tables")
@@ -93,11 +95,11 @@ def test_h41_a_record_is_synced_linked_and_its_folder_synced(world: World) -> No
     writer = _durable(world)
     with _record_calls() as calls:
         writer.apply(person("x", 1))
-    place = calls.record_link()
-    folder = str(Path(calls.made[place][1]).parent)
-    before = [path for what, path in calls.made[:place] if what == "sync"]
-    after = [path for what, path in calls.made[place:] if what == "sync"]
-    assert any(Path(one).name.startswith(".tmp-") and str(Path(one).parent) == folder for one in before)
+    position = calls.record_link()
+    folder = str(Path(calls.made[position][1]).parent)
+    before = [path for call, path in calls.made[:position] if call == "sync"]
+    after = [path for call, path in calls.made[position:] if call == "sync"]
+    assert any(Path(path).name.startswith(".tmp-") and str(Path(path).parent) == folder for path in before)
     assert folder in after
 
 
@@ -107,11 +109,11 @@ def test_h41_new_folders_are_anchored_in_their_parents(world: World) -> None:
     main = _durable(world)
     with _record_calls() as calls:
         main.graph.branch.create("dev")
-    synced = {path for what, path in calls.made if what == "sync"}
-    made = [Path(path) for what, path in calls.made if what == "link"]
-    assert {one.parent.parent.name for one in made} == {"__manifest", "__branches"}
-    for one in made:
-        assert {str(one.parent), str(one.parent.parent), world.path} <= synced
+    synced = {path for call, path in calls.made if call == "sync"}
+    linked = [Path(path) for call, path in calls.made if call == "link"]
+    assert {path.parent.parent.name for path in linked} == {"__manifest", "__branches"}
+    for path in linked:
+        assert {str(path.parent), str(path.parent.parent), world.path} <= synced
 
 
 @run_without_rules("sync-names")

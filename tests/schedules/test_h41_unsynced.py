@@ -44,6 +44,6 @@ def test_h41_a_sync_that_failed_is_made_up_for_before_the_answer(world: World, n
 
     with patch("os.fsync", failing):
         writer.apply(person("x", 1))
-    failed = next(place for place, (_, fails) in enumerate(calls) if fails)
+    failed = next(position for position, (_, fails) in enumerate(calls) if fails)
     assert (calls[failed][0], False) in calls[failed + 1 :]
     assert world.ages() == {"x": 1}

@@ -22,12 +22,12 @@ from tests.schedules.world import WAIT_S, Actor, World, person
 
 def _once(act: Callable[[], object], then: Callable[..., Any]) -> Callable[..., Any]:
     """`then`, with `act` before the first call."""
-    left = [act]
+    pending = [act]
 
-    def call(*args: Any, **named: Any) -> Any:
-        if left:
-            left.pop()()
-        return then(*args, **named)
+    def call(*args: Any, **keywords: Any) -> Any:
+        if pending:
+            pending.pop()()
+        return then(*args, **keywords)
 
     return call
 
@@ -55,7 +55,7 @@ def test_the_group_of_an_interrupted_composer_goes_on(world: World, monkeypatch:
         actor.wait_queued(4)
         monkeypatch.setattr("omnigraph.commit.publisher.next_record", _once(_interrupt, next_record))
     first.result(WAIT_S)
-    errors = [one.exception(WAIT_S) for one in group]
+    errors = [ticket.exception(WAIT_S) for ticket in group]
     assert sorted(str(type(error)) for error in errors if error is not None) == [str(KeyboardInterrupt)]
     landed = {name for name, error in zip(("a", "b", "c"), errors, strict=True) if error is None}
     assert set(world.rows("Person")) == {"first", *landed}

@@ -34,12 +34,14 @@ def _collect_before(actor: Actor) -> None:
         assert response is not None
         store.put(record_key(head.stream, seq), Stub(response.header).encode())
     tables = actor.runtime.backend.tables
-    named = {key for table, pin in head.pins.items() if pin.version for key in tables.open(table, pin.version).files()}
+    live_keys = {
+        key for table, pin in head.pins.items() if pin.version for key in tables.open(table, pin.version).files()
+    }
     root = Path(store.root)
-    folders = tuple(key for key in named if key.endswith("/"))
+    folders = tuple(key for key in live_keys if key.endswith("/"))
     for path in (root / "tables").rglob("*.lance"):
         key = str(path.relative_to(root))
-        if key not in named and not key.startswith(folders):
+        if key not in live_keys and not key.startswith(folders):
             path.unlink()
 
 
@@ -162,14 +164,14 @@ def test_a_look_that_failed_does_not_count_as_one(world: World) -> None:
     assert reader.table("Note").count() == 1
 
 
-@pytest.mark.parametrize("what", ["actor", "message"])
-def test_a_text_that_no_record_can_hold_is_refused(world: World, what: str) -> None:
+@pytest.mark.parametrize("field_name", ["actor", "message"])
+def test_a_text_that_no_record_can_hold_is_refused(world: World, field_name: str) -> None:
     """A byte of the command line that is no UTF-8 arrives as half of a surrogate pair."""
     actor = world.actor()
     with pytest.raises(InvalidInput, match="surrogate"):
-        actor.apply(person("x"), **{what: "caf\udce9"})
+        actor.apply(person("x"), **{field_name: "caf\udce9"})
     with pytest.raises(InvalidInput, match="surrogate"):
-        actor.graph.branch.create("dev", **{what: "caf\udce9"})
+        actor.graph.branch.create("dev", **{field_name: "caf\udce9"})
     assert actor.head.seq == 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.schedules.rules import rule_names
 
 HERE = Path(__file__).parent
-GUARDED = re.compile(r"@guarded_by\(([^)]*)\)\n(?:@[^\n]*\n)*def test_(h(\d\d)|section_1)_")
+GUARDED = re.compile(r"@run_without_rules\(([^)]*)\)\n(?:@[^\n]*\n)*def test_(h(\d\d)|section_1)_")
 
 
 def _guards() -> list[tuple[set[str], int | None]]:

@@ -1,7 +1,14 @@
-"""A graph and several actors on it: each actor is what one process would be, steered point by point.
+"""`World` and `Actor`: the helpers of every test in which several processes work on one graph.
 
-Actors share nothing but the directory: each has its own runtime, publisher queue and pauses. A schedule holds one of
-them at a named point, lets others run, releases it, and says what must be true then.
+A world is one graph at one address. An actor stands for one process: it has its own runtime, caches, publisher queue,
+clock, faults and pauses, and shares nothing with other actors but the stored objects. A test holds an actor at a named
+pause point, lets others run, releases it, and then asserts what must be true:
+
+    actor, other = world.actor(), world.actor()
+    with actor.hold_at("write.before-record", lambda: actor.apply(person("a", 1))) as late:
+        other.apply(person("a", 2))
+    assert late.result(WAIT_S).attempts == 2
+    world.assert_sound()
 """
 
 from __future__ import annotations
@@ -42,7 +49,7 @@ _CONFIG: dict[str, Any] = {"fsync": False, "fold": "never", "publish_deadline_s"
 
 
 class Actor:
-    """One process's handle on one branch."""
+    """One simulated process with a handle on one branch. `World.actor` makes it."""
 
     def __init__(self, world: World, runtime: GraphRuntime, pauses: ControlledPauses, branch: str) -> None:
         self._world = world
@@ -81,14 +88,17 @@ class Actor:
 
     @contextmanager
     def hold_at(self, point: str, work: Callable[[], A], nth: int = 1) -> Iterator[Future[A]]:
-        """`work` in a thread of its own, standing at `point` for as long as the block runs."""
+        """Start `work` in a thread and hold it at the `nth` time it reaches `point`, until the block ends.
+
+        Yields the future of `work`.
+        """
         with self.pauses.hold(point, nth) as hold:
             running = self._world.start(work)
             hold.wait_reached(WAIT_S)
             yield running
 
     def wait_queued(self, count: int) -> None:
-        """Block until so many plans of this process wait for their record, the one on its way included."""
+        """Block until `count` plans of this process are in the publisher's queue, those in flight included."""
         deadline = time.monotonic() + WAIT_S
         while len(self.publisher._queue) < count:
             assert time.monotonic() < deadline, f"{len(self.publisher._queue)} plans are queued, not {count}"
@@ -100,7 +110,7 @@ class Actor:
 
 
 class World:
-    """One graph in a directory, or with `options` at any other address."""
+    """One graph, in a directory or (with storage `options`) at any other address, and the actors that work on it."""
 
     def __init__(self, path: Path | str, schema: str = SCHEMA, *, options: Mapping[str, str] | None = None) -> None:
         self.path = str(path / "graph") if isinstance(path, Path) else path
@@ -132,26 +142,26 @@ class World:
         return self._pool.submit(work)
 
     def reader(self, branch: str = "main") -> Actor:
-        """A new process that has seen nothing yet."""
+        """A new actor, which has no record in memory yet."""
         return self.actor(branch=branch)
 
     def rows(self, type_name: str, branch: str = "main") -> dict[str, dict[str, Any]]:
-        """What a new process sees; an id that is there twice is damage."""
+        """The rows that a new process sees, by id. Fails if an id occurs twice."""
         rows = self.reader(branch).graph.table(type_name).to_arrow().to_pylist()
         by_id = {row["id"]: row for row in rows}
         assert len(by_id) == len(rows), f"an id of {type_name} is there twice: {sorted(row['id'] for row in rows)}"
         return by_id
 
     def ages(self, branch: str = "main") -> dict[str, int | None]:
-        return {one: row["age"] for one, row in self.rows("Person", branch).items()}
+        return {name: row["age"] for name, row in self.rows("Person", branch).items()}
 
     def edges(self, type_name: str = "Knows", branch: str = "main") -> set[tuple[str, str]]:
         return {(row["from"], row["to"]) for row in self.rows(type_name, branch).values()}
 
     def assert_sound(self) -> None:
-        """Chain linear, pins built on each other, no id twice, counts right: for every record of every stream."""
-        found = structure_violations(self.reader().runtime)
-        assert not found, "\n".join(found)
+        """Check every record of every stream: linear chain, pins built on each other, right ids and counts."""
+        violations = structure_violations(self.reader().runtime)
+        assert not violations, "\n".join(violations)
 
     def close(self) -> None:
         for pause in self._pauses:
@@ -162,8 +172,8 @@ class World:
 
 
 def person(name: str, age: int | None = None, *, strict: bool = False, **values: Any) -> InsertNode:
-    given = {"age": age} if age is not None else {}
-    return InsertNode("Person", {"name": name, **given, **values}, strict=strict)
+    optional_age = {"age": age} if age is not None else {}
+    return InsertNode("Person", {"name": name, **optional_age, **values}, strict=strict)
 
 
 def knows(source: str, target: str, **values: Any) -> InsertEdge:

@@ -65,13 +65,13 @@ class IntentActor:
         **options: Any,
     ) -> Receipt:
         """A bulk operation: any change that is staged, under an intent."""
-        one = graph or self.graph
+        target = graph or self.graph
         operation = Mutation(self.backend, lambda _: statements or people())
         write_options = WriteOptions(**{"actor": ACTOR, "on_conflict": "fail", **options})
-        return run_bulk(self.backend, one._branch.writer, operation, write_options, above_bytes=0, warn=warn)
+        return run_bulk(self.backend, target._branch.writer, operation, write_options, above_bytes=0, warn=warn)
 
     def recover(self, **how: Any) -> list[dict[str, Any]]:
-        return [one.to_json() for one in Recovery(self.runtime).run(**how)]
+        return [result.to_json() for result in Recovery(self.runtime).run(**how)]
 
     def arm(self, plan: FaultPlan) -> FaultPlan:
         self.faults.plan = plan
