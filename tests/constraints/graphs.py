@@ -54,10 +54,10 @@ class GraphChange:
         return {key: row for key, row in self.changes.get(table, {}).items() if row is not None}
 
     def ids_removed(self, table: str) -> set[str]:
-        named = {key for key, row in self.changes.get(table, {}).items() if row is None}
+        removed_ids = {key for key, row in self.changes.get(table, {}).items() if row is None}
         if table in self.overwritten:
-            named |= self.base[table].keys() - self.new(table).keys()
-        return named & self.base[table].keys()
+            removed_ids |= self.base[table].keys() - self.new(table).keys()
+        return removed_ids & self.base[table].keys()
 
     def old(self, table: str) -> Table:
         touched = self.new(table).keys() | self.ids_removed(table)
@@ -85,11 +85,13 @@ def tables(draw: st.DrawFn, type_def: TypeDef, base: Table | None = None) -> Tab
     """Rows of a type; of a row that is in `base` sometimes only a property changes."""
     least, most = (2, 3) if base is None else (0, 2)
     ids = draw(st.lists(_IDS[type_def.kind], unique=True, min_size=least, max_size=most))
-    found = {key: row_of(type_def, draw(_row_values(type_def, key))) for key in ids}
-    for key in found.keys() & (base or {}).keys():
+    rows_by_id = {key: row_of(type_def, draw(_row_values(type_def, key))) for key in ids}
+    for key in rows_by_id.keys() & (base or {}).keys():
         if draw(st.booleans()):
-            found[key] |= {column: value for column, value in (base or {})[key].items() if column in ("src", "dst")}
-    return found
+            rows_by_id[key] |= {
+                column: value for column, value in (base or {})[key].items() if column in ("src", "dst")
+            }
+    return rows_by_id
 
 
 def _row_values(type_def: TypeDef, key: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -105,9 +107,9 @@ def changes(draw: st.DrawFn) -> GraphChange:
     base = repair_graph({type_def.id: draw(tables(type_def)) for type_def in CATALOG.types})
     touched: dict[str, dict[str, Row | None]] = {}
     for type_def in CATALOG.types:
-        found: dict[str, Row | None] = dict(draw(tables(type_def, base[type_def.id])))
-        found |= dict.fromkeys(draw(st.lists(_IDS[type_def.kind], max_size=1)))
-        touched[type_def.id] = found
+        rows_by_id: dict[str, Row | None] = dict(draw(tables(type_def, base[type_def.id])))
+        rows_by_id |= dict.fromkeys(draw(st.lists(_IDS[type_def.kind], max_size=1)))
+        touched[type_def.id] = rows_by_id
     overwritten = draw(st.sets(st.sampled_from([type_def.id for type_def in CATALOG.types]), max_size=1))
     return GraphChange(base, touched, frozenset(overwritten))
 
@@ -132,8 +134,8 @@ def _bad_rows(graph: Graph) -> Iterator[tuple[str, str]]:
     for type_def in CATALOG.types:
         rows = graph[type_def.id]
         for columns in type_def.uniques:
-            for _, *others in _sharers(rows, columns):
-                yield from ((type_def.id, other) for other in others)
+            for _, *later_rows in _sharers(rows, columns):
+                yield from ((type_def.id, later_row) for later_row in later_rows)
         if type_def.kind == "edge":
             assert type_def.source is not None
             assert type_def.target is not None
@@ -161,21 +163,21 @@ def _degree(edges: Table, node: str) -> int:
 
 def oracle(change: GraphChange, *, strict: bool = False) -> Found:
     """What every rule must return, by looking at all rows of the graph before and after."""
-    found: Found = set()
+    violations: Found = set()
     for type_def in CATALOG.types:
         for columns in type_def.uniques:
-            found |= {("unique", type_def.name, *rest) for rest in _broken_unique(change, type_def, columns)}
+            violations |= {("unique", type_def.name, *details) for details in _broken_unique(change, type_def, columns)}
         if strict:
-            found |= {
+            violations |= {
                 ("key_exists", type_def.name, key) for key in change.new(type_def.id) if key in change.base[type_def.id]
             }
         if type_def.kind == "edge":
-            found |= {("endpoint", type_def.name, *broken_end) for broken_end in _broken_ends(change, type_def)}
-            found |= {("orphan_edge", type_def.name, *orphan) for orphan in _orphans(change, type_def)}
-            found |= {
+            violations |= {("endpoint", type_def.name, *broken_end) for broken_end in _broken_ends(change, type_def)}
+            violations |= {("orphan_edge", type_def.name, *orphan) for orphan in _orphans(change, type_def)}
+            violations |= {
                 ("cardinality", type_def.name, *broken_count) for broken_count in _broken_counts(change, type_def)
             }
-    return found
+    return violations
 
 
 def _broken_unique(change: GraphChange, type_def: TypeDef, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -19,10 +19,11 @@ from omnigraph.constraints.compile import (
     input_rows_to_reject,
 )
 from omnigraph.constraints.evaluate import find_lookups
-from omnigraph.constraints.relations import Relation, show_relation
+from omnigraph.constraints.relations import Relation
 from omnigraph.constraints.screen_sql import compile_screen
 from omnigraph.constraints.sql import relation_sql
 from omnigraph.schema.catalog import Catalog
+from tests.constraints.show_relations import show_relation
 from tests.schema.helpers import UPDATE, compile_text
 
 _CASES = sorted((Path(__file__).parent / "golden").glob("*.txt"))

@@ -85,10 +85,10 @@ def in_process(change: GraphChange, *, strict: bool = False) -> Found:
 
 def check_change(change: GraphChange, *, strict: bool = False) -> ChangeChecker:
     states = {type_def.id: state_of(type_def, change) for type_def in CATALOG.types}
-    made = {table: list(state.changes()) for table, state in states.items()}
-    made = {table: rows for table, rows in made.items() if rows}
+    changes = {table: list(state.changes()) for table, state in states.items()}
+    changes = {table: rows for table, rows in changes.items() if rows}
     backend = cast(Backend, OneByOne())
-    return ChangeChecker(backend, CATALOG, lambda one: states[one.id], made, strict=strict)
+    return ChangeChecker(backend, CATALOG, lambda type_def: states[type_def.id], changes, strict=strict)
 
 
 def state_of(type_def: TypeDef, change: GraphChange) -> PendingTable:
@@ -123,7 +123,7 @@ class Sql:
         self._connection = connection()
         for type_def in CATALOG.types:
             new = list(change.new(type_def.id).values()) if repeated is None else repeated.get(type_def.id, [])
-            self.add("new", type_def, [{**row, "_at": place} for place, row in enumerate(new)])
+            self.add("new", type_def, [{**row, "_at": position} for position, row in enumerate(new)])
             self.add("old", type_def, list(change.old(type_def.id).values()))
             self.add("kept", type_def, list(change.rows_unchanged(type_def.id).values()))
             self.add_ids("gone", type_def.id, change.ids_removed(type_def.id))
@@ -145,19 +145,19 @@ class Sql:
         return result.fetchall()
 
     def find_violations(self, rules: Iterable[Constraint]) -> Found:
-        found: Found = set()
+        violations: Found = set()
         for rule in rules:
             rows = [comparable_row(rule, row) for row in self.rows(rule.query)]
             assert len(rows) == len(set(rows)), f"{rule} returned a row twice"
-            found |= set(rows)
-        return found
+            violations |= set(rows)
+        return violations
 
 
 def comparable_row(rule: Constraint, row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of a rule's query; of a unique rule without the tuple, whose form is the engine's."""
     values = dict(zip(columns_of(rule.query), row, strict=True))
-    rest = {name: value for name, value in values.items() if name not in rule.columns}
-    return (rule.code, NAMES[rule.type_id], *rest.values())
+    other_values = {name: value for name, value in values.items() if name not in rule.columns}
+    return (rule.code, NAMES[rule.type_id], *other_values.values())
 
 
 # --- tests ---------------------------------------------------------------------------------------------------------
@@ -182,13 +182,13 @@ def agree(change: GraphChange, strict: bool) -> None:
     assert Sql(change).find_violations(compile_constraints(CATALOG, images_of(change), strict=strict)) == expected
 
 
-@pytest.mark.parametrize(("stored", "given"), [(0.1, 0.1), (0.0, -0.0), (-0.0, 0.0)])
-def test_a_number_is_the_same_before_and_after_it_was_stored(stored: float, given: float) -> None:
+@pytest.mark.parametrize(("stored", "written"), [(0.1, 0.1), (0.0, -0.0), (-0.0, 0.0)])
+def test_a_number_is_the_same_before_and_after_it_was_stored(stored: float, written: float) -> None:
     """The column is of single precision, a value on its way there is not."""
-    kept = row_of(PERSON, {"id": "a", "weight": stored, "born": date(2000, 2, 29)})
-    new = row_of(PERSON, {"id": "b", "weight": given, "born": date(2000, 2, 29)})
+    kept_row = row_of(PERSON, {"id": "a", "weight": stored, "born": date(2000, 2, 29)})
+    new = row_of(PERSON, {"id": "b", "weight": written, "born": date(2000, 2, 29)})
     nothing: Graph = {type_def.id: {} for type_def in CATALOG.types}
-    change = GraphChange(nothing | {PERSON.id: {"a": kept}}, {**nothing, PERSON.id: {"b": new}}, frozenset())
+    change = GraphChange(nothing | {PERSON.id: {"a": kept_row}}, {**nothing, PERSON.id: {"b": new}}, frozenset())
     assert in_process(change) == {("unique", "Person", "b", "a")}
     assert Sql(change).find_violations(compile_constraints(CATALOG, images_of(change))) == {
         ("unique", "Person", "b", "a")
@@ -209,11 +209,11 @@ def test_without_old_rows_the_same_is_found_but_for_sources_that_lose_an_edge(ch
         table: ChangedImages(images.has_new, False, images.has_gone, images.has_kept)
         for table, images in images_of(change).items()
     }
-    found, expected = Sql(change).find_violations(compile_constraints(CATALOG, blind)), oracle(change)
-    missed = {one for one in expected - found if one[0] != "cardinality" or one[3] >= 1}
+    violations, expected = Sql(change).find_violations(compile_constraints(CATALOG, blind)), oracle(change)
+    missed = {violation for violation in expected - violations if violation[0] != "cardinality" or violation[3] >= 1}
     assert missed == set()
     # An edge that stays where it was is looked at again, and its removed end is found once more.
-    assert {one[0] for one in found - expected} <= {"endpoint"}
+    assert {violation[0] for violation in violations - expected} <= {"endpoint"}
 
 
 @SOME
@@ -221,16 +221,16 @@ def test_without_old_rows_the_same_is_found_but_for_sources_that_lose_an_edge(ch
 def test_a_screen_leaves_out_nothing_that_matters(change: GraphChange, duplicates: bool) -> None:
     images, sql = images_of(change), Sql(change)
     suspects: dict[str, set[str]] = {type_def.id: set() for type_def in CATALOG.types if type_def.kind == "node"}
-    made = compile_screen(CATALOG, images, duplicates=duplicates)
-    if made is not None:
-        for place, row_id in sql.fetch(made.sql("duckdb"), ("place", "id")):
-            suspects[made.tables[place]].add(row_id)
+    screen = compile_screen(CATALOG, images, duplicates=duplicates)
+    if screen is not None:
+        for position, row_id in sql.fetch(screen.sql("duckdb"), ("place", "id")):
+            suspects[screen.tables[position]].add(row_id)
     for table, ids in suspects.items():
         sql.add_ids("suspect", table, ids)
     expected = oracle(change)
     assert sql.find_violations(compile_constraints(CATALOG, images, screened=True)) == expected
     if not any(suspects.values()):
-        assert not [one for one in expected if one[0] in SCREENED]
+        assert not [violation for violation in expected if violation[0] in SCREENED]
 
 
 @SOME
@@ -239,8 +239,8 @@ def test_blame_names_rows_of_the_change_alike_in_both_planes(change: GraphChange
     checked, sql = check_change(change), Sql(change)
     checked.read_committed_rows()
     blamed = {
-        (one.rule, one.type, one.id, table, row_id)
-        for one, rows in checked.violations_with_rows()
+        (violation.rule, violation.type, violation.id, table, row_id)
+        for violation, rows in checked.violations_with_rows()
         for table, row_id in rows
     }
     expected = set()
@@ -258,25 +258,25 @@ def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(
     while True:
         checked = check_change(change)
         checked.read_committed_rows()
-        found = list(checked.violations_with_rows())
-        blamed = {row for _, rows in found for row in rows}
+        blame = list(checked.violations_with_rows())
+        blamed = {row for _, rows in blame for row in rows}
         if not blamed:
             break
-        left = {
+        remaining = {
             table: {key: row for key, row in rows.items() if (table, key) not in blamed}
             for table, rows in change.changes.items()
         }
-        assert sum(map(len, left.values())) < sum(map(len, change.changes.values()))
-        change = GraphChange(change.base, left, change.overwritten)
-    assert (found == []) is is_valid({table: change.after(table) for table in change.base})
-    for one, _ in found:
-        table = next(of for of in CATALOG.types if of.table_key == one.type)
-        if one.rule == "orphan_edge":
-            assert one.id in change.rows_unchanged(table.id)
+        assert sum(map(len, remaining.values())) < sum(map(len, change.changes.values()))
+        change = GraphChange(change.base, remaining, change.overwritten)
+    assert (blame == []) is is_valid({table: change.after(table) for table in change.base})
+    for violation, _ in blame:
+        table = next(of for of in CATALOG.types if of.table_key == violation.type)
+        if violation.rule == "orphan_edge":
+            assert violation.id in change.rows_unchanged(table.id)
         else:
-            assert (one.rule, table.source) != ("cardinality", None)
-            assert one.value < table.cardinality.low
-            assert one.id in change.rows_unchanged(table.source or "")
+            assert (violation.rule, table.source) != ("cardinality", None)
+            assert violation.value < table.cardinality.low
+            assert violation.id in change.rows_unchanged(table.source or "")
 
 
 @SOME
@@ -288,15 +288,15 @@ def test_repeated_ids_of_an_input(base: dict[str, dict[str, Any]], ids: list[str
     sql = Sql(change, {PERSON.id: given_rows})
     images = {PERSON.id: ChangedImages(has_new=bool(ids))}
     rules = [rule for rule in compile_constraints(CATALOG, images, ordinal="_at") if rule.code == "duplicate_key"]
-    found = {row for rule in rules for row in sql.rows(rule.query)}
-    assert found == {(one, at, ids.index(one)) for at, one in enumerate(ids) if ids.index(one) != at}
-    last = {one: at for at, one in enumerate(ids)}
+    repetitions = {row for rule in rules for row in sql.rows(rule.query)}
+    assert repetitions == {(row_id, at, ids.index(row_id)) for at, row_id in enumerate(ids) if ids.index(row_id) != at}
+    last = {row_id: at for at, row_id in enumerate(ids)}
     assert set(sql.rows(input_rows_replaced_later(PERSON.id, "_at"))) == {
-        (one, at, last[one]) for at, one in enumerate(ids) if last[one] != at
+        (row_id, at, last[row_id]) for at, row_id in enumerate(ids) if last[row_id] != at
     }
-    made = compile_screen(CATALOG, images, duplicates=True)
-    suspects = sql.fetch(made.sql("duckdb"), ("place", "id")) if made is not None else []
-    assert {row_id for _, row_id in suspects} >= {row[0] for row in found}
+    screen = compile_screen(CATALOG, images, duplicates=True)
+    suspects = sql.fetch(screen.sql("duckdb"), ("place", "id")) if screen is not None else []
+    assert {row_id for _, row_id in suspects} >= {row[0] for row in repetitions}
 
 
 def test_the_images_needed_are_those_that_the_statements_name() -> None:

@@ -26,22 +26,22 @@ def compile_text(source: str, previous: Catalog | None = None, start: int = 1) -
 
 def compact(catalog: Catalog) -> dict[str, Any]:
     """The compiled form, without the source and without empty values; types in the words of the language."""
-    found = catalog.to_json()
-    del found["source"]
-    for raw, one in zip(found["types"], catalog.types, strict=True):
-        for shown, prop in zip(raw["properties"], one.properties, strict=True):
-            shown["type"] = f"{prop.type}?" if shown.pop("nullable") else str(prop.type)
-        if not one.cardinality.is_bounded:
+    document = catalog.to_json()
+    del document["source"]
+    for raw, type_def in zip(document["types"], catalog.types, strict=True):
+        for raw_property, prop in zip(raw["properties"], type_def.properties, strict=True):
+            raw_property["type"] = f"{prop.type}?" if raw_property.pop("nullable") else str(prop.type)
+        if not type_def.cardinality.is_bounded:
             del raw["cardinality"]
-    cleaned = _without_empty(found)
+    cleaned = _without_empty(document)
     assert isinstance(cleaned, dict)
     return cleaned
 
 
 def _without_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_empty(one) for name, one in value.items() if one not in (None, [], ())}
-    return [_without_empty(one) for one in value] if isinstance(value, list) else value
+        return {name: _without_empty(item) for name, item in value.items() if item not in (None, [], ())}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
 def agrees(path: Path, text: str) -> bool:

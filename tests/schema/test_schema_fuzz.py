@@ -26,12 +26,14 @@ def compile_or_refuse(source: str) -> Catalog | None:
     try:
         catalog = compile_text(source)
     except SchemaError as error:
-        found = error.diagnostics
+        diagnostics = error.diagnostics
     else:
         assert Catalog.decode(catalog.encode()) == catalog
         return catalog
-    assert found
-    assert all(one.code in CODES and one.line >= 1 and one.column >= 1 for one in found)
+    assert diagnostics
+    assert all(
+        diagnostic.code in CODES and diagnostic.line >= 1 and diagnostic.column >= 1 for diagnostic in diagnostics
+    )
     return None
 
 
@@ -88,9 +90,9 @@ def test_schemas_of_the_grammar_parse_and_formatting_keeps_them(source: str) -> 
 @given(schemas(), st.data())
 def test_a_schema_with_a_hole_or_a_stray_character(source: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(source)))
-    gone = data.draw(st.integers(0, 3))
+    removed_chars = data.draw(st.integers(0, 3))
     extra = data.draw(st.sampled_from(["", "{", "}", '"', "/*", "@", ",", "?", "node ", "\x00", "é"]))
-    compile_or_refuse(source[:at] + extra + source[at + gone :])
+    compile_or_refuse(source[:at] + extra + source[at + removed_chars :])
 
 
 @RELAXED
@@ -101,7 +103,7 @@ def test_any_change_has_a_plan_that_ends_where_the_new_schema_is(first: str, sec
     plan = plan_change(old, new)
     assert bool(plan.steps or plan.refusals) == (first != second)
     assert plan_change(new, compile_text(second, previous=new, start=900)).steps == ()
-    gone = {type_def.id for type_def in old.types} - {type_def.id for type_def in new.types}
-    assert {step.type_id for step in plan if step.step == "drop_type"} == gone
+    dropped_ids = {type_def.id for type_def in old.types} - {type_def.id for type_def in new.types}
+    assert {step.type_id for step in plan if step.step == "drop_type"} == dropped_ids
     for step in plan:
         assert step.to_json()["step"] == step.step

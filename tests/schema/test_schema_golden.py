@@ -84,8 +84,8 @@ def test_there_are_enough_golden_files_and_every_code_has_one() -> None:
     assert len(ACCEPTED) >= 60
     assert len(REFUSED) >= 60
     assert len(PLANS) >= 40
-    shown = "".join(read(path.with_suffix(".txt")) for path in REFUSED)
-    assert [code for code in CODES if code not in shown] == []
+    messages = "".join(read(path.with_suffix(".txt")) for path in REFUSED)
+    assert [code for code in CODES if code not in messages] == []
 
 
 def test_the_reference_lists_every_code() -> None:

@@ -37,8 +37,8 @@ def test_drop_and_re_add_is_a_new_identity() -> None:
     first, _, third = chain("node A { p: String? q: I32 }", "node A { q: I32 }", "node A { p: String? q: I32 }")
     assert node(third, "A").id == node(first, "A").id
     assert node(third, "A").by_name["p"].id != node(first, "A").by_name["p"].id
-    one, _, two = chain("node A {} node B {}", "node B {}", "node A {} node B {}")
-    assert node(two, "A").id != node(one, "A").id
+    before_drop, _, after_re_add = chain("node A {} node B {}", "node B {}", "node A {} node B {}")
+    assert node(after_re_add, "A").id != node(before_drop, "A").id
 
 
 def test_a_hint_left_in_the_text_acts_once() -> None:
@@ -127,9 +127,11 @@ def test_a_hint_on_an_interface_concerns_only_types_that_have_the_old_name() -> 
 
 def test_a_hint_on_a_property_that_the_type_declares_itself_must_name_something() -> None:
     (first,) = chain("node A {}")
-    own = 'p: String? @rename_from("z")'
+    declaration = 'p: String? @rename_from("z")'
     with pytest.raises(SchemaError, match="OG-S-076"):
-        compile_text(f"interface I {{ {own} }} node A implements I {{ {own} }}", previous=first, start=100)
+        compile_text(
+            f"interface I {{ {declaration} }} node A implements I {{ {declaration} }}", previous=first, start=100
+        )
 
 
 def test_tokens_are_minted_in_the_order_of_the_text_and_never_for_a_wrong_schema() -> None:

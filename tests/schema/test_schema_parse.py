@@ -47,13 +47,13 @@ def test_a_forgotten_brace_spoils_one_declaration() -> None:
 
 
 def test_keywords_in_comments_and_texts_open_nothing() -> None:
-    found = tree('node A @description("node B { edge C") { /* node D {} */ p: String // edge E: A -> A\n }')
-    assert [declaration.name.text for declaration in found.declarations] == ["A"]
+    schema_tree = tree('node A @description("node B { edge C") { /* node D {} */ p: String // edge E: A -> A\n }')
+    assert [declaration.name.text for declaration in schema_tree.declarations] == ["A"]
 
 
 def test_a_property_may_be_called_like_a_keyword() -> None:
-    found = tree("node A { node: String edge: I32 interface: Bool } edge E: A -> A { node: I32 }")
-    assert [prop.name.text for declaration in found.declarations for prop in declaration.properties] == [
+    schema_tree = tree("node A { node: String edge: I32 interface: Bool } edge E: A -> A { node: I32 }")
+    assert [prop.name.text for declaration in schema_tree.declarations for prop in declaration.properties] == [
         "node",
         "edge",
         "interface",
@@ -62,8 +62,8 @@ def test_a_property_may_be_called_like_a_keyword() -> None:
 
 
 def test_a_keyword_as_the_name_of_an_annotation_opens_nothing() -> None:
-    (one,) = compile_text("interface I {} node A @node implements I { p: I32 @ edge q: I32 }").types
-    assert list(one.by_name) == ["p", "q"]
+    (type_def,) = compile_text("interface I {} node A @node implements I { p: I32 @ edge q: I32 }").types
+    assert list(type_def.by_name) == ["p", "q"]
 
 
 def test_a_keyword_as_a_type_is_an_unknown_type() -> None:

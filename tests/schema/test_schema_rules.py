@@ -35,14 +35,14 @@ def test_required() -> None:
 
 def test_required_property_whose_column_is_absent() -> None:
     rows = pa.table({"id": ["a", "b"]})
-    found = row_violations(type_of("I32", nullable=False), rows)
-    assert [one.id for one in found] == ["a", "b"]
+    violations = row_violations(type_of("I32", nullable=False), rows)
+    assert [violation.id for violation in violations] == ["a", "b"]
 
 
 def test_every_rule_accepts_an_absent_optional_column() -> None:
     rows = pa.table({"id": ["a"]})
-    for one in (type_of("I32", low=0), type_of("String", check="x"), type_of("F32", vector_size=2)):
-        assert row_violations(one, rows) == []
+    for type_def in (type_of("I32", low=0), type_of("String", check="x"), type_of("F32", vector_size=2)):
+        assert row_violations(type_def, rows) == []
 
 
 def test_enum() -> None:
@@ -86,16 +86,18 @@ def test_vector_must_be_finite() -> None:
 
 
 def test_vector_of_another_length_in_a_plain_list_column() -> None:
-    one = type_of("F32", vector_size=2)
+    type_def = type_of("F32", vector_size=2)
     rows = pa.table({"id": ["a", "b", "c"], "p_1": pa.array([[1.0], [1.0, 2.0], None], pa.list_(pa.float32()))})
-    assert [row_violation.id for row_violation in row_violations(one, rows)] == ["a"]
+    assert [row_violation.id for row_violation in row_violations(type_def, rows)] == ["a"]
 
 
 def test_chunks_and_slices_count_rows_from_the_start_of_the_table() -> None:
-    one = type_of("F32", vector_size=2)
-    part = pa.table({"id": ["x", "a", "b"], "p_1": [[0.0, 0.0], [1.0, 1.0], [math.nan, 0.0]]}, schema=arrow_schema(one))
+    type_def = type_of("F32", vector_size=2)
+    part = pa.table(
+        {"id": ["x", "a", "b"], "p_1": [[0.0, 0.0], [1.0, 1.0], [math.nan, 0.0]]}, schema=arrow_schema(type_def)
+    )
     rows = pa.concat_tables([part.slice(1), part.slice(2)])
-    assert [row_violation.id for row_violation in row_violations(one, rows)] == ["b", "b"]
+    assert [row_violation.id for row_violation in row_violations(type_def, rows)] == ["b", "b"]
 
 
 def test_violations_come_by_row_then_by_property_and_stop_at_the_limit() -> None:
@@ -104,14 +106,14 @@ def test_violations_come_by_row_then_by_property_and_stop_at_the_limit() -> None
         "edge.e-1", "edge", "E", props, ranges=(RangeConstraint("a_1", 0, None), RangeConstraint("b_1", 0, None))
     )
     rows = pa.table({"id": ["x", "y"], "a_1": pa.array([-1, None], pa.int32()), "b_1": pa.array([-1, -2], pa.int32())})
-    found = row_violations(type_def, rows)
-    assert [(v.id, v.property, v.rule) for v in found] == [
+    violations = row_violations(type_def, rows)
+    assert [(v.id, v.property, v.rule) for v in violations] == [
         ("x", "b", "range"),
         ("x", "a", "range"),
         ("y", "b", "range"),
         ("y", "a", "required"),
     ]
-    assert row_violations(type_def, rows, limit=2) == found[:2]
+    assert row_violations(type_def, rows, limit=2) == violations[:2]
     assert row_violations(type_def, rows, limit=0) == []
 
 
@@ -121,8 +123,8 @@ def test_no_rows() -> None:
 
 
 def test_a_violation_names_everything_a_user_needs() -> None:
-    one = type_of("F32", high=0.10000000149011612)
-    rows = pa.table({"id": ["a"], "p_1": [0.2]}, schema=arrow_schema(one))
-    (found,) = row_violations(one, rows)
-    assert found == Violation("range", "node:T", "a", "p", 0.2, "property 'p': 0.2 is not in the range ..0.1")
-    json.dumps(found.to_json())
+    type_def = type_of("F32", high=0.10000000149011612)
+    rows = pa.table({"id": ["a"], "p_1": [0.2]}, schema=arrow_schema(type_def))
+    (violation,) = row_violations(type_def, rows)
+    assert violation == Violation("range", "node:T", "a", "p", 0.2, "property 'p': 0.2 is not in the range ..0.1")
+    json.dumps(violation.to_json())

@@ -150,11 +150,11 @@ def test_null_passes_since_required_is_a_rule_of_the_row(property: Property) -> 
 
 @pytest.mark.parametrize("scalar", INTEGER_BOUNDS)
 def test_integer_limits_are_inclusive(scalar: Scalar) -> None:  # S100
-    one = prop(scalar.value)
+    integer_prop = prop(scalar.value)
     for edge, step in zip(INTEGER_BOUNDS[scalar], (-1, 1), strict=True):
-        assert convert(one, edge) == edge
+        assert convert(integer_prop, edge) == edge
         with pytest.raises(ValueRefused):
-            convert(one, edge + step)
+            convert(integer_prop, edge + step)
 
 
 CANONICAL = [
@@ -229,20 +229,20 @@ STORED: dict[Scalar, st.SearchStrategy[Any]] = {
 }
 
 
-def same(left: Any, right: Any) -> bool:
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right or (left != left and right != right))
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second or (first != first and second != second))
 
 
 @given(data=st.data())
 def test_output_reads_back_as_the_same_value_through_json(data: st.DataObject) -> None:
     scalar = data.draw(st.sampled_from(list(Scalar)))
     is_list = scalar is not Scalar.BLOB and data.draw(st.booleans())
-    one = prop(scalar.value, is_list=is_list)
+    scalar_prop = prop(scalar.value, is_list=is_list)
     value = data.draw(st.lists(STORED[scalar]) if is_list else STORED[scalar])
-    assert same(convert(one, value), value)
-    assert same(convert(one, json.loads(json.dumps(to_output(one, value), allow_nan=False))), value)
+    assert same(convert(scalar_prop, value), value)
+    assert same(convert(scalar_prop, json.loads(json.dumps(to_output(scalar_prop, value), allow_nan=False))), value)
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=3, max_size=3))
@@ -254,7 +254,7 @@ def test_vector_output_reads_back_as_the_same_vector(value: list[float]) -> None
     st.floats(width=32, allow_nan=False, allow_infinity=False),
     st.floats(width=32, allow_nan=False, allow_infinity=False),
 )
-def test_canonical_text_of_f32_is_equal_exactly_for_equal_values(left: float, right: float) -> None:
-    one = prop("F32")
-    assert (canonical_text(one, left) == canonical_text(one, right)) == (left == right)
-    assert convert(one, float(canonical_text(one, left))) == left
+def test_canonical_text_of_f32_is_equal_exactly_for_equal_values(first: float, second: float) -> None:
+    float_prop = prop("F32")
+    assert (canonical_text(float_prop, first) == canonical_text(float_prop, second)) == (first == second)
+    assert convert(float_prop, float(canonical_text(float_prop, first))) == first

@@ -246,10 +246,7 @@ def _to_tuples(value: Any) -> Any:
 
 
 def _decode_annotations(raw: list[dict[str, Any]]) -> tuple[Annotation, ...]:
-    return tuple(
-        Annotation(annotation["name"], _to_tuples(annotation["args"]), _to_tuples(annotation["named"]))
-        for annotation in raw
-    )
+    return tuple(Annotation(item["name"], _to_tuples(item["args"]), _to_tuples(item["named"])) for item in raw)
 
 
 def _decode_property(raw: dict[str, Any]) -> Property:

@@ -34,10 +34,9 @@ def combine_schemas(base: Catalog, host: Catalog, guest: Catalog) -> Catalog | N
         merged = compile_schema(text, previous=_union(host, guest), mint=lambda: "new")
     except SchemaError:
         return None
-    fits = _is_subset(plan_change(host, merged), plan_change(base, guest)) and _is_subset(
-        plan_change(guest, merged), plan_change(base, host)
-    )
-    return merged if fits else None
+    has_only_guest_changes = _is_subset(plan_change(host, merged), plan_change(base, guest))
+    has_only_host_changes = _is_subset(plan_change(guest, merged), plan_change(base, host))
+    return merged if has_only_guest_changes and has_only_host_changes else None
 
 
 def _is_subset(steps: Iterable[SchemaStep], allowed_steps: Iterable[SchemaStep]) -> bool:
@@ -54,15 +53,13 @@ def _key(step: SchemaStep) -> object:
 
 def _union(host: Catalog, guest: Catalog) -> Catalog:
     """A catalog with the identities of both, where the compiler finds them by name."""
-    host_types = [
-        replace(type_def, properties=(*type_def.properties, *_added_by_guest(type_def, guest.by_id.get(type_def.id))))
-        for type_def in host.types
-    ]
-    return Catalog(
-        (*host_types, *(type_def for type_def in guest.types if type_def.id not in host.by_id)),
-        host.source,
-        host.interfaces,
-    )
+    types = [replace(host_type, properties=_all_properties(host_type, guest)) for host_type in host.types]
+    types += [guest_type for guest_type in guest.types if guest_type.id not in host.by_id]
+    return Catalog(tuple(types), host.source, host.interfaces)
+
+
+def _all_properties(host_type: TypeDef, guest: Catalog) -> tuple[Property, ...]:
+    return (*host_type.properties, *_added_by_guest(host_type, guest.by_id.get(host_type.id)))
 
 
 def _added_by_guest(host_type: TypeDef, guest_type: TypeDef | None) -> list[Property]:
@@ -102,10 +99,10 @@ def _declarations(source: str) -> Iterator[tuple[Declaration, tuple[int, int]]]:
     """Every declaration with its start and end offset, without the comments that follow it."""
     problems = Problems(source, "<schema>")
     declarations = parse_schema(source, problems).declarations
-    parts = [
-        (part.start, _last_token_end(source, part.start, part.end)) for part in split_declarations(source, problems)
-    ]
-    return zip(declarations, parts, strict=True)
+    texts = split_declarations(source, problems)
+    return zip(
+        declarations, [(text.start, _last_token_end(source, text.start, text.end)) for text in texts], strict=True
+    )
 
 
 def _last_token_end(source: str, start: int, end: int) -> int:
@@ -118,13 +115,9 @@ def _property_text(source: str, declaration: Declaration, part: tuple[int, int],
     """The property as written; None if the type inherits it from an interface."""
     for index, prop in enumerate(declaration.properties):
         if prop.name.text == name:
-            following = declaration.properties[index + 1 :]
-            end = following[0].name.at.offset if following else part[1] - 1
-            return source[
-                prop.name.at.offset : _last_token_end(
-                    source, prop.name.at.offset, min([end, *_constraint_offsets(prop)])
-                )
-            ]
+            start, following = prop.name.at.offset, declaration.properties[index + 1 :]
+            limit = following[0].name.at.offset if following else part[1] - 1
+            return source[start : _last_token_end(source, start, min([limit, *_constraint_offsets(prop)]))]
     return None
 
 

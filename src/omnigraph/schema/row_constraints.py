@@ -68,25 +68,18 @@ def find_row_violations(type_def: TypeDef, rows: pa.Table, *, limit: int | None 
     ids = rows.column("id")
     for order, constraint in enumerate(_row_constraints(type_def)):
         column = _column(rows, constraint.prop)
-        broken = pc.indices_nonzero(constraint.mask(column)).to_pylist()
-        count += len(broken)
-        violations.extend(
-            (at, order, _violation(type_def, constraint, ids[at].as_py(), column[at])) for at in broken[:limit]
-        )
+        violating = pc.indices_nonzero(constraint.mask(column)).to_pylist()
+        count += len(violating)
+        listed = ((row, _violation(type_def, constraint, ids[row].as_py(), column[row])) for row in violating[:limit])
+        violations.extend((row, order, violation) for row, violation in listed)
     violations.sort(key=lambda entry: entry[:2])
     return [violation for _, _, violation in violations[:limit]], count
 
 
 def _violation(type_def: TypeDef, constraint: _RowConstraint, row_id: str, stored: pa.Scalar) -> Violation:
-    value = _value_for_people(constraint.prop, stored)
-    return Violation(
-        constraint.rule,
-        type_def.table_key,
-        row_id,
-        constraint.prop.name,
-        value,
-        constraint.describe(quote_value(value)),
-    )
+    prop, value = constraint.prop, _value_for_people(constraint.prop, stored)
+    message = constraint.describe(quote_value(value))
+    return Violation(constraint.rule, type_def.table_key, row_id, prop.name, value, message)
 
 
 def _value_for_people(prop: Property, stored: pa.Scalar) -> Any:

@@ -83,7 +83,7 @@ class Views:
     def _rows(self, image: str, table: str, columns: tuple[str, ...]) -> pa.Table:
         schema = pa.schema([column.with_nullable(True) for column in arrow_schema(CATALOG.by_id[table])])
         if image == "gone":
-            rows = [{"id": one} for one in sorted(self._made.ids_removed(table))]
+            rows = [{"id": row_id} for row_id in sorted(self._made.ids_removed(table))]
         else:
             rows = list(getattr(self._made, image)(table).values())
         return pa.Table.from_pylist(rows, schema).select(list(columns))
@@ -120,28 +120,34 @@ def views(spark: SparkSession, graph_change: GraphChange) -> Iterator[Views]:
 @pytest.mark.timeout(600)
 def test_spark_finds_what_the_whole_graph_shows(spark: SparkSession, graph_change: GraphChange, views: Views) -> None:
     images, expected = images_of(graph_change), oracle(graph_change, strict=True)
-    assert {one[0] for one in expected} == {"unique", "endpoint", "orphan_edge", "cardinality", "key_exists"}
-    asked = compile_screen(CATALOG, images, duplicates=True)
-    assert asked is not None
+    assert {violation[0] for violation in expected} == {
+        "unique",
+        "endpoint",
+        "orphan_edge",
+        "cardinality",
+        "key_exists",
+    }
+    screen = compile_screen(CATALOG, images, duplicates=True)
+    assert screen is not None
     rules = compile_constraints(CATALOG, images, strict=True, screened=True)
-    views.add(images_read_by([*(rule.query for rule in rules), *asked.images]))
-    suspects: dict[str, set[str]] = {table: set() for table in asked.tables}
-    for place, row_id in spark.sql(asked.sql("spark")).collect():
-        suspects[asked.tables[place]].add(row_id)
+    views.add(images_read_by([*(rule.query for rule in rules), *screen.images]))
+    suspects: dict[str, set[str]] = {table: set() for table in screen.tables}
+    for position, row_id in spark.sql(screen.sql("spark")).collect():
+        suspects[screen.tables[position]].add(row_id)
     assert sum(map(len, suspects.values())) < sum(len(graph_change.after(table)) for table in suspects)
     for table, ids in suspects.items():
         views.add_ids("suspect", table, ids)
-    found = {
+    violations = {
         comparable_row(rule, tuple(row))
         for rule in rules
         for row in spark.sql(relation_sql(rule.query, "spark")).collect()
     }
-    assert found == expected
+    assert violations == expected
 
 
 def test_images_are_views_of_one_column_for_a_screen() -> None:
-    asked = compile_screen(
+    screen = compile_screen(
         CATALOG, {type_def.id: ChangedImages(has_new=True) for type_def in CATALOG.types}, duplicates=False
     )
-    assert asked is not None
-    assert all(isinstance(image, ImageRows) and len(image.columns) == 1 for image in asked.images)
+    assert screen is not None
+    assert all(isinstance(image, ImageRows) and len(image.columns) == 1 for image in screen.images)

@@ -66,48 +66,48 @@ class Chain:
         nodes = self.head.nodes
         if not nodes:
             return
-        one, key = nodes[i % len(nodes)], KEYS[j % len(KEYS)]
-        values = self._values(one, k)
+        entity_type, key = nodes[i % len(nodes)], KEYS[j % len(KEYS)]
+        values = self._values(entity_type, k)
         after = self.head.copy()
-        _upsert(after, one, key, values)
-        named = {one.props[0].name: key, **{prop.name: value for prop, value in values}}
-        self._write(InsertNode(one.name, named), after, k)
+        _upsert(after, entity_type, key, values)
+        values_by_name = {entity_type.props[0].name: key, **{prop.name: value for prop, value in values}}
+        self._write(InsertNode(entity_type.name, values_by_name), after, k)
 
     def connect(self, numbers: Numbers) -> None:
         i, j, k = numbers
         edges = self.head.edges
         if not edges:
             return
-        one, row_id = edges[i % len(edges)], f"e{(i + j) % 5}"
+        edge_type, row_id = edges[i % len(edges)], f"e{(i + j) % 5}"
         ends = {"from": KEYS[j % len(KEYS)], "to": KEYS[k % len(KEYS)]}
-        values = self._values(one, j)
+        values = self._values(edge_type, j)
         after = self.head.copy()
-        _upsert(after, one, row_id, values, ends)
-        named = {"id": row_id, **{prop.name: value for prop, value in values}}
-        self._write(InsertEdge(one.name, ends["from"], ends["to"], named), after, k)
+        _upsert(after, edge_type, row_id, values, ends)
+        values_by_name = {"id": row_id, **{prop.name: value for prop, value in values}}
+        self._write(InsertEdge(edge_type.name, ends["from"], ends["to"], values_by_name), after, k)
 
     def update(self, numbers: Numbers) -> None:
         i, j, k = numbers
-        one, prop = self._property(i, j)
+        entity_type, prop = self._property(i, j)
         if prop is None:
             return
-        where, matches = self._condition(one, prop, k)
+        where, matches = self._condition(entity_type, prop, k)
         value = [*prop.values, None][(j + k) % (len(prop.values) + 1)]
         after = self.head.copy()
-        for row_id, row in after.rows[one.number].items():
+        for row_id, row in after.rows[entity_type.number].items():
             if matches(row_id, row):
                 row[prop.number] = value
-        self._write(Update(one.name, {prop.name: value}, where), after, k)
+        self._write(Update(entity_type.name, {prop.name: value}, where), after, k)
 
     def delete(self, numbers: Numbers) -> None:
         i, j, k = numbers
-        one, prop = self._property(i, j)
-        where, matches = self._condition(one, prop, k)
+        entity_type, prop = self._property(i, j)
+        where, matches = self._condition(entity_type, prop, k)
         after = self.head.copy()
-        kept = {row_id: row for row_id, row in after.rows[one.number].items() if not matches(row_id, row)}
-        after.rows[one.number] = kept
+        remaining = {row_id: row for row_id, row in after.rows[entity_type.number].items() if not matches(row_id, row)}
+        after.rows[entity_type.number] = remaining
         after.without_edges_of_gone_nodes()
-        self._write(Delete(one.name, where), after, j)
+        self._write(Delete(entity_type.name, where), after, j)
 
     def fold(self, numbers: Numbers) -> None:
         self._actor(numbers[0]).graph.fold()
@@ -153,15 +153,15 @@ class Chain:
     def again(self, numbers: Numbers) -> None:
         """A property, or a whole type, goes and comes back under its name: it is another one."""
         i, j, k = numbers
-        one, prop = self._property(i, j)
-        if k % 4 == 0 and (one.is_edge or len(self.head.nodes) > 1):
+        entity_type, prop = self._property(i, j)
+        if k % 4 == 0 and (entity_type.is_edge or len(self.head.nodes) > 1):
             self.schema([("drop_type", numbers)])
-            self.schema([("add_edge" if one.is_edge else "add_node", numbers)])
+            self.schema([("add_edge" if entity_type.is_edge else "add_node", numbers)])
         elif prop is not None:
-            others = [other.name for other in one.props if other is not prop]
-            place = [name for name in PROPERTY_NAMES if name not in others].index(prop.name)
+            sibling_names = [sibling.name for sibling in entity_type.props if sibling is not prop]
+            position = [name for name in PROPERTY_NAMES if name not in sibling_names].index(prop.name)
             self.schema([("drop_property", numbers)])
-            self.schema([("add_property", (i, place, KINDS.index(prop.type)))])
+            self.schema([("add_property", (i, position, KINDS.index(prop.type)))])
 
     # --- the two sides -------------------------------------------------------------------------------------------
 
@@ -197,43 +197,43 @@ class Chain:
         assert sorted(type_def.name for type_def in view.catalog.types) == sorted(
             type_def.name for type_def in state.types.values()
         )
-        found = {name: view.table(name).to_arrow().to_pylist() for name in state.contents()}
+        contents = {name: view.table(name).to_arrow().to_pylist() for name in state.contents()}
         for name, expected in state.contents().items():
-            assert {row["id"]: row for row in found[name]} == expected, f"{view.commit_id} {name}"
-            assert len(found[name]) == len(expected) == view.table(name).count(), f"{view.commit_id} {name}"
+            assert {row["id"]: row for row in contents[name]} == expected, f"{view.commit_id} {name}"
+            assert len(contents[name]) == len(expected) == view.table(name).count(), f"{view.commit_id} {name}"
 
     def _compare_by_names_of_now(self, view: GraphView, state: State) -> None:
-        taken = {type_def.name for type_def in state.types.values()}
+        type_names = {type_def.name for type_def in state.types.values()}
         for now in self.head.types.values():
             then = state.types.get(now.number)
-            if then is None or (now.name in taken and now.name != then.name):
+            if then is None or (now.name in type_names and now.name != then.name):
                 continue
             names = {prop.name for prop in then.props}
             old = {prop.number: prop.name for prop in then.props}
             clear = [p for p in now.props if p.number in old and (p.name == old[p.number] or p.name not in names)]
-            asked = ["id", *(prop.name for prop in clear)]
-            found = {row["id"]: row for row in view.table(now.name).to_arrow(asked).to_pylist()}
+            column_names = ["id", *(prop.name for prop in clear)]
+            rows_by_id = {row["id"]: row for row in view.table(now.name).to_arrow(column_names).to_pylist()}
             type = TypeModel(now.name, clear, number=now.number)
             bare = TypeModel(then.name, then.props, number=then.number)
-            assert found == state.rows_under_names(bare, type), f"{view.commit_id} {now.name} by the names of now"
+            assert rows_by_id == state.rows_under_names(bare, type), f"{view.commit_id} {now.name} by the names of now"
 
     # --- chance --------------------------------------------------------------------------------------------------
 
     @staticmethod
     def _values(entity_type: TypeModel, chance: int) -> list[tuple[Prop, Any]]:
         """Values for some of the properties; what is required is mostly given."""
-        given = []
-        for place, prop in enumerate(entity_type.props if entity_type.is_edge else entity_type.props[1:]):
-            choice = (chance >> place) + place
+        values = []
+        for position, prop in enumerate(entity_type.props if entity_type.is_edge else entity_type.props[1:]):
+            choice = (chance >> position) + position
             if choice % 3 or (not prop.nullable and chance % 7):
-                given.append((prop, prop.values[choice % len(prop.values)]))
-        return given
+                values.append((prop, prop.values[choice % len(prop.values)]))
+        return values
 
     def _property(self, i: int, j: int) -> tuple[TypeModel, Prop | None]:
         types = list(self.head.types.values())
-        one = types[i % len(types)]
-        props = one.props if one.is_edge else one.props[1:]
-        return one, props[j % len(props)] if props else None
+        entity_type = types[i % len(types)]
+        props = entity_type.props if entity_type.is_edge else entity_type.props[1:]
+        return entity_type, props[j % len(props)] if props else None
 
     @staticmethod
     def _condition(entity_type: TypeModel, prop: Prop | None, k: int) -> tuple[Condition, Callable[[str, Any], bool]]:
@@ -265,8 +265,8 @@ def _fill(before: State, after: State) -> None:
     """What a change does to rows: required properties that are new get their default."""
     for type_def in after.types.values():
         old = before.types.get(type_def.number)
-        known = {prop.number for prop in old.props} if old else set()
+        known_numbers = {prop.number for prop in old.props} if old else set()
         for prop in type_def.props:
-            if prop.number not in known and not prop.nullable:
+            if prop.number not in known_numbers and not prop.nullable:
                 for row in after.rows[type_def.number].values():
                     row[prop.number] = prop.default

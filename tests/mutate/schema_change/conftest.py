@@ -14,12 +14,12 @@ MakeWorld = Callable[[str], World]
 
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
-    made: list[World] = []
+    worlds: list[World] = []
 
     def make(schema: str) -> World:
-        made.append(World(tmp_path / str(len(made)), schema))
-        return made[-1]
+        worlds.append(World(tmp_path / str(len(worlds)), schema))
+        return worlds[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for world in worlds:
+        world.close()

@@ -120,17 +120,17 @@ class State:
     def drop(self, entity_type: TypeModel) -> None:
         """With every edge type at it."""
         joined = [edge for edge in self.edges if entity_type.number in (edge.source, edge.target)]
-        for gone in [entity_type, *joined]:
-            del self.types[gone.number]
-            del self.rows[gone.number]
+        for dropped in [entity_type, *joined]:
+            del self.types[dropped.number]
+            del self.rows[dropped.number]
 
     def without_edges_of_gone_nodes(self) -> None:
         for edge in self.edges:
             assert edge.source is not None
             assert edge.target is not None
             sources, targets = self.rows[edge.source], self.rows[edge.target]
-            kept = {key: row for key, row in self.rows[edge.number].items() if _ends_in(row, sources, targets)}
-            self.rows[edge.number] = kept
+            remaining = {key: row for key, row in self.rows[edge.number].items() if _ends_in(row, sources, targets)}
+            self.rows[edge.number] = remaining
 
     def is_valid(self) -> bool:
         return not any(self._broken())
@@ -142,8 +142,8 @@ class State:
                 values = [row.get(prop.number) for row in rows]
                 if not all(map(prop.allows, values)):
                     yield f"{type_def.name}.{prop.name}: value"
-                held = [repr(value) for value in values if value is not None]
-                if prop.unique and len(set(held)) != len(held):
+                texts = [repr(value) for value in values if value is not None]
+                if prop.unique and len(set(texts)) != len(texts):
                     yield f"{type_def.name}.{prop.name}: twice"
             if type_def.is_edge:
                 yield from self._broken_edges(type_def)
@@ -166,13 +166,17 @@ class State:
 
     def rows_under_names(self, entity_type: TypeModel, names: TypeModel) -> dict[str, Row]:
         """Rows of a type under the names that `names`, the same type at another time, has for its properties."""
-        known = {prop.number: prop.name for prop in names.props}
+        prop_names = {prop.number: prop.name for prop in names.props}
         ends = ("from", "to") if entity_type.is_edge else ()
         return {
             key: {
                 "id": key,
                 **{end: row[end] for end in ends},
-                **{known[prop.number]: row.get(prop.number) for prop in entity_type.props if prop.number in known},
+                **{
+                    prop_names[prop.number]: row.get(prop.number)
+                    for prop in entity_type.props
+                    if prop.number in prop_names
+                },
             }
             for key, row in self.rows[entity_type.number].items()
         }
@@ -183,9 +187,9 @@ class State:
         for type_def in self.types.values():
             old = before.types.get(type_def.number) if before else None
             type_def.hint = old.name if old and old.name != type_def.name else None
-            held = {prop.number: prop.name for prop in old.props} if old else {}
+            old_names = {prop.number: prop.name for prop in old.props} if old else {}
             for prop in type_def.props:
-                was = held.get(prop.number)
+                was = old_names.get(prop.number)
                 prop.hint = was if was and was != prop.name else None
             parts.append(self._type_text(type_def))
         return "\n".join(parts) + "\n"
@@ -193,8 +197,8 @@ class State:
     def _type_text(self, entity_type: TypeModel) -> str:
         hint = f' @rename_from("{entity_type.hint}")' if entity_type.hint else ""
         props = [
-            prop.text(prop.hint) + ("" if entity_type.is_edge or place else " @key")
-            for place, prop in enumerate(entity_type.props)
+            prop.text(prop.hint) + ("" if entity_type.is_edge or position else " @key")
+            for position, prop in enumerate(entity_type.props)
         ]
         body = "{ " + "  ".join(props) + " }"
         if not entity_type.is_edge:

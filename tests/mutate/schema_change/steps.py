@@ -51,14 +51,14 @@ class SchemaEdit:
         if type is None:
             return
         pool, alike = (EDGE_NAMES, self.state.edges) if type.is_edge else (NODE_NAMES, self.state.nodes)
-        free = [name for name in pool if name not in [other.name for other in alike]]
+        free = [name for name in pool if name not in [sibling.name for sibling in alike]]
         if not free or type.number not in self.before.types or self._was_renamed_type(type):
             return
         new = free[j % len(free)]
-        held = next(
+        former_owner = next(
             (old for old in self.before.types.values() if old.is_edge == type.is_edge and old.name == new), None
         )
-        if held is None or held.hint != self.before.types[type.number].name:
+        if former_owner is None or former_owner.hint != self.before.types[type.number].name:
             type.name = new
 
     def drop_type(self, i: int, _j: int, _k: int) -> None:
@@ -89,23 +89,28 @@ class SchemaEdit:
         type.props.append(prop)
 
     def rename_property(self, i: int, j: int, k: int) -> None:
-        one, prop = self._property(i, j, with_key=True)
-        old = self.before.types.get(one.number) if one else None
-        held = {was.number: was for was in old.props} if old else {}
-        if one is None or prop is None or prop.number not in held or held[prop.number].name != prop.name:
+        entity_type, prop = self._property(i, j, with_key=True)
+        old = self.before.types.get(entity_type.number) if entity_type else None
+        old_props = {was.number: was for was in old.props} if old else {}
+        if (
+            entity_type is None
+            or prop is None
+            or prop.number not in old_props
+            or old_props[prop.number].name != prop.name
+        ):
             return
-        free = [name for name in PROPERTY_NAMES if name not in [other.name for other in one.props]]
+        free = [name for name in PROPERTY_NAMES if name not in [sibling.name for sibling in entity_type.props]]
         if not free:
             return
         new = free[k % len(free)]
-        taken = next((was for was in held.values() if was.name == new), None)
-        if taken is None or taken.hint != prop.name:
+        former_owner = next((was for was in old_props.values() if was.name == new), None)
+        if former_owner is None or former_owner.hint != prop.name:
             prop.name = new
 
     def drop_property(self, i: int, j: int, _k: int) -> None:
-        one, prop = self._property(i, j)
-        if one is not None and prop is not None:
-            one.props.remove(prop)
+        entity_type, prop = self._property(i, j)
+        if entity_type is not None and prop is not None:
+            entity_type.props.remove(prop)
 
     # --- wider ---------------------------------------------------------------------------------------------------
 
@@ -122,11 +127,11 @@ class SchemaEdit:
             prop.nullable = True
 
     def drop_rules(self, i: int, j: int, _k: int) -> None:
-        one, prop = self._property(i, j)
+        entity_type, prop = self._property(i, j)
         if prop is not None:
             prop.unique, prop.range, prop.check = False, None, None
-        elif one is not None:
-            one.card = (0, None)
+        elif entity_type is not None:
+            entity_type.card = (0, None)
 
     # --- tighter -------------------------------------------------------------------------------------------------
 
@@ -181,10 +186,10 @@ class SchemaEdit:
         self, pool: Sequence[str], before: Sequence[str], now: Sequence[TypeModel] | Sequence[Prop]
     ) -> list[str]:
         """Names for something new. A name of before means the old thing, unless a rename took that one away."""
-        used = [one.name for one in now]
+        used = [item.name for item in now]
         things: list[TypeModel | Prop] = [*self.before.types.values(), *self._old_props()]
         old = {thing.number: thing.name for thing in things}
-        moved = [old[one.number] for one in now if one.number in old and old[one.number] != one.name]
+        moved = [old[item.number] for item in now if item.number in old and old[item.number] != item.name]
         return [name for name in pool if name not in used and (name not in before or name in moved)]
 
     def _old_props(self) -> list[Prop]:

@@ -65,10 +65,10 @@ class SchemaChangeMeter:
 def _cost(world: World, schema: str) -> Measurement:
     meter = SchemaChangeMeter(world)
     meter.actor.graph.refresh()
-    with meter.measure() as found:
+    with meter.measure() as requests:
         receipt = meter.actor.graph.schema.apply(schema)
     assert receipt.commit_id is not None
-    return found
+    return requests
 
 
 @pytest.mark.parametrize("schema", METADATA_ONLY.values(), ids=METADATA_ONLY)
@@ -89,9 +89,9 @@ def test_s102_s113_steps_that_move_no_data_touch_no_table(make_world: MakeWorld,
 def test_s113_the_same_schema_costs_one_look(make_world: MakeWorld) -> None:
     meter = SchemaChangeMeter(make_world(SCHEMA))
     meter.actor.graph.refresh()
-    with meter.measure() as found:
+    with meter.measure() as requests:
         assert meter.actor.graph.schema.apply(SCHEMA).commit_id is None
-    assert found.by_kind_and_class == {(RequestKind.GET, KeyClass.RECORD): 1}, found.describe()
+    assert requests.by_kind_and_class == {(RequestKind.GET, KeyClass.RECORD): 1}, requests.describe()
 
 
 @pytest.mark.parametrize("count", [MANY, pytest.param(1_000_000, marks=pytest.mark.slow)])
@@ -115,13 +115,13 @@ def test_a_default_on_a_large_table_with_holes_and_an_overlay(make_world: MakeWo
     actor.graph.fold()
     actor.apply(Update("Person", {"age": 1000}, Compare("name", "=", "p0")), Delete("Person", Compare("id", "=", "p1")))
     actor.apply(InsertNode("Person", {"name": "new"}))
-    left = MANY - MANY // 100 - 1 + 1
+    remaining = MANY - MANY // 100 - 1 + 1
     text = edit_schema(("age: I32?", "age: I64?  rank: I32 @default(7)"))
     actor.graph.schema.apply(text)
-    for one in (actor, world.reader()):
-        table = one.graph.table("Person")
-        assert table.count() == left
-        assert table.to_arrow(["id"], Compare("rank", "=", 7)).num_rows == left
+    for reader in (actor, world.reader()):
+        table = reader.graph.table("Person")
+        assert table.count() == remaining
+        assert table.to_arrow(["id"], Compare("rank", "=", 7)).num_rows == remaining
         assert table.to_arrow(["id"], Compare("age", "=", 99)).num_rows == 0
         assert table.to_arrow(["id"], Compare("age", "=", 1000)).to_pylist() == [{"id": "p0"}]
         assert table.to_arrow(["id"], Compare("id", "in", ["p1", "new"])).to_pylist() == [{"id": "new"}]

@@ -38,8 +38,8 @@ def world(make_world: MakeWorld) -> World:
 
 def _dies(world: World, *, point: str | None = None, put: int | None = None, fault: str = "kill_after") -> bool:
     """Whether a child that applies the new schema was killed on its way."""
-    given = {"uri": world.path, "schema": NEW, "point": point, "put": put, "fault": fault}
-    with Workers(change_and_die, 1, given) as workers:
+    arguments = {"uri": world.path, "schema": NEW, "point": point, "put": put, "fault": fault}
+    with Workers(change_and_die, 1, arguments) as workers:
         workers.start()
         [result] = workers.wait(check=False)
     assert result.error is None, result.error
@@ -90,5 +90,5 @@ def test_s110_a_branch_is_not_touched_by_a_crash_on_another(world: World) -> Non
     assert _dies(world, point="write.before-record")
     dev = world.actor(branch="dev")
     dev.graph.schema.apply(with_person("nick: String?"))
-    assert rows(dev.graph, "Person") == {one: {**row, "nick": None} for one, row in OLD_ROWS.items()}
+    assert rows(dev.graph, "Person") == {row_id: {**row, "nick": None} for row_id, row in OLD_ROWS.items()}
     _check(world)

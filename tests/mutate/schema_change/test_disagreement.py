@@ -45,9 +45,9 @@ def test_s112_a_table_of_another_type_than_the_schema_says(world: World, asked: 
     catalog = compile_schema(text, previous=writer.graph.schema.catalog, mint=lambda: backend.ids.token(8))
     create_object(backend, schema_key(catalog.hash), catalog.encode())
     assert isinstance(writer.publish(writer.plan("schema", catalog=catalog)), PlanPublished)
-    for one in (witness, world.reader()):
+    for reader in (witness, world.reader()):
         with pytest.raises(Corruption, match="verify"):
-            ASKED[asked](one)
+            ASKED[asked](reader)
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
@@ -62,7 +62,7 @@ def test_s112_a_schema_that_cannot_be_read(world: World, damage: str) -> None:
         path.write_bytes(data[: len(data) // 2] if damage == "cut" else data.replace(b"nick", b"nack"))
     knowing.apply(InsertNode("Person", {"name": "Bob", "nick": "b"}))
     fresh = world.actor()
-    for asked in (
+    for call in (
         fresh.graph.view,
         fresh.graph.refresh,
         lambda: fresh.graph.schema.source,
@@ -70,4 +70,4 @@ def test_s112_a_schema_that_cannot_be_read(world: World, damage: str) -> None:
         lambda: fresh.graph.schema.apply(SCHEMA),
     ):
         with pytest.raises(Corruption):
-            asked()
+            call()

@@ -31,8 +31,8 @@ def graph_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "graph"
 
 
-def _file(place: Path, text: str) -> str:
-    path = place.parent / "new.pg"
+def _file(folder: Path, text: str) -> str:
+    path = folder.parent / "new.pg"
     path.write_bytes(text.encode())
     return str(path)
 
@@ -43,11 +43,11 @@ def test_schema_show_prints_the_source_exactly(graph_path: Path, capfdbinary: py
     later = SOURCE.replace("age", "years")
     first = g.refresh()
     g.schema.apply(later)
-    for words, wanted in (([], later), (["--at", first], SOURCE)):
+    for words, expected in (([], later), (["--at", first], SOURCE)):
         assert run(["schema", "show", str(graph_path), *words]) == 0
-        assert capfdbinary.readouterr().out == wanted.encode() + b"\n"
+        assert capfdbinary.readouterr().out == expected.encode() + b"\n"
         assert run(["schema", "show", str(graph_path), *words, "--json"]) == 0
-        assert json.loads(capfdbinary.readouterr().out)["source"] == wanted
+        assert json.loads(capfdbinary.readouterr().out)["source"] == expected
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -117,7 +117,7 @@ def test_s96_a_member_alone_or_null_is_no_duplicate(actor: Actor) -> None:
 def test_s96_a_freed_value_is_free_in_the_same_change(actor: Actor) -> None:
     actor.apply(Update("Person", {"mail": None}, by_name("Ada")), person("Bob", mail="a@x"))
     actor.apply(Delete("Person", by_name("Bob")), person("Cy", mail="a@x"))
-    assert {one: row["mail"] for one, row in rows(actor.graph, "Person").items()} == {"Ada": None, "Cy": "a@x"}
+    assert {row_id: row["mail"] for row_id, row in rows(actor.graph, "Person").items()} == {"Ada": None, "Cy": "a@x"}
 
 
 def test_s97_more_edges_than_the_maximum(actor: Actor) -> None:

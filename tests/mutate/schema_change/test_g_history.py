@@ -49,10 +49,12 @@ class SchemaLife:
             then={"Human": people, "Tag": {"old": {"name": "old"}}},
         )
         self.graph.schema.apply(DROPPED)
-        named = {one: {"name": one} for one in ("Ada", "Bob", "Cy")}
-        self._write(InsertNode("Human", {"name": "Cy"}), then={"Human": named})
+        rows_by_id = {row_id: {"name": row_id} for row_id in ("Ada", "Bob", "Cy")}
+        self._write(InsertNode("Human", {"name": "Cy"}), then={"Human": rows_by_id})
         self.graph.schema.apply(AGAIN)
-        fresh: dict[str, dict[str, Any]] = {one: {"name": one, "nick": None, "alias": None} for one in named}
+        fresh: dict[str, dict[str, Any]] = {
+            row_id: {"name": row_id, "nick": None, "alias": None} for row_id in rows_by_id
+        }
         self._check(self.graph.view(), {"Human": fresh, "Person": {}, "Tag": {}})
         fresh["Ada"]["nick"] = 7
         self._write(
@@ -62,7 +64,7 @@ class SchemaLife:
         )
         self.graph.schema.apply(DROPPED)
         self.graph.schema.apply(AGAIN)
-        fresh = {one: {"name": one, "nick": None, "alias": None} for one in named}
+        fresh = {row_id: {"name": row_id, "nick": None, "alias": None} for row_id in rows_by_id}
         self._check(self.graph.view(), {"Human": fresh, "Person": {}, "Tag": {}})
 
     def _write(self, *statements: Any, then: Expected) -> None:
@@ -81,8 +83,8 @@ class SchemaLife:
     @staticmethod
     def _check(view: GraphView, expected: Expected) -> None:
         assert {type_def.name for type_def in view.catalog.types} == set(expected)
-        for name, wanted in expected.items():
-            assert rows(view, name) == wanted, f"{view.commit_id} {name}"
+        for name, expected_rows in expected.items():
+            assert rows(view, name) == expected_rows, f"{view.commit_id} {name}"
 
 
 @pytest.fixture(params=[False, True], ids=["overlay", "folded"])
@@ -161,13 +163,13 @@ def test_s109_a_change_per_branch_of_one_table(make_world: MakeWorld) -> None:
     dev.apply(InsertNode("Person", {"name": "Cy", "age": 2**40}))
     main.graph.schema.apply('node Person { name: String @key  mail: String @default("-")  age: I32? }\n')
     main.apply(InsertNode("Person", {"name": "Di", "age": 3}))
-    for one in (main, dev):
-        one.graph.fold()
+    for actor in (main, dev):
+        actor.graph.fold()
     assert rows(main.graph, "Person") == {
-        one: {"name": one, "mail": "-", "age": age} for one, age in (("Ada", 1), ("Bob", 2), ("Di", 3))
+        row_id: {"name": row_id, "mail": "-", "age": age} for row_id, age in (("Ada", 1), ("Bob", 2), ("Di", 3))
     }
     assert rows(dev.graph, "Person") == {
-        one: {"name": one, "age": age, "rank": 5} for one, age in (("Ada", 1), ("Bob", 2), ("Cy", 2**40))
+        row_id: {"name": row_id, "age": age, "rank": 5} for row_id, age in (("Ada", 1), ("Bob", 2), ("Cy", 2**40))
     }
     _same_after_reopening(main, dev)
     world.assert_sound()

@@ -40,7 +40,7 @@ def person(name: str, **values: Any) -> InsertNode:
 
 
 def ages(actor: Actor) -> dict[str, Any]:
-    return {one: row["age"] for one, row in rows(actor.graph, "Person").items()}
+    return {row_id: row["age"] for row_id, row in rows(actor.graph, "Person").items()}
 
 
 def expect_refusal(actor: Actor, schema: str) -> OmnigraphError:
@@ -86,13 +86,13 @@ def test_s103_renames_keep_rows_and_rules(actor: Actor) -> None:
         ("Person -> Pet", "Human -> Pet"),
         ("name: String @key  kind", 'called: String @key @rename_from("name")  kind'),
     )
-    assert not any(one.rewrites_rows or one.validates_rows for one in actor.graph.schema.plan(text))
+    assert not any(step.rewrites_rows or step.validates_rows for step in actor.graph.schema.plan(text))
     actor.graph.schema.apply(text)
-    assert {one: row["years"] for one, row in rows(actor.graph, "Human").items()} == {"Ada": 36, "Bob": None}
+    assert {row_id: row["years"] for row_id, row in rows(actor.graph, "Human").items()} == {"Ada": 36, "Bob": None}
     then = actor.graph.at(old)
     assert rows(then, "Person")["Ada"] == rows(then, "Human")["Ada"] == {"name": "Ada", "age": 36, "weight": 0.5}
-    asked = then.table("Human").to_arrow(["id", "years"], Compare("years", ">", 30)).to_pylist()
-    assert asked == [{"id": "Ada", "years": 36}]
+    selected = then.table("Human").to_arrow(["id", "years"], Compare("years", ">", 30)).to_pylist()
+    assert selected == [{"id": "Ada", "years": 36}]
     actor.apply(InsertNode("Pet", {"called": "Kit", "kind": "dog"}))  # the same row: its id did not change
     assert rows(actor.graph, "Pet") == {"Kit": {"called": "Kit", "kind": "dog"}}
 
@@ -121,13 +121,13 @@ def test_s107_an_enum_with_more_values(actor: Actor) -> None:
 def test_s106_a_required_property_with_a_default(actor: Actor, declared: str, value: Any) -> None:
     old = actor.head.commit_id
     actor.graph.schema.apply(with_person(declared))
-    assert {one: row["rank"] for one, row in rows(actor.graph, "Person").items()} == {"Ada": value, "Bob": value}
+    assert {row_id: row["rank"] for row_id, row in rows(actor.graph, "Person").items()} == {"Ada": value, "Bob": value}
     assert "rank" not in rows(actor.graph.at(old), "Person")["Ada"]
     actor.apply(person("Eve"))
     actor.graph.fold()
-    found = rows(actor.graph, "Person")
-    assert {one: row["rank"] for one, row in found.items()} == dict.fromkeys(["Ada", "Bob", "Eve"], value)
-    assert (found["Ada"]["age"], found["Ada"]["weight"]) == (36, 0.5)
+    rows_by_id = rows(actor.graph, "Person")
+    assert {row_id: row["rank"] for row_id, row in rows_by_id.items()} == dict.fromkeys(["Ada", "Bob", "Eve"], value)
+    assert (rows_by_id["Ada"]["age"], rows_by_id["Ada"]["weight"]) == (36, 0.5)
 
 
 def test_wider_numbers_keep_their_values(actor: Actor) -> None:
@@ -136,10 +136,15 @@ def test_wider_numbers_keep_their_values(actor: Actor) -> None:
     actor.graph.schema.apply(edit_schema(("age: I32?", "age: I64?"), ("weight: F32?", "weight: F64?")))
     actor.apply(person("Big", age=2**40, weight=0.1))
     actor.graph.fold()
-    found = rows(actor.graph, "Person")
-    assert {one: row["age"] for one, row in found.items()} == {"Ada": 36, "Bob": None, "Max": 2**31 - 1, "Big": 2**40}
-    assert found["Big"]["weight"] == 0.1
-    assert found["Max"]["weight"] == pytest.approx(0.1, rel=1e-7)
+    rows_by_id = rows(actor.graph, "Person")
+    assert {row_id: row["age"] for row_id, row in rows_by_id.items()} == {
+        "Ada": 36,
+        "Bob": None,
+        "Max": 2**31 - 1,
+        "Big": 2**40,
+    }
+    assert rows_by_id["Big"]["weight"] == 0.1
+    assert rows_by_id["Max"]["weight"] == pytest.approx(0.1, rel=1e-7)
     assert rows(actor.graph.at(old), "Person")["Ada"]["age"] == 36
 
 
@@ -309,11 +314,11 @@ def test_s105_what_is_dropped_is_in_history_only(actor: Actor, allow_data_loss: 
     assert set(rows(actor.graph.at(old), "Owns")) == {"o"}
     person_type, pet, owns = catalog.node("Person"), catalog.node("Pet"), catalog.edge("Owns")
     assert person_type is not None and pet is not None and owns is not None  # noqa: PT018
-    told = {
+    hard_drops = {
         "hard_drops": sorted([pet.id, owns.id]),
         "hard_dropped_properties": {person_type.id: [person_type.by_name["age"].id]},
     }
-    assert actor.head.extra == (told if allow_data_loss else None)
+    assert actor.head.extra == (hard_drops if allow_data_loss else None)
 
 
 @in_both

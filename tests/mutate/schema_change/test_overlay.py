@@ -92,10 +92,10 @@ def test_s170_inline_against_fold_after_a_change(world: World, schema: str, orde
         with actor.hold_at("write.before-record", lambda: write(actor)) as late_write:
             second_actor.graph.fold()
         late_write.result(WAIT_S)
-    wanted = expected_rows(schema, table=1, overlay=9, again=5)
-    assert rows(world.reader().graph, "Person") == wanted
+    expected = expected_rows(schema, table=1, overlay=9, again=5)
+    assert rows(world.reader().graph, "Person") == expected
     actor.graph.fold()
-    assert rows(world.reader().graph, "Person") == wanted
+    assert rows(world.reader().graph, "Person") == expected
     world.assert_sound()
 
 
@@ -113,10 +113,10 @@ def test_s170_a_fork_with_overlays_on_both_sides(world: World, schema: str) -> N
         "main": (main, expected_rows(SCHEMA, both=2, overlay=4, again=5, main=7)),
         "dev": (dev, expected_rows(schema, table=1, both=2, overlay=4, dev=6)),
     }
-    for name, (actor, wanted) in sides.items():
-        assert rows(world.reader(name).graph, "Person") == wanted
+    for name, (actor, expected) in sides.items():
+        assert rows(world.reader(name).graph, "Person") == expected
         actor.graph.fold()
-        assert rows(world.reader(name).graph, "Person") == wanted
+        assert rows(world.reader(name).graph, "Person") == expected
     main.graph.schema.apply(schema)
     assert rows(main.graph, "Person") == expected_rows(schema, both=2, overlay=4, again=5, main=7)
     world.assert_sound()

@@ -42,9 +42,9 @@ def test_s108_a_writer_that_was_overtaken_lands_after(world: World, schema: str,
         changer.graph.schema.apply(schema)
     assert late.result(WAIT_S).attempts == 2
     expected = {"rank": 7} if schema == DEFAULT else {"nick": None} if schema != WIDER else {}
-    for one in (writer, world.reader()):
-        found = rows(one.graph, "Person")
-        assert found == {
+    for reader in (writer, world.reader()):
+        rows_by_id = rows(reader.graph, "Person")
+        assert rows_by_id == {
             name: {"name": name, "age": age, "weight": None, **expected} for name, age in (("Ada", 1), ("Bob", 2))
         }
     world.assert_sound()
@@ -76,7 +76,7 @@ def test_h12_a_change_that_rewrites_rows_misses_none(world: World, schema: str, 
     if meanwhile == "delete":
         del ages["Cy"]
     rank = {"rank": 7} if schema == DEFAULT else {}
-    expected = {one: {"name": one, "age": age, "weight": None, **rank} for one, age in ages.items()}
+    expected = {row_id: {"name": row_id, "age": age, "weight": None, **rank} for row_id, age in ages.items()}
     assert rows(world.reader().graph, "Person") == expected
     changer.graph.fold()
     assert rows(world.reader().graph, "Person") == expected
@@ -147,26 +147,26 @@ def test_h12_a_dropped_type_takes_the_rows_that_landed_meanwhile_along(world: Wo
     changer, writer = world.actor(), world.actor()
     only_people = SCHEMA.split("node Pet")[0]
     with changer.hold_at("write.before-record", lambda: changer.graph.schema.apply(only_people)) as late:
-        kept = writer.apply(InsertNode("Pet", {"name": "Kit"})).commit_id
+        last_commit = writer.apply(InsertNode("Pet", {"name": "Kit"})).commit_id
     late.result(WAIT_S)
     changer.graph.schema.apply(SCHEMA)
     assert rows(changer.graph, "Pet") == {}
-    assert kept is not None
-    assert set(rows(changer.graph.at(kept), "Pet")) == {"Kit"}
+    assert last_commit is not None
+    assert set(rows(changer.graph.at(last_commit), "Pet")) == {"Kit"}
     world.assert_sound()
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_s108_a_writer_of_something_that_went_is_refused(world: World, point: str) -> None:
     writer, changer = world.actor(), world.actor()
-    gone = edit_schema(("age: I32?", ""))
+    new_schema = edit_schema(("age: I32?", ""))
     with writer.hold_at(point, lambda: writer.apply(person("Bob", age=2))) as late:
-        changer.graph.schema.apply(gone)
+        changer.graph.schema.apply(new_schema)
     with pytest.raises(InvalidInput) as refused:
         late.result(WAIT_S)
     assert refused.value.code == "unknown_property"
     with writer.hold_at(point, lambda: writer.apply(InsertNode("Pet", {"name": "Kit"}))) as late:
-        changer.graph.schema.apply(gone.split("node Pet")[0])
+        changer.graph.schema.apply(new_schema.split("node Pet")[0])
     with pytest.raises(NotFound):
         late.result(WAIT_S)
     assert rows(world.reader().graph, "Person") == {}
@@ -196,9 +196,10 @@ def test_s108_two_changes_end_in_one_order(world: World) -> None:
 def test_s108_a_change_bound_to_a_commit_does_not_follow(world: World) -> None:
     """`if_commit` is how a plan that a person looked at is kept from dropping what came after it."""
     first_actor, second_actor = world.actor(), world.actor()
-    seen = first_actor.graph.refresh()
+    seen_commit = first_actor.graph.refresh()
     with first_actor.hold_at(
-        "write.before-record", lambda: first_actor.graph.schema.apply(with_person("nick: String?"), if_commit=seen)
+        "write.before-record",
+        lambda: first_actor.graph.schema.apply(with_person("nick: String?"), if_commit=seen_commit),
     ) as late:
         second_actor.graph.schema.apply(with_person("mail: String?"))
     with pytest.raises(PreconditionFailed):
@@ -265,7 +266,7 @@ def test_h14_one_table_is_born_by_two_branches_with_different_schemas(world: Wor
     assert rows(world.reader().graph, "Person") == {"Ada": {"name": "Ada", "age": 1, "weight": None}}
     rank = {"rank": 7} if schema == DEFAULT else {}
     assert rows(world.reader("dev").graph, "Person") == {
-        one: {"name": one, "age": age, "weight": None, **rank} for one, age in (("Ada", 1), ("Bob", 2))
+        row_id: {"name": row_id, "age": age, "weight": None, **rank} for row_id, age in (("Ada", 1), ("Bob", 2))
     }
     world.assert_sound()
 

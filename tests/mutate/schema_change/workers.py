@@ -14,11 +14,11 @@ from tests.support.processes import Link
 def change_and_die(link: Link, *, uri: str, schema: str, point: str | None, put: int | None, fault: str) -> str | None:
     """Apply a schema; the process ends at a point of the engine, or at its n-th PUT after opening."""
     pauses, faults = ControlledPauses(), FaultyStore
-    made: list[FaultyStore] = []
+    stores: list[FaultyStore] = []
 
     def wrap(store: object) -> FaultyStore:
-        made.append(faults(store, FaultPlan.none()))  # type: ignore[arg-type]
-        return made[0]
+        stores.append(faults(store, FaultPlan.none()))  # type: ignore[arg-type]
+        return stores[0]
 
     backend = make_backend(uri, None, Config(fsync=False, fold="never"), wrap=wrap, pauses=pauses)
     runtime = GraphRuntime.open(backend, read_only=False)
@@ -26,6 +26,6 @@ def change_and_die(link: Link, *, uri: str, schema: str, point: str | None, put:
     if point is not None:
         pauses.crash_at(point)
     if put is not None:
-        made[0].plan = FaultPlan.at(put, Fault(fault), kinds={RequestKind.PUT})
+        stores[0].plan = FaultPlan.at(put, Fault(fault), kinds={RequestKind.PUT})
     link.ready()
     return graph.schema.apply(schema).commit_id
