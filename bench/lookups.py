@@ -9,7 +9,7 @@ from typing import Any
 from bench.timing import medians_s
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.bind import bind_params
-from omnigraph.query.run.prepare import checked_query
+from omnigraph.query.language.query_cache import get_checked_query
 from omnigraph.query.run.run_query import prepare_run
 
 POINT = "query q($n: I64) { match { $p: Person { number: $n } } return { $p.name, $p.age } }"
@@ -41,7 +41,7 @@ def _wrap_bare(bare: Callable[[Snapshot, int], object]) -> Callable[[Snapshot, s
 
 
 def _query(snapshot: Snapshot, source: str, key: int) -> list[tuple[Any, ...]]:
-    checked = checked_query(source, None, snapshot.catalog)
+    checked = get_checked_query(source, None, snapshot.catalog)
     run = prepare_run(snapshot, checked, bind_params(checked, {"n": key}), now=snapshot.backend.clock.now())
     result = run.result()
     return [tuple(row.values()) for row in result.rows]

@@ -31,7 +31,7 @@ from omnigraph.config import Config
 from omnigraph.log.commit_record import CommitRecord, Epoch, Header, Pin, WriteSet
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.bind import bind_params
-from omnigraph.query.run.prepare import checked_query
+from omnigraph.query.language.query_cache import get_checked_query
 from omnigraph.query.run.run_query import prepare_run
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog, TypeDef
@@ -232,7 +232,7 @@ def omnigraph_system(snapshot: Snapshot) -> Callable[[Question], Callable[[], An
 
 
 def _ask(snapshot: Snapshot, catalog: Catalog, source: str) -> Answer:
-    checked = checked_query(source, None, catalog)
+    checked = get_checked_query(source, None, catalog)
     result = prepare_run(snapshot, checked, bind_params(checked, {}), now=snapshot.backend.clock.now()).result()
     return [tuple(row.values()) for row in result.rows]
 

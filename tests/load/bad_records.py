@@ -216,6 +216,6 @@ def mixture(cases: Sequence[BadRecordCase], good_count: int, seed: int = 7) -> M
     for case in cases:
         places = sorted(chance.uniform(0, len(good)) for _ in case.lines)
         placed += zip(places, case.lines, case.codes, strict=True)
-    placed.sort(key=lambda one: one[0])
+    placed.sort(key=lambda record: record[0])
     codes = {line: code for line, (_, _, code) in enumerate(placed, 1) if code is not None}
     return Mixture(b"\n".join(text for _, text, _ in placed) + b"\n", codes, len(placed) - len(codes))

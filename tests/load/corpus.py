@@ -219,7 +219,7 @@ def as_statements(lines: Sequence[Line], mode: str) -> list[Statement]:
         for line in lines:
             ends = {"from": line["from"], "to": line["to"]} if "edge" in line else {}
             rows.setdefault(line.get("edge") or line["type"], []).append({**line.get("data", {}), **ends})
-        return [Overwrite(name, found) for name, found in rows.items()]
+        return [Overwrite(name, type_rows) for name, type_rows in rows.items()]
     strict = mode == "append"
     return [
         InsertEdge(line["edge"], line["from"], line["to"], line.get("data", {}), strict)
@@ -231,12 +231,12 @@ def as_statements(lines: Sequence[Line], mode: str) -> list[Statement]:
 
 def contents(graph: Graph) -> dict[str, list[str]]:
     """Every row of every type without ids that were made up, NaN and the sign of zero included."""
-    found = {}
+    rows_by_table = {}
     for name in TYPES:
         rows = graph.table(name).to_arrow().to_pylist()
         keyless = name in ("Note", "Knows", "Likes", "Lives", "Needs")
-        found[name] = sorted(repr({**row, "id": _existing_id(row["id"])} if keyless else row) for row in rows)
-    return found
+        rows_by_table[name] = sorted(repr({**row, "id": _existing_id(row["id"])} if keyless else row) for row in rows)
+    return rows_by_table
 
 
 def _existing_id(row_id: str) -> str:

@@ -95,19 +95,23 @@ def test_the_column_points_at_the_culprit(graph: Graph, tmp_path: Path) -> None:
     ]
     path = tmp_path / "input.jsonl"
     path.write_text("\n".join(lines))
-    found = expect_refusal(graph, path).details["rejects"]
+    rejects = expect_refusal(graph, path).details["rejects"]
     words = ['"age"', '"aeg"', None, '"from"']
-    for one, line, word in zip(found, lines, words, strict=True):
-        assert one["column"] == (line.index(word) + 1 if word else len(line) + 1)
+    for reject, line, word in zip(rejects, lines, words, strict=True):
+        assert reject["column"] == (line.index(word) + 1 if word else len(line) + 1)
 
 
 def test_a_record_that_breaks_several_rules_is_rejected_once(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "input.jsonl"
     path.write_text('{"type": "Person", "data": {"name": "a", "age": "x", "rank": -1, "nobody": 1}}')
     error = expect_refusal(graph, path)
-    (one,) = error.details["rejects"]
+    (reject,) = error.details["rejects"]
     assert error.details["reject_count"] == 1
-    assert [one["code"], *(other["code"] for other in one["others"])] == ["OG-V-002", "OG-V-003", "unknown_property"]
+    assert [reject["code"], *(problem["code"] for problem in reject["others"])] == [
+        "OG-V-002",
+        "OG-V-003",
+        "unknown_property",
+    ]
 
 
 def test_the_next_load_works(graph: Graph, tmp_path: Path) -> None:

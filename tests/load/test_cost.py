@@ -43,7 +43,9 @@ def warm_cost(actor: MeteredActor, folder: Path) -> Cost:
     assert report.commit_id is not None
     record = actor.ground.record(report.commit_id)
     assert record.kind == "load"
-    assert not any(one.staged for one in record.touched.values()), "a small load rides in its record"
+    assert not any(touched_table.staged for touched_table in record.touched.values()), (
+        "a small load rides in its record"
+    )
     return gauge.cost
 
 
@@ -68,11 +70,11 @@ def test_one_edge_at_every_depth(depths: tuple[int, ...], tmp_path: Path, capsys
             warm.append(warm_cost(actor, tmp_path))
         cold.append(cold_cost(ground, tmp_path))
     with capsys.disabled():
-        for depth, one, other in zip(depths, warm, cold, strict=True):
+        for depth, warm_cost_at, cold_cost_at in zip(depths, warm, cold, strict=True):
             then = PREDECESSOR_REQUESTS + PREDECESSOR_REQUESTS_PER_COMMIT * depth
-            print(f"\none-edge load at depth {depth}: {one}; cold: {other}; once it was {then}", end="")
-    assert len({one.counts for one in warm}) == 1
-    assert len({one.counts for one in cold}) == 1
+            print(f"\none-edge load at depth {depth}: {warm_cost_at}; cold: {cold_cost_at}; once it was {then}", end="")
+    assert len({warm_cost_at.counts for warm_cost_at in warm}) == 1
+    assert len({warm_cost_at.counts for warm_cost_at in cold}) == 1
     WARM.hold(warm[0], "one-edge load, warm")
     assert cold[0].requests <= REQUESTS_MAX, str(cold[0])
     assert not any(part == "intent" and kind == "PUT" for (kind, part), _ in cold[0].counts)

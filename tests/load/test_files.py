@@ -180,9 +180,9 @@ def test_csv(graph: Graph, tmp_path: Path) -> None:
         '"",,,,,,,,\r\n'
     )
     load(graph, {"Person": put(tmp_path / "p.csv", text.encode())})
-    found = people(graph)
-    assert set(found) == {"ada", 'two\nlines, "quoted"', ""}
-    assert (found["ada"]["big"], found["ada"]["tags"], found["ada"]["score"]) == (2**64 - 1, ["x", "y"], 0.001)
+    rows = people(graph)
+    assert set(rows) == {"ada", 'two\nlines, "quoted"', ""}
+    assert (rows["ada"]["big"], rows["ada"]["tags"], rows["ada"]["score"]) == (2**64 - 1, ["x", "y"], 0.001)
     load(graph, {"Knows": put(tmp_path / "k.csv.gz", gzip.compress(b"from,to,since\nada,ada,1\n"))})
     assert graph.table("Knows").to_arrow().num_rows == 1
 
@@ -191,7 +191,7 @@ def test_csv_rejects_have_the_line_on_which_they_begin(graph: Graph, tmp_path: P
     text = 'name,age\nada,1\n"two\nlines",x\nbob,2,3\nc"y,1\ndi,4\n'
     path = put(tmp_path / "p.csv", text.encode())
     report = load(graph, {"Person": path}, on_error="skip", rejects=tmp_path / "r")
-    assert [(one["line"], one["code"]) for one in report.sample] == [
+    assert [(reject["line"], reject["code"]) for reject in report.sample] == [
         (3, "OG-V-002"),
         (5, "wrong_field_count"),
         (6, "bad_csv"),
@@ -318,12 +318,12 @@ def test_a_line_may_have_exactly_the_bound(graph: Graph, tmp_path: Path) -> None
     for batch_bytes in (1, 7, 50, 1000):
         assert load_with_bounds(len(line), batch_bytes).rejects == 0
         report = load_with_bounds(len(line) - 1, batch_bytes)
-        assert [(one["line"], one["code"]) for one in report.sample] == [(1, "line_too_long")]
+        assert [(reject["line"], reject["code"]) for reject in report.sample] == [(1, "line_too_long")]
         assert report.loaded == 2
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("sources", "code"),
     [
         ("nothing.jsonl", "file_error"),
         ("*.nothing", "file_error"),
@@ -335,13 +335,13 @@ def test_a_line_may_have_exactly_the_bound(graph: Graph, tmp_path: Path) -> None
     ],
 )
 def test_names_that_lead_nowhere(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any, code: str
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sources: Any, code: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "p.parquet", b"")
     put(tmp_path / "a.jsonl", b"")
     with pytest.raises(InvalidInput) as caught:
-        load(graph, given)
+        load(graph, sources)
     assert caught.value.code == code
     assert caught.value.advice
 

@@ -88,22 +88,22 @@ def test_overwrite_by_nothing_empties_the_type(bed: LoadBed, shape: str) -> None
     bed.graph.optimize()
     empty = bed.folder / "empty"
     empty.mkdir()
-    given = empty
+    source = empty
     if shape == "file":
-        given = empty / "rows.jsonl"
-        given.write_text("")
+        source = empty / "rows.jsonl"
+        source.write_text("")
     with pytest.raises(LoadRejected) as caught:
-        bed.graph.load({"Person": given}, mode="overwrite", progress=False)
+        bed.graph.load({"Person": source}, mode="overwrite", progress=False)
     assert caught.value.details["totals"] == {"orphan_edge": 2}
     indexes = {row["table_key"]: row["indexes"] for row in bed.graph.snapshot(indexes=True)["tables"]}
-    bed.graph.load({"Knows": given}, mode="overwrite", progress=False)
-    report = bed.graph.load({"Person": given}, mode="overwrite", progress=False)
+    bed.graph.load({"Knows": source}, mode="overwrite", progress=False)
+    report = bed.graph.load({"Person": source}, mode="overwrite", progress=False)
     assert report.counts["node:Person"]["deleted"] == 2
     assert bed.rows("Person") == bed.rows("Knows") == {}
     bed.load(ADA, edge("Knows", "ada", "ada"))
     bed.graph.optimize()
     after = {row["table_key"]: row["indexes"] for row in bed.graph.snapshot(indexes=True)["tables"]}
-    assert [one["name"] for one in after["node:Person"]] == [one["name"] for one in indexes["node:Person"]]
+    assert [row["name"] for row in after["node:Person"]] == [row["name"] for row in indexes["node:Person"]]
 
 
 def test_the_last_record_of_an_id_wins_and_is_counted(bed: LoadBed) -> None:
@@ -200,17 +200,17 @@ def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
 ) -> None:
     bed = LoadBed(tmp_path, Config(fsync=False, mutation_max_rows=2))
     bed.load(*(node("Person", name=f"p{at}") for at in range(3)), node("Note", id="n", must=1))
-    asked: list[LoadJob] = []
+    spark_jobs: list[LoadJob] = []
 
     def on_spark(job: LoadJob) -> LoadReport:
-        asked.append(job)
+        spark_jobs.append(job)
         return LoadReport(None, {}, engine="spark")
 
     monkeypatch.setattr("omnigraph.load.spark.load.load_files", on_spark)
     people, notes = bed.file('{"name": "x"}', name="p.jsonl"), bed.file('{"must": 2}', name="n.jsonl")
     assert bed.graph.load({"Person": people}, mode="overwrite", progress=False).engine == "spark"
     assert bed.load(ADA, mode="overwrite").engine == "spark"
-    assert len(asked) == 2
+    assert len(spark_jobs) == 2
     assert bed.graph.load({"Note": notes}, mode="overwrite", progress=False).engine == "local"
     assert bed.graph.load({"Person": people}, mode="overwrite", engine="local", progress=False).engine == "local"
     assert bed.load(ADA).engine == "local"

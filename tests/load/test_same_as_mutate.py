@@ -29,10 +29,10 @@ def codes_of(error: OmnigraphError) -> tuple[str, ...]:
 
 
 def codes_of_rejects(error: LoadRejected) -> tuple[str, ...]:
-    found: list[str] = []
+    codes: list[str] = []
     for reject in error.details["rejects"]:
-        found += [reject["code"], *(other["code"] for other in reject.get("others", ()))]
-    return tuple(sorted(found))
+        codes += [reject["code"], *(problem["code"] for problem in reject.get("others", ()))]
+    return tuple(sorted(codes))
 
 
 def try_mutate(graph: Graph, entry: Entry) -> tuple[str, ...] | None:
@@ -57,8 +57,8 @@ def test_the_same_graph_and_the_same_violations(entry: Entry, tmp_path: Path) ->
     first_graph, second_graph = graph_at(tmp_path / "mutated", entry), graph_at(tmp_path / "loaded", entry)
     before = contents(second_graph)
     assert before == contents(first_graph)
-    told = try_load(second_graph, entry, tmp_path / "input.jsonl", engine="local")
-    assert (try_mutate(first_graph, entry), told) == (entry.codes, entry.codes)
+    rejects = try_load(second_graph, entry, tmp_path / "input.jsonl", engine="local")
+    assert (try_mutate(first_graph, entry), rejects) == (entry.codes, entry.codes)
     assert contents(second_graph) == contents(first_graph)
     assert (contents(second_graph) == before) or entry.codes is None
 
@@ -68,12 +68,12 @@ def test_messages_are_those_of_a_mutation(tmp_path: Path) -> None:
     for entry in CORPUS:
         if entry.codes not in (("range",), ("check",), ("OG-V-002",), ("OG-V-004",), ("unique",)):
             continue
-        one = graph_at(tmp_path / f"m-{entry.name}", entry)
-        other = graph_at(tmp_path / f"l-{entry.name}", entry)
+        mutated_graph = graph_at(tmp_path / f"m-{entry.name}", entry)
+        loaded_graph = graph_at(tmp_path / f"l-{entry.name}", entry)
         with pytest.raises(OmnigraphError) as refusal:
-            one.apply(as_statements(entry.lines, entry.mode))
+            mutated_graph.apply(as_statements(entry.lines, entry.mode))
         path = tmp_path / "input.jsonl"
         path.write_text(entry.text)
         with pytest.raises(LoadRejected) as rejection:
-            other.load(path, mode=entry.mode, progress=False)  # type: ignore[arg-type]
+            loaded_graph.load(path, mode=entry.mode, progress=False)  # type: ignore[arg-type]
         assert rejection.value.details["rejects"][0]["reason"] == refusal.value.message

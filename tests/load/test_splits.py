@@ -25,11 +25,11 @@ CHECKS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthC
 
 def read(path: Path, split_bytes: int, limits: ReadLimits, type_name: str | None = None) -> list[tuple[int, Any]]:
     """(line, record) of all splits, in their order."""
-    given = LoadSources.of({type_name: path} if type_name else path)
-    found = discover(given, CATALOG, InputFiles())
+    load_sources = LoadSources.of({type_name: path} if type_name else path)
+    inputs = discover(load_sources, CATALOG, InputFiles())
     records: list[tuple[int, Any]] = []
-    for split in plan_splits(found, split_bytes):
-        opened = pickle.loads(pickle.dumps(found.files)).open
+    for split in plan_splits(inputs, split_bytes):
+        opened = pickle.loads(pickle.dumps(inputs.files)).open
         for raw in read_split(pickle.loads(pickle.dumps(split)), opened, limits):
             if split.format == "ndjson":
                 texts = raw.data.split(b"\n")  # type: ignore[union-attr]
@@ -59,7 +59,7 @@ def test_lines(tmp_path: Path, lines: list[bytes], ends: bool, split_bytes: int,
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\n".join(lines) + (b"\n" if ends else b""))
     expected = [(at, line.removeprefix(b"\xef\xbb\xbf") if at == 1 else line) for at, line in enumerate(lines, 1)]
-    assert read(path, split_bytes, ReadLimits(batch_bytes=batch_bytes)) == [one for one in expected if one[1]]
+    assert read(path, split_bytes, ReadLimits(batch_bytes=batch_bytes)) == [batch for batch in expected if batch[1]]
 
 
 @CHECKS
@@ -94,7 +94,7 @@ def test_row_groups(tmp_path: Path, rows: int, group: int, split_bytes: int, bat
 def test_large_files_are_cut_and_small_ones_are_not(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 9 + b"\n" + b"y" * 9 + b"\n")
-    found = discover(LoadSources.of(path), CATALOG, InputFiles())
-    assert len(plan_splits(found, 20)) == 1
-    cut = plan_splits(found, 10)
-    assert [(one.start, one.end, one.first_line) for one in cut] == [(0, 10, 1), (10, 20, 2)]
+    inputs = discover(LoadSources.of(path), CATALOG, InputFiles())
+    assert len(plan_splits(inputs, 20)) == 1
+    cut = plan_splits(inputs, 10)
+    assert [(split.start, split.end, split.first_line) for split in cut] == [(0, 10, 1), (10, 20, 2)]

@@ -1,4 +1,4 @@
-"""A world with every kind of index, and one that has lived for a while."""
+"""Fixtures: an empty graph with every kind of index, and a graph that has been used for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.schedules.world import World, knows, person
-from tests.upkeep.ground import make_scattered
+from tests.upkeep.upkeep_graphs import make_scattered
 
 SCHEMA = """
 node Person {
@@ -34,8 +34,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture(scope="session")
-def _lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Branches, one deleted, tags, indexes, overlay, removed rows, a client key."""
+def _used_world_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Creates a graph with branches, one of them deleted, a tag, indexes, overlay, deleted rows and a client key."""
     world = World(tmp_path_factory.mktemp("lived"), SCHEMA)
     actor = make_scattered(world)
     actor.graph.branch.create("gone")
@@ -50,9 +50,9 @@ def _lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lived_in(_lived_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A copy of it for this test alone."""
-    shutil.copytree(_lived_in, tmp_path / "graph")
+def used_world(_used_world_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A copy of the used graph for one test."""
+    shutil.copytree(_used_world_path, tmp_path / "graph")
     with monkeypatch.context() as patch:
         patch.setattr("tests.schedules.world.init", lambda *_, **__: None)
         world = World(tmp_path)

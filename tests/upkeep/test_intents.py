@@ -16,7 +16,7 @@ from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from tests.schedules.world import Actor, World, knows
 from tests.support.processes import Workers
 from tests.upkeep.cleanup.test_cleanup import files, find_unnamed_files, to_the_end
-from tests.upkeep.ground import PATIENT, contents, fill, make_scattered, open_pin
+from tests.upkeep.upkeep_graphs import PATIENT, contents, fill, make_scattered, open_pin
 from tests.upkeep.workers import optimize_until_killed
 
 UNCONFIRMED = ("intent.opened", "optimize.staged", "intent.staged")
@@ -30,11 +30,11 @@ def run(actor: Actor, above_bytes: int = 0) -> OptimizeReport:
 
 def intents(world: World) -> dict[str, set[str]]:
     """What every intent consists of, by its id."""
-    found: dict[str, set[str]] = {}
+    objects: dict[str, set[str]] = {}
     for file in files(world, "__recovery"):
         _, op_id, name = file.split("/")
-        found.setdefault(op_id, set()).add(name)
-    return found
+        objects.setdefault(op_id, set()).add(name)
+    return objects
 
 
 def recover(actor: Actor, now: str | None = None) -> list[RecoveryResult]:
@@ -69,10 +69,10 @@ def test_a_large_one_opens_confirms_and_ends(world: World) -> None:
 @pytest.mark.parametrize("point", ["optimize.staged", "intent.staged", "optimize.before-record"])
 def test_cleanup_spares_what_it_has_staged(world: World, point: str) -> None:  # H35
     actor, second_actor = make_scattered(world, **PATIENT), world.actor()
-    before, there = contents(actor), files(world)
+    before, files_before = contents(actor), files(world)
     actor.graph.fold()
     with actor.hold_at(point, lambda: run(actor)) as running:
-        staged = files(world) - there
+        staged = files(world) - files_before
         to_the_end(second_actor, keep=1)
         assert staged
         assert staged <= files(world)
@@ -243,9 +243,9 @@ class TestSchema:
     def test_cleanup_spares_what_it_has_staged(self, world: World) -> None:  # H35
         actor, second_actor = make_scattered(world, **PATIENT), world.actor()
         actor.graph.fold()
-        there = files(world)
+        files_before = files(world)
         with actor.hold_at("write.before-record", lambda: self._apply(actor)) as running:
-            staged = files(world) - there
+            staged = files(world) - files_before
             to_the_end(second_actor, keep=1)
             assert staged
             assert staged <= files(world)
@@ -280,7 +280,7 @@ class TestSchema:
 def test_recovery_leaves_a_living_one_alone(world: World) -> None:  # H38
     actor, second_actor = make_scattered(world, **PATIENT), world.actor()
     with actor.hold_at("optimize.staged", lambda: run(actor)) as running:
-        assert [one.verdict for one in recover(second_actor)] == ["live"]
+        assert [outcome.verdict for outcome in recover(second_actor)] == ["live"]
         assert [intent.state for intent in second_actor.graph.recover_list()] == ["live"]
     assert running.result().is_complete
     assert [(intent.state, intent.operation) for intent in second_actor.graph.recover_list()] == [("done", "optimize")]

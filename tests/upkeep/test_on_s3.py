@@ -28,7 +28,7 @@ from tests.schedules.world import Actor, World, knows, person
 from tests.support.s3 import S3Place
 from tests.upkeep.cleanup.test_cleanup import Died, Dying
 from tests.upkeep.conftest import SCHEMA
-from tests.upkeep.ground import contents, fill
+from tests.upkeep.upkeep_graphs import contents, fill
 
 pytestmark = pytest.mark.s3
 
@@ -48,7 +48,7 @@ def store_of(world: World) -> Store:
 
 
 def keys(world: World, part: str = "tables/") -> set[str]:
-    return {one.key for one in store_of(world).list(part)}
+    return {info.key for info in store_of(world).list(part)}
 
 
 def a_second_later(actor: Actor) -> None:
@@ -95,9 +95,9 @@ def garbage(world: World) -> set[str]:
     actor.pauses.reach = die  # type: ignore[method-assign]
     with pytest.raises(Died):
         fill(actor, 5, 7000)
-    made = keys(world) - before
-    assert made
-    return made
+    garbage_keys = keys(world) - before
+    assert garbage_keys
+    return garbage_keys
 
 
 def test_optimize_and_cleanup(bucket: World) -> None:
@@ -108,33 +108,33 @@ def test_optimize_and_cleanup(bucket: World) -> None:
     assert actor.graph.optimize().commit_id is None
     assert contents(bucket.reader()) == before
     commits = [commit.commit_id for commit in actor.graph.commits(None)]
-    tagged, gone = commits[-3], commits[-2]
+    tagged, expired_id = commits[-3], commits[-2]
     actor.graph.tags.create("v1", tagged)
     at_the_tag = contents(actor, tagged)
-    left, there = garbage(bucket), keys(bucket, "")
+    garbage_keys, keys_before = garbage(bucket), keys(bucket, "")
     preview = Cleanup(actor.runtime, replace(AT_ONCE, keep=1)).preview()
-    assert (preview.confirmed, keys(bucket, "")) == (False, there)
+    assert (preview.confirmed, keys(bucket, "")) == (False, keys_before)
     assert preview.protected[tagged] == "tag v1"
     assert collect(actor, keep=1).condemns
-    assert left <= keys(bucket)
+    assert garbage_keys <= keys(bucket)
     to_the_end(actor, keep=1)
-    assert not left & keys(bucket)
+    assert not garbage_keys & keys(bucket)
     assert (contents(bucket.reader()), contents(bucket.reader(), tagged)) == (before, at_the_tag)
     with pytest.raises(SnapshotExpired):
-        bucket.reader().graph.at(gone)
+        bucket.reader().graph.at(expired_id)
     report = bucket.reader().graph.verify(deep=True)
     assert (report.ok, [problem.code for problem in report.problems]) == (True, [])
 
 
 @pytest.mark.slow
 def test_young_files_and_horizons(bucket: World) -> None:  # H35, H37
-    actor, left = make_history(bucket), garbage(bucket)
+    actor, garbage_keys = make_history(bucket), garbage(bucket)
     assert not collect(actor, margin_s=600).condemns
     assert collect(actor, horizon_s=3600).condemns
     assert not collect(actor, horizon_s=3600).deletes
-    assert left <= keys(bucket)
+    assert garbage_keys <= keys(bucket)
     assert collect(actor).deletes
-    assert not left & keys(bucket)
+    assert not garbage_keys & keys(bucket)
 
 
 def _until_death(dying: Actor) -> None:
@@ -194,7 +194,7 @@ def test_leases_and_branches_protect(bucket: World) -> None:  # S129, H33
     actor = make_history(bucket)
     commits = [commit.commit_id for commit in actor.graph.commits(None)]
     leased, forked = commits[-3], commits[-4]
-    before = {one: contents(actor, one) for one in (leased, forked)}
+    before = {commit_id: contents(actor, commit_id) for commit_id in (leased, forked)}
     lease = take_lease(actor.runtime, leased, 3600)
     actor.graph.branch.create("side", forked)
     to_the_end(actor, keep=1)

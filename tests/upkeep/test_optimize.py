@@ -18,19 +18,21 @@ from omnigraph.upkeep.optimize import Optimizer
 from omnigraph.upkeep.verify import check_tables
 from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 from tests.schedules.world import Actor, World, person
-from tests.upkeep.ground import contents, fill, make_scattered, open_pin
-from tests.upkeep.later import LaterClock
+from tests.upkeep.later_clock import LaterClock
+from tests.upkeep.upkeep_graphs import contents, fill, make_scattered, open_pin
 
 
 def _coverage(actor: Actor, name: str) -> dict[str, tuple[int, int]]:
-    (table,) = (one for one in actor.graph.snapshot(indexes=True)["tables"] if one["table_key"].endswith(f":{name}"))
+    tables = actor.graph.snapshot(indexes=True)["tables"]
+    (type_table,) = (table for table in tables if table["table_key"].endswith(f":{name}"))
     return {
-        index["name"].split("_")[0] + "_" + index["column"].split("_")[0]: _share(index) for index in table["indexes"]
+        index["name"].split("_")[0] + "_" + index["column"].split("_")[0]: _share(index)
+        for index in type_table["indexes"]
     }
 
 
-def _share(one: dict[str, Any]) -> tuple[int, int]:
-    return one["covered_fragments"], one["fragments"]
+def _share(index: dict[str, Any]) -> tuple[int, int]:
+    return index["covered_fragments"], index["fragments"]
 
 
 def _assert_indexes_tell_the_truth(actor: Actor) -> None:
@@ -90,8 +92,8 @@ class TestOneRun:
         assert rows["node:Person"]["removed_rows"] == 6
         assert rows["edge:Knows"]["rewrites"] == 2
         missing = rows["node:Person"]["indexes"]
-        assert {one["index"].split("_")[0] for one in missing} == {"by", "text", "near"}
-        assert {one["fragments"] for one in missing} == {5}
+        assert {index["index"].split("_")[0] for index in missing} == {"by", "text", "near"}
+        assert {index["fragments"] for index in missing} == {5}
         actor.graph.optimize()
         assert actor.graph.optimize(dry_run=True).planned == ()
 
@@ -147,8 +149,8 @@ class TestOptimizedIndexes:
             actor.graph.optimize()
         if covered < 1:
             fill(actor, 60, 60)
-        known = _coverage(actor, "Person")["by_age"]
-        assert known[0] / known[1] == covered
+        coverage = _coverage(actor, "Person")["by_age"]
+        assert coverage[0] / coverage[1] == covered
         _assert_indexes_tell_the_truth(actor)
         table = open_pin(actor, "Person")
         people = table.scan(None).to_pylist()
@@ -314,10 +316,10 @@ class TestGrouping:
         """Rows of all fragments after one run."""
         heaps = [FragmentSize(at, rows, (removed or {}).get(at, 0), rows * 10) for at, rows in enumerate(sizes)]
         groups = group_fragments(heaps, options)
-        taken = {one for group in groups for one in group}
-        assert len(taken) == sum(len(group) for group in groups)
-        left = [heap.rows for heap in heaps if heap.id not in taken]
-        return sorted(left + [sum(heaps[one].rows for one in group) for group in groups])
+        taken_ids = {heap_id for group in groups for heap_id in group}
+        assert len(taken_ids) == sum(len(group) for group in groups)
+        rows_left = [heap.rows for heap in heaps if heap.id not in taken_ids]
+        return sorted(rows_left + [sum(heaps[heap_id].rows for heap_id in group) for group in groups])
 
     @pytest.mark.parametrize(
         ("sizes", "after"),

@@ -67,7 +67,7 @@ def test_a_write_waits_once_however_often_it_is_prepared(world: World) -> None:
         fast.apply(person("p0", 8))
     receipt = running.result(20)
     assert receipt.attempts > 1
-    assert len([one for one in clock.slept if one == receipt.waited_s]) == 1
+    assert len([pause_s for pause_s in clock.slept if pause_s == receipt.waited_s]) == 1
 
 
 def test_a_large_table_of_whole_fragments_is_not_neglected() -> None:

@@ -24,7 +24,7 @@ _FILE_OWNERS = re.compile(r"(^|\.)(os|shutil|path|Path\(.*\)|file)$")
 
 def deletions(source: str) -> list[str]:
     """Calls that remove something."""
-    found = []
+    calls = []
     for node in ast.walk(ast.parse(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
@@ -32,9 +32,9 @@ def deletions(source: str) -> list[str]:
         if (node.func.attr == "delete" and _STORE.search(owner)) or (
             node.func.attr in _FILES and _FILE_OWNERS.search(owner)
         ):
-            found.append(ast.unparse(node))
-    found += [name for name in _names_of_calls(source) if name == "drop_leftover"]
-    return found
+            calls.append(ast.unparse(node))
+    calls += [name for name in _names_of_calls(source) if name == "drop_leftover"]
+    return calls
 
 
 def _names_of_calls(source: str) -> list[str]:
@@ -44,24 +44,24 @@ def _names_of_calls(source: str) -> list[str]:
 
 def lance_collects(source: str) -> list[str]:
     """Names, attributes, arguments and texts by which Lance's own collector could be called or configured."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Attribute(attr=name, value=owner):
                 restores = name == "restore" and ".lance()" in ast.unparse(owner)
-                found += [name] if restores or _LANCE.search(name) else []
+                names += [name] if restores or _LANCE.search(name) else []
             case ast.Name(id=name) | ast.keyword(arg=str(name)) | ast.alias(name=name) if _LANCE.search(name):
-                found.append(name)
+                names.append(name)
             case ast.Constant(value=str(text)) if _LANCE.search(text) and " " not in text:
-                found.append(text)
-    return found
+                names.append(text)
+    return names
 
 
 def test_only_cleanup_deletes() -> None:
     places = {
-        str(module.relative_to(SOURCE)): found
+        str(module.relative_to(SOURCE)): calls
         for module in sorted(SOURCE.rglob("*.py"))
-        if module.parent != SOURCE / "storage" and (found := deletions(module.read_text()))
+        if module.parent != SOURCE / "storage" and (calls := deletions(module.read_text()))
     }
     assert set(places) == ALLOWED, places
 
@@ -72,8 +72,10 @@ def test_in_the_storage_layer_only_stores_delete() -> None:
 
 
 def test_lance_collects_nothing() -> None:
-    found = {str(module.relative_to(SOURCE)): lance_collects(module.read_text()) for module in SOURCE.rglob("*.py")}
-    assert {module: names for module, names in found.items() if names} == {}
+    names_by_module = {
+        str(module.relative_to(SOURCE)): lance_collects(module.read_text()) for module in SOURCE.rglob("*.py")
+    }
+    assert {module: names for module, names in names_by_module.items() if names} == {}
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,11 @@ class UpkeepMachine(Machine):
     # ---- upkeep ----
 
     @rule(folder=st.sampled_from(FOLDERS), number=st.integers(0, 9))
-    def killed_in_a_put(self, folder: str, number: int) -> None:
+    def leave_temporary_file(self, folder: str, number: int) -> None:
         """What a process leaves that is killed between writing an object and giving it its name. H41"""
-        place = Path(self._uri) / folder
-        place.mkdir(exist_ok=True)
-        (place / f"{TEMPORARY_PREFIX}{number}").write_bytes(b"half")
+        directory = Path(self._uri) / folder
+        directory.mkdir(exist_ok=True)
+        (directory / f"{TEMPORARY_PREFIX}{number}").write_bytes(b"half")
 
     @rule(who=st.integers(0, 1), branch=st.integers(0, 3), large=st.booleans())
     def optimize(self, who: int, branch: int, large: bool) -> None:
@@ -171,15 +171,15 @@ class UpkeepMachine(Machine):
 
     @rule(who=st.integers(0, 1), keep=st.integers(1, 4), runs=st.integers(1, 3))
     def cleanup(self, who: int, keep: int, runs: int) -> None:
-        kept = {}
+        protected = {}
         for graph in self._graphs():
             for commit in _newest(graph, keep):
                 with suppress(SnapshotExpired):  # by an earlier run that kept fewer
-                    kept[commit] = content(graph.at(commit))
-        assert len(kept) >= len(self.states)
+                    protected[commit] = content(graph.at(commit))
+        assert len(protected) >= len(self.states)
         for _ in range(runs):
             self.processes[who].graph(MAIN).cleanup(policy=Policy(keep=keep, **SWIFT), confirm=True)
-        for commit, before in kept.items():
+        for commit, before in protected.items():
             for process in self.processes:
                 assert content(process.graph(MAIN).at(commit)) == before, commit
 
@@ -219,10 +219,10 @@ class UpkeepMachine(Machine):
                 assert content(process.graph(name).view()) == state
             for name, commit_id, state in self.past:
                 try:
-                    found = content(main.at(commit_id))
+                    rows = content(main.at(commit_id))
                 except SnapshotExpired:
                     continue
-                assert found == state, f"{name} at {commit_id}"
+                assert rows == state, f"{name} at {commit_id}"
             _recover(main)
             policy = Policy(keep=1, **SWIFT)
             for _ in range(4):
@@ -264,20 +264,20 @@ def _by_place(state: model.State) -> Places:
 
 
 def _by_type(places: Places) -> model.State:
-    found = model.empty()
+    rows_by_type = model.empty()
     for (name, row_id), row in places.items():
-        found[name][row_id] = row
-    return found
+        rows_by_type[name][row_id] = row
+    return rows_by_type
 
 
 def _newest(graph: Graph, keep: int) -> list[str]:
     """The commits that a policy of `keep` has to spare."""
-    found = [
+    commit_ids = [
         commit.commit_id
         for commit in graph.commits(None)
         if commit.kind not in NON_LOGICAL and _own(graph, commit.commit_id)
     ]
-    return found[:keep]
+    return commit_ids[:keep]
 
 
 def _own(graph: Graph, commit_id: str) -> bool:

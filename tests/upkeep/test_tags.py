@@ -17,7 +17,7 @@ from omnigraph.upkeep.cleanup.leases import end_lease, holds, scan_leases, take_
 from omnigraph.upkeep.tags import TagExists, Tags
 from tests.schedules.world import Actor, World, person
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
-from tests.upkeep.ground import file_of
+from tests.upkeep.upkeep_graphs import file_of
 
 
 def _replace_by_stub(actor: Actor, commit_id: str) -> None:
@@ -95,8 +95,8 @@ def test_a_commit_that_is_collected_meanwhile_is_not_tagged(world: World) -> Non
 def test_of_two_that_create_one_name_one_wins(world: World) -> None:
     first_actor, second_actor = world.actor(), world.actor()
     commit_id = first_actor.head.commit_id
-    held = first_actor.hold_at("tag.create.written", lambda: first_actor.graph.tags.create("x", commit_id))
-    with held as late, pytest.raises(TagExists):
+    paused_create = first_actor.hold_at("tag.create.written", lambda: first_actor.graph.tags.create("x", commit_id))
+    with paused_create as late, pytest.raises(TagExists):
         second_actor.graph.tags.create("x", commit_id)
     assert late.result() == second_actor.graph.tags.get("x")
 
@@ -129,13 +129,13 @@ def test_read_only_and_damaged(world: World) -> None:
 def test_leases_hold_for_their_time(world: World) -> None:
     actor = world.actor()
     lease = take_lease(actor.runtime, actor.head.commit_id, 60)
-    ((found, info),) = scan_leases(actor.runtime)
-    assert found == lease
+    ((stored_lease, info),) = scan_leases(actor.runtime)
+    assert stored_lease == lease
     now = info.modified_at
-    assert holds(found, info, now)
+    assert holds(stored_lease, info, now)
     end_lease(actor.runtime, lease)
-    ((found, info),) = scan_leases(actor.runtime)
-    assert not holds(found, info, info.modified_at)
+    ((stored_lease, info),) = scan_leases(actor.runtime)
+    assert not holds(stored_lease, info, info.modified_at)
     file_of(world, lease.key).write_text(json.dumps({}))
     with pytest.raises(Corruption):
         list(scan_leases(actor.runtime))

@@ -30,8 +30,8 @@ from omnigraph.upkeep.cleanup.report import CleanupReport
 from omnigraph.upkeep.cleanup.retention import Policy
 from omnigraph.upkeep.tags import Tag, Tags
 from tests.schedules.world import Actor, World, knows, person
-from tests.upkeep.ground import contents, file_of, fill, make_scattered
-from tests.upkeep.later import LaterClock
+from tests.upkeep.later_clock import LaterClock
+from tests.upkeep.upkeep_graphs import contents, file_of, fill, make_scattered
 
 #: Nothing waits: what is condemned by one run is deleted by the next.
 AT_ONCE = Policy(margin_s=0, horizon_s=0, newest_records=1)
@@ -63,19 +63,19 @@ def history(actor: Actor) -> list[str]:
 def readable(world: World, commit_ids: list[str]) -> dict[str, dict[str, list[Any]] | None]:
     """What a new process reads at each commit; None where it was collected."""
     actor = world.reader()
-    found: dict[str, dict[str, list[Any]] | None] = {}
+    rows_by_commit: dict[str, dict[str, list[Any]] | None] = {}
     for commit_id in commit_ids:
         try:
-            found[commit_id] = contents(actor, commit_id)
+            rows_by_commit[commit_id] = contents(actor, commit_id)
         except SnapshotExpired:
-            found[commit_id] = None
-    return found
+            rows_by_commit[commit_id] = None
+    return rows_by_commit
 
 
 def assert_whole(world: World, before: dict[str, dict[str, list[Any]] | None]) -> None:
     """Every commit reads as before or is expired as a whole, and verify finds nothing wrong."""
     after = readable(world, list(before))
-    wrong = [one for one, rows in after.items() if rows is not None and rows != before[one]]
+    wrong = [commit_id for commit_id, rows in after.items() if rows is not None and rows != before[commit_id]]
     assert wrong == []
     report = world.reader().graph.verify(deep=True)
     assert report.errors == ()
@@ -103,8 +103,8 @@ class TestRetention:
         head = contents(actor)
         to_the_end(actor, **policy)
         assert contents(world.reader()) == head
-        left = [one for one, rows in readable(world, list(before)).items() if rows is not None]
-        assert len(left) <= 1
+        readable_ids = [commit_id for commit_id, rows in readable(world, list(before)).items() if rows is not None]
+        assert len(readable_ids) <= 1
         assert_whole(world, before)
         assert find_unnamed_files(world) == []
         assert len(files(world)) < 15
@@ -121,10 +121,10 @@ class TestRetention:
     def test_counts_changes_not_records(self, world: World) -> None:
         actor = _some_history(world)
         actor.graph.optimize()
-        wanted = [commit.commit_id for commit in actor.graph.commits(None) if commit.kind == "mutate"][:3]
+        newest_ids = [commit.commit_id for commit in actor.graph.commits(None) if commit.kind == "mutate"][:3]
         to_the_end(actor, keep=3)
-        assert None not in readable(world, wanted).values()
-        assert [one for one in history(actor) if one in wanted] == wanted
+        assert None not in readable(world, newest_ids).values()
+        assert [commit for commit in history(actor) if commit in newest_ids] == newest_ids
 
     def test_commits_stay_without_a_wish(self, world: World) -> None:
         actor = _some_history(world)
@@ -157,14 +157,14 @@ class TestRetention:
         assert readable(world, list(before)) == before
         seq = actor.head.seq
         collect(actor, 1, keep=1, newest_records=4)
-        gone = [one for one, rows in readable(world, list(before)).items() if rows is None]
-        assert {int(one.rpartition(".")[2]) for one in gone} == set(range(seq - 3))
+        expired_ids = [commit_id for commit_id, rows in readable(world, list(before)).items() if rows is None]
+        assert {int(commit_id.rpartition(".")[2]) for commit_id in expired_ids} == set(range(seq - 3))
 
     def test_history_can_still_be_listed(self, world: World) -> None:
         actor = _some_history(world)
-        listed = history(actor)
+        commits = history(actor)
         to_the_end(actor, keep=1)
-        assert [one for one in history(world.reader()) if one in listed] == listed
+        assert [commit for commit in history(world.reader()) if commit in commits] == commits
 
     def test_an_expired_commit_says_so(self, world: World) -> None:  # S116
         actor = _some_history(world)
@@ -199,8 +199,8 @@ class TestPreview:
         assert not report.confirmed
         assert files(world, ".") == before
         assert actor.head.seq == seq
-        (gone,) = report.expired
-        assert (gone.branch, gone.commits) == ("main", seq)
+        (expired,) = report.expired
+        assert (expired.branch, expired.commits) == ("main", seq)
         assert sum(condemn.files for condemn in report.condemns.values()) > len(garbage)
         document = report.to_json()
         assert document["files"][0]["condemned_bytes"] > 0
@@ -234,9 +234,9 @@ def _garbage(world: World) -> set[str]:
     actor.pauses.reach = die  # type: ignore[method-assign]
     with pytest.raises(Died):
         fill(actor, 5, 7000)
-    made = files(world) - before
-    assert made
-    return made
+    garbage = files(world) - before
+    assert garbage
+    return garbage
 
 
 class TestGarbage:
@@ -333,8 +333,8 @@ def _kill_in_a_put(world: World, key: str) -> Path:
     before = _temporary(world)
     outcome = subprocess.run([sys.executable, "-c", _KILLED_IN_A_PUT, world.path, key], check=False, timeout=60)
     assert outcome.returncode == -signal.SIGKILL
-    (left,) = _temporary(world) - before
-    return left
+    (leftover,) = _temporary(world) - before
+    return leftover
 
 
 def _temporary(world: World) -> set[Path]:
@@ -347,15 +347,15 @@ class TestLeftovers:
     def test_of_killed_puts_go_like_any_unnamed_file(self, world: World) -> None:
         actor = _some_history(world, 2)
         stream = actor.head.stream
-        left = {_kill_in_a_put(world, key) for key in ("top", f"__manifest/{stream}/x", "__tags/v1/00000000.json")}
+        leftovers = {_kill_in_a_put(world, key) for key in ("top", f"__manifest/{stream}/x", "__tags/v1/00000000.json")}
         assert not collect(actor, margin_s=600).condemns
-        for path in left:
+        for path in leftovers:
             os.utime(path, (path.stat().st_mtime - 601,) * 2)
         report = collect(actor, margin_s=600, horizon_s=3600)
-        assert report.condemns[".tmp-*"].files == len(left)
-        assert _temporary(world) == left
+        assert report.condemns[".tmp-*"].files == len(leftovers)
+        assert _temporary(world) == leftovers
         _age(world, "__trash", 3601)
-        assert collect(actor, margin_s=600, horizon_s=3600).deletes[".tmp-*"].files == len(left)
+        assert collect(actor, margin_s=600, horizon_s=3600).deletes[".tmp-*"].files == len(leftovers)
         assert _temporary(world) == set()
         to_the_end(actor)
         assert world.reader().graph.verify(deep=True).ok
@@ -421,7 +421,7 @@ class TestProtection:
         to_the_end(actor, keep=1)
         for number, start in enumerate(starts):
             assert contents(world.reader(f"b{number}")) == before[start]
-        assert all(rows == before[one] for one, rows in readable(world, starts).items())
+        assert all(rows == before[commit_id] for commit_id, rows in readable(world, starts).items())
         assert_whole(world, before)
         for number in range(3):
             actor.graph.branch.delete(f"b{number}")
@@ -801,9 +801,9 @@ class TestRaces:
                 collect(dying, **slow)
             _age(world, "__locks", 3601)
         else:
-            known = files(world, "__trash")
+            trash_before = files(world, "__trash")
             collect(actor, **slow)
-            (newest,) = files(world, "__trash") - known
+            (newest,) = files(world, "__trash") - trash_before
             os.utime(file_of(world, newest), (0, 0))
         assert readable(world, [old]) == before
         actor.graph.tags.delete("v1")
@@ -837,8 +837,8 @@ class TestRaces:
         expected = sorted(map(str, view.table("Person").to_arrow().to_pylist()))
         cold = world.reader().graph.view()
         to_the_end(actor, keep=1)
-        for one in (view, cold):
-            assert sorted(map(str, one.table("Person").to_arrow().to_pylist())) == expected
+        for reader in (view, cold):
+            assert sorted(map(str, reader.table("Person").to_arrow().to_pylist())) == expected
 
     def test_of_two_collectors_one_works(self, world: World) -> None:
         first_actor, second_actor = _some_history(world), world.actor()
@@ -862,7 +862,7 @@ class TestRaces:
         for step in range(3):
             owner.apply([person(f"own{step}")])
         garbage = _garbage(world)
-        before = readable(world, [one for one in history(holder) if one.startswith(holder.head.stream)])
+        before = readable(world, [commit for commit in history(holder) if commit.startswith(holder.head.stream)])
         report = collect(actor, 4, keep=1)
         assert report.unfenced == ("held",)
         assert garbage <= files(world)  # they might be the holder's
@@ -928,7 +928,7 @@ class TestCrashes:
     def test_one_file_that_cannot_be_deleted_does_not_stop_the_others(self, world: World) -> None:  # S132
         actor = make_scattered(world)
         garbage = _garbage(world)
-        stubborn = next(one for one in sorted(garbage) if "/data/" in one)
+        stubborn = next(file for file in sorted(garbage) if "/data/" in file)
 
         class Stubborn:
             def __init__(self, inner: Store) -> None:

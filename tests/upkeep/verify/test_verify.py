@@ -22,7 +22,7 @@ from omnigraph.storage.keys import KeyClass
 from omnigraph.upkeep.verify.findings import VerifyReport
 from tests.schedules.world import Actor, World, person
 from tests.support.faulty_store import Fault, FaultPlan, FaultyStore
-from tests.upkeep.ground import contents, file_of, fill, open_pin
+from tests.upkeep.upkeep_graphs import contents, file_of, fill, open_pin
 
 
 def _report(world: World, *, deep: bool = False) -> VerifyReport:
@@ -40,8 +40,8 @@ def _codes(world: World, *, deep: bool = False) -> set[str]:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_sound_graph_is_sound(lived_in: World, deep: bool) -> None:
-    actor = lived_in.actor()
+def test_a_sound_graph_is_sound(used_world: World, deep: bool) -> None:
+    actor = used_world.actor()
     report = actor.graph.verify(deep=deep)
     assert report.errors == ()
     assert report.ok
@@ -60,9 +60,9 @@ def test_an_empty_graph_is_sound(world: World) -> None:
 def _some_record(actor: Actor, kind: str) -> CommitRecord:
     records = actor.runtime.records(actor.head.stream)
     return next(
-        one
+        entry
         for seq in range(actor.head.seq, -1, -1)
-        if isinstance(one := records.get(seq), CommitRecord) and one.kind == kind
+        if isinstance(entry := records.get(seq), CommitRecord) and entry.kind == kind
     )
 
 
@@ -141,8 +141,8 @@ def _lose_registry_entry(world: World, actor: Actor) -> str:
 
 
 def _kinds(actor: Actor, stream: str) -> list[str]:
-    found = [actor.runtime.records(stream).get(seq) for seq in range(2)]
-    return [one.header.kind for one in found if one]
+    entries = [actor.runtime.records(stream).get(seq) for seq in range(2)]
+    return [entry.header.kind for entry in entries if entry]
 
 
 def _lose_tombstone(world: World, actor: Actor) -> str:
@@ -158,10 +158,10 @@ def _break_registry(world: World, actor: Actor) -> str:
 
 
 def _write_past_the_records(world: World, actor: Actor) -> str:
-    place = file_of(world, f"tables/{open_pin(actor, 'Knows').table}")
-    made = lance.dataset(str(place))
-    made.delete("true")
-    return f"tables/{place.name}/_versions/{(1 << 64) - 1 - 2}.manifest"
+    table_path = file_of(world, f"tables/{open_pin(actor, 'Knows').table}")
+    dataset = lance.dataset(str(table_path))
+    dataset.delete("true")
+    return f"tables/{table_path.name}/_versions/{(1 << 64) - 1 - 2}.manifest"
 
 
 def _break_tag(world: World, actor: Actor) -> str:
@@ -189,26 +189,26 @@ DAMAGE: dict[str, tuple[Callable[[World, Actor], str], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_found_and_named(lived_in: World, damage: str) -> None:
-    actor = lived_in.actor()
+def test_damage_is_found_and_named(used_world: World, damage: str) -> None:
+    actor = used_world.actor()
     act, code = DAMAGE[damage]
-    where = act(lived_in, actor)
-    assert (code, where) in _find_problems(lived_in)
+    where = act(used_world, actor)
+    assert (code, where) in _find_problems(used_world)
 
 
-def test_stock_cleanup_of_lance_is_detected(lived_in: World) -> None:  # S134
-    actor = lived_in.actor()
-    place = file_of(lived_in, f"tables/{open_pin(actor, 'Person').table}")
-    lance.dataset(str(place)).cleanup_old_versions(older_than=None, delete_unverified=True)
-    assert _codes(lived_in) & {"file_missing", "version_unreadable"}
+def test_stock_cleanup_of_lance_is_detected(used_world: World) -> None:  # S134
+    actor = used_world.actor()
+    table_path = file_of(used_world, f"tables/{open_pin(actor, 'Person').table}")
+    lance.dataset(str(table_path)).cleanup_old_versions(older_than=None, delete_unverified=True)
+    assert _codes(used_world) & {"file_missing", "version_unreadable"}
 
 
-def test_nobody_cleans_up_automatically(lived_in: World) -> None:  # S135
-    actor = lived_in.actor()
+def test_nobody_cleans_up_automatically(used_world: World) -> None:  # S135
+    actor = used_world.actor()
     for name in ("Person", "Knows"):
         table = open_pin(actor, name)
         assert table.lance().config() == {}
-        assert lance.dataset(str(file_of(lived_in, f"tables/{table.table}"))).config() == {}
+        assert lance.dataset(str(file_of(used_world, f"tables/{table.table}"))).config() == {}
 
 
 def test_a_lost_update_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # H5
@@ -230,14 +230,14 @@ def _rewritten(world: World, actor: Actor, change: Callable[[CommitRecord], Comm
     file_of(world, record_key(record.stream, record.seq)).write_bytes(record.as_bytes)
 
 
-def test_wrong_facts_inside_a_sound_record_are_found(lived_in: World) -> None:
-    actor = lived_in.actor()
+def test_wrong_facts_inside_a_sound_record_are_found(used_world: World) -> None:
+    actor = used_world.actor()
     good = actor.head
     person_id = actor.snapshot().type("Person").id
 
     def codes_with(**changes: Any) -> set[str]:
-        _rewritten(lived_in, actor, lambda _: replace(good, **changes))
-        return _codes(lived_in)
+        _rewritten(used_world, actor, lambda _: replace(good, **changes))
+        return _codes(used_world)
 
     pin = good.pins[person_id]
     assert codes_with(pins={**good.pins, person_id: replace(pin, rows=pin.rows + 1)}) == {"rows_wrong"}
@@ -245,24 +245,27 @@ def test_wrong_facts_inside_a_sound_record_are_found(lived_in: World) -> None:
     assert codes_with(header=replace(good.header, parents=())) == {"chain_broken"}
     assert codes_with(trail=(*good.trail[:-1], replace(good.trail[-1], rid="x"))) == {"trail_wrong"}
     knows_id = actor.snapshot().type("Knows").id
-    gone = {table: one for table, one in good.overlay.items() if table != person_id}
+    overlay_without = {table: overlay_table for table, overlay_table in good.overlay.items() if table != person_id}
     fewer = {**good.pins, person_id: replace(pin, rows=pin.rows - 1)}
-    assert codes_with(overlay=gone, pins=fewer) == {"edge_end_missing"}
-    assert codes_with(pins={t: one for t, one in good.pins.items() if t != knows_id}) == {"pin_lost", "pin_missing"}
+    assert codes_with(overlay=overlay_without, pins=fewer) == {"edge_end_missing"}
+    assert codes_with(pins={t: overlay_table for t, overlay_table in good.pins.items() if t != knows_id}) == {
+        "pin_lost",
+        "pin_missing",
+    }
     assert codes_with(header=replace(good.header, schema="0" * 64)) == {"schema_damaged"}
     assert codes_with() == set()
 
 
-def test_only_deep_reads_data(lived_in: World) -> None:
-    actor = lived_in.actor()
-    key = _data_file(lived_in, actor)
-    path = file_of(lived_in, key)
+def test_only_deep_reads_data(used_world: World) -> None:
+    actor = used_world.actor()
+    key = _data_file(used_world, actor)
+    path = file_of(used_world, key)
     data = bytearray(path.read_bytes())
     data[-60:-20] = b"\xff" * 40  # the file's own directory
     path.write_bytes(bytes(data))
     table = actor.snapshot().type("Person").id
     assert ("data_damaged", table) in {
-        (error.code, error.details.get("table")) for error in _report(lived_in, deep=True).errors
+        (error.code, error.details.get("table")) for error in _report(used_world, deep=True).errors
     }
 
 
@@ -288,56 +291,56 @@ def test_collected_commits_are_no_damage(world: World) -> None:
     assert world.actor().graph.verify(deep=True).ok
 
 
-def test_a_store_that_does_not_answer_is_no_finding(lived_in: World) -> None:
-    lived_in.actor()
+def test_a_store_that_does_not_answer_is_no_finding(used_world: World) -> None:
+    used_world.actor()
     plan = FaultPlan.at(1, Fault.FAIL_BEFORE, key_classes={KeyClass.TAG})
-    actor = lived_in.actor(wrap=lambda store: FaultyStore(store, plan))
+    actor = used_world.actor(wrap=lambda store: FaultyStore(store, plan))
     with pytest.raises(Unavailable):
         actor.graph.verify()
 
 
 class TestRepair:
-    def test_completes_a_deletion(self, lived_in: World) -> None:
-        actor = lived_in.actor()
-        _lose_tombstone(lived_in, actor)
-        report = lived_in.actor().graph.repair()
+    def test_completes_a_deletion(self, used_world: World) -> None:
+        actor = used_world.actor()
+        _lose_tombstone(used_world, actor)
+        report = used_world.actor().graph.repair()
         assert report.ok
         assert len(report.done) == 1
-        assert lived_in.actor().graph.verify().ok
+        assert used_world.actor().graph.verify().ok
 
     @pytest.mark.parametrize("index", ["by_id", "text", "near"])
-    def test_rebuilds_lost_indexes(self, lived_in: World, index: str) -> None:
-        actor = lived_in.actor()
+    def test_rebuilds_lost_indexes(self, used_world: World, index: str) -> None:
+        actor = used_world.actor()
         before = contents(actor)
-        info = next(one for one in open_pin(actor, "Person").indices() if one.name.startswith(index))
+        info = next(candidate for candidate in open_pin(actor, "Person").indices() if candidate.name.startswith(index))
         table = open_pin(actor, "Person").table
         for uuid in info.segments:
-            shutil.rmtree(file_of(lived_in, f"tables/{table}/_indices/{uuid}"))
-        assert "index_missing" in _codes(lived_in)
-        report = lived_in.actor().graph.repair()
-        assert [one for one in report.done if "Person" in one]
-        newest = lived_in.actor()
+            shutil.rmtree(file_of(used_world, f"tables/{table}/_indices/{uuid}"))
+        assert "index_missing" in _codes(used_world)
+        report = used_world.actor().graph.repair()
+        assert [action for action in report.done if "Person" in action]
+        newest = used_world.actor()
         assert contents(newest) == before
-        assert info.name in {one.name for one in open_pin(newest, "Person").indices()}
+        assert info.name in {rebuilt.name for rebuilt in open_pin(newest, "Person").indices()}
         # The older commits still name what is lost; only the newest is made anew.
         assert {error.code for error in newest.graph.verify().errors} <= {"index_missing"}
 
-    def test_leaves_data_alone(self, lived_in: World) -> None:
-        actor = lived_in.actor()
-        _lose_data(lived_in, actor)
+    def test_leaves_data_alone(self, used_world: World) -> None:
+        actor = used_world.actor()
+        _lose_data(used_world, actor)
         seq = actor.head.seq
-        report = lived_in.actor().graph.repair()
+        report = used_world.actor().graph.repair()
         assert not report.ok
         assert report.done == ()
         assert actor.head.seq == seq
 
-    def test_wants_to_write(self, lived_in: World) -> None:
-        actor = lived_in.actor()
+    def test_wants_to_write(self, used_world: World) -> None:
+        actor = used_world.actor()
         table = open_pin(actor, "Person")
-        shutil.rmtree(file_of(lived_in, f"tables/{table.table}/_indices/{table.indices()[0].segments[0]}"))
-        second_actor = lived_in.actor()
+        shutil.rmtree(file_of(used_world, f"tables/{table.table}/_indices/{table.indices()[0].segments[0]}"))
+        second_actor = used_world.actor()
         from omnigraph.commit.publish_plan import WriteOptions
 
         second_actor.runtime.claim(second_actor.branch, WriteOptions())
         with pytest.raises(WriterFenced):
-            lived_in.actor().graph.repair()
+            used_world.actor().graph.repair()

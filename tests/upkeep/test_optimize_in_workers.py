@@ -19,7 +19,7 @@ from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
 from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 from tests.schedules.world import Actor, World
 from tests.upkeep.cleanup.test_cleanup import find_unnamed_files, to_the_end
-from tests.upkeep.ground import PATIENT, contents, fill, make_scattered
+from tests.upkeep.upkeep_graphs import PATIENT, contents, fill, make_scattered
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def tasks_run_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def run_here(session: object, count: int, work: Callable[[int], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
         jobs.append(count)
-        return [json.loads(json.dumps(one)) for number in range(count) for one in work(number)]
+        return [json.loads(json.dumps(result)) for number in range(count) for result in work(number)]
 
     def never(*_: object) -> None:
         raise AssertionError("the driver built an index")
@@ -63,9 +63,9 @@ def test_all_kinds_of_indexes_are_built_by_workers(world: World) -> None:
     before = contents(actor)
     report = run(actor, 1 << 22)
     assert (report.is_complete, len(report.commits)) == (True, 1)
-    found = coverage(actor, "node:Person")
-    assert {one["kind"] for one in found.values()} == {"BTREE", "INVERTED", "IVF_FLAT"}
-    assert all((one["covered_rows"], one["segments"]) == (one["rows"], 1) for one in found.values())
+    indexes = coverage(actor, "node:Person")
+    assert {index["kind"] for index in indexes.values()} == {"BTREE", "INVERTED", "IVF_FLAT"}
+    assert all((index["covered_rows"], index["segments"]) == (index["rows"], 1) for index in indexes.values())
     assert contents(world.reader()) == before
     assert_indexes_tell_the_truth(actor)
     assert run(actor, 1 << 22).commits == ()
@@ -76,16 +76,16 @@ def test_a_sorted_index_over_many_rows_has_parts(world: World, tasks_run_here: l
     actor = make_scattered(world, **PATIENT)
     before = contents(actor)
     assert run(actor, 100, target_rows=60).is_complete
-    found = coverage(actor, "node:Person")
-    assert {one["segments"] for one in found.values() if one["kind"] == "BTREE"} == {3}
-    assert {one["segments"] for one in found.values() if one["kind"] != "BTREE"} == {1}
-    assert max(tasks_run_here) > len(found)
+    indexes = coverage(actor, "node:Person")
+    assert {index["segments"] for index in indexes.values() if index["kind"] == "BTREE"} == {3}
+    assert {index["segments"] for index in indexes.values() if index["kind"] != "BTREE"} == {1}
+    assert max(tasks_run_here) > len(indexes)
     assert_indexes_tell_the_truth(actor)
     assert run(actor, 100, target_rows=60).commits == ()
     fill(actor, 80, 400)
     assert run(actor, 100, target_rows=60).is_complete
-    later = [one for one in coverage(actor, "node:Person").values() if one["kind"] != "IVF_FLAT"]
-    assert all(one["covered_rows"] == one["rows"] for one in later)  # too few vectors are read instead
+    later = [index for index in coverage(actor, "node:Person").values() if index["kind"] != "IVF_FLAT"]
+    assert all(index["covered_rows"] == index["rows"] for index in later)  # too few vectors are read instead
     assert_indexes_tell_the_truth(actor)
     assert {name: len(rows) for name, rows in contents(world.reader()).items()} == {
         **{name: len(rows) for name, rows in before.items()},

@@ -1,4 +1,4 @@
-"""Shared by the tests of upkeep: people with everything in every column, and damage done by hand."""
+"""Helpers of the upkeep tests: graphs of people with values in every column, and access to their files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from omnigraph.query.language.statements import Compare, Delete
 from tests.schedules.world import Actor, World, knows, person
 
-#: For those who are held while others clean up: the clock to publish by runs meanwhile.
+#: For writers that a test pauses while cleanup runs: their publish deadline must not pass meanwhile.
 PATIENT: dict[str, Any] = {"publish_deadline_s": 60.0}
 
 
 def fill(actor: Actor, count: int, start: int = 0) -> None:
-    """So many people in one commit."""
+    """Inserts `count` people in one commit."""
     people = [
         person(
             f"p{number:04d}",
@@ -30,7 +30,7 @@ def fill(actor: Actor, count: int, start: int = 0) -> None:
 
 
 def make_scattered(world: World, **config: Any) -> Actor:
-    """Many small fragments with removed rows, edges, and something left in the overlay."""
+    """Makes a graph with many small fragments, deleted rows, edges, and entries in the overlay."""
     stager = world.actor(inline_share=0, **config)
     for start in range(0, 300, 60):
         fill(stager, 60, start)
@@ -43,7 +43,7 @@ def make_scattered(world: World, **config: Any) -> Actor:
 
 
 def contents(actor: Actor, commit_id: str | None = None) -> dict[str, list[Any]]:
-    """All rows, of the newest commit or of another one."""
+    """Returns all rows of the newest commit, or of `commit_id`."""
     view = actor.graph.at(commit_id) if commit_id else actor.graph.view(fresh=True)
     return {
         type_def.name: sorted(map(str, view.table(type_def.name).to_arrow().to_pylist()))
@@ -53,9 +53,9 @@ def contents(actor: Actor, commit_id: str | None = None) -> dict[str, list[Any]]
 
 def open_pin(actor: Actor, name: str) -> Any:
     snapshot = actor.snapshot()
-    found = snapshot.view(snapshot.type(name)).pinned
-    assert found is not None
-    return found
+    pinned = snapshot.view(snapshot.type(name)).pinned
+    assert pinned is not None
+    return pinned
 
 
 def file_of(world: World, key: str) -> Path:

@@ -1,4 +1,4 @@
-"""A schema with every kind of property, and shortcuts to read texts with it."""
+"""Helpers of the parser tests: a schema with every kind of property, and functions that parse texts under it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from omnigraph.load.records.batches import ParsedBatch, RawBatch, ReadLimits, Reject, Split
 from omnigraph.load.records.parse import RecordParser
 from omnigraph.load.records.read_split import read_split
-from omnigraph.schema.catalog import Catalog
 from tests.schema.helpers import compile_text
 
 SCHEMA = """
@@ -47,10 +46,6 @@ CATALOG = compile_text(SCHEMA)
 SEED = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-def catalog() -> Catalog:
-    return CATALOG
-
-
 def split_of(**fields: Any) -> Split:
     return Split(**{"source_index": 0, "path": "input", "format": "ndjson", **fields})
 
@@ -61,7 +56,7 @@ def batches(data: bytes, limits: ReadLimits | None = None, **fields: Any) -> lis
 
 def parse(data: bytes | str, *, limits: ReadLimits | None = None, partial: bool = False, reference: bool = False,
           **fields: Any) -> ParsedBatch:  # fmt: skip
-    """All batches of a text as one."""
+    """Parses all batches of a text and joins the results."""
     parser = RecordParser(CATALOG, SEED, partial=partial, reference=reference)
     content = data.encode() if isinstance(data, str) else data
     parts = [parser.parse(raw) for raw in batches(content, limits, **fields)]
@@ -72,19 +67,21 @@ def parse(data: bytes | str, *, limits: ReadLimits | None = None, partial: bool 
     import pyarrow as pa
 
     return ParsedBatch(
-        {name: pa.concat_tables(found).combine_chunks() for name, found in tables.items()},
+        {name: pa.concat_tables(type_tables).combine_chunks() for name, type_tables in tables.items()},
         tuple(reject for part in parts for reject in part.rejects),
     )
 
 
 def rows(parsed: ParsedBatch, type_name: str) -> list[dict[str, Any]]:
-    """Rows with the users' names of the properties."""
-    one = CATALOG.node(type_name) or CATALOG.edge(type_name)
-    assert one is not None
-    if one.id not in parsed.tables:
+    """Returns the rows of a type, with property names instead of column ids."""
+    type_def = CATALOG.node(type_name) or CATALOG.edge(type_name)
+    assert type_def is not None
+    if type_def.id not in parsed.tables:
         return []
-    names = {prop.id: prop.name for prop in one.properties}
-    return [{names.get(name, name): value for name, value in row.items()} for row in parsed.tables[one.id].to_pylist()]
+    names = {prop.id: prop.name for prop in type_def.properties}
+    return [
+        {names.get(name, name): value for name, value in row.items()} for row in parsed.tables[type_def.id].to_pylist()
+    ]
 
 
 def codes(rejects: Sequence[Reject]) -> list[str]:

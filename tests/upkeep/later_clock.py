@@ -1,4 +1,4 @@
-"""A clock that is ahead."""
+"""A clock that is some days ahead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from omnigraph.clock import Clock
 
 
 class LaterClock:
-    """Like another clock, so many days later."""
+    """Shows the time of another clock plus some days."""
 
     def __init__(self, inner: Clock, days: float) -> None:
         self._inner = inner

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from omnigraph.load.records import parse_lines
 from omnigraph.load.records.batches import ParsedBatch
-from tests.load.records.ground import CATALOG, parse
+from tests.load.records.parsing import CATALOG, parse
 
 NAMES = sorted({prop.name for one in CATALOG.types for prop in one.properties})
 TYPES = [one.name for one in CATALOG.types if one.kind == "node"]
@@ -64,16 +64,16 @@ TYPOS = [*'"\\{}[],:0e-. \tn/\r', "\\\\", '\\"', '"x":1,', '"x":null,', "\\u0061
 
 @st.composite
 def data_of(draw: st.DrawFn, type_name: str) -> dict[str, Any]:
-    one = CATALOG.node(type_name) or CATALOG.edge(type_name)
-    assert one is not None
-    found = {}
-    for prop in one.properties:
-        if prop.id in one.key or draw(st.integers(0, 2)):
+    type_def = CATALOG.node(type_name) or CATALOG.edge(type_name)
+    assert type_def is not None
+    values = {}
+    for prop in type_def.properties:
+        if prop.id in type_def.key or draw(st.integers(0, 2)):
             way = draw(st.integers(0, 30))
-            found[prop.name] = None if way in (1, 2, 3) else draw(ODD if way == 0 else GOOD.get(prop.name, ODD))
+            values[prop.name] = None if way in (1, 2, 3) else draw(ODD if way == 0 else GOOD.get(prop.name, ODD))
     if draw(st.integers(0, 20)) == 0:
-        found[draw(st.sampled_from(["id", "nobody", *NAMES]))] = draw(ODD)
-    return found
+        values[draw(st.sampled_from(["id", "nobody", *NAMES]))] = draw(ODD)
+    return values
 
 
 @st.composite
@@ -82,19 +82,19 @@ def record(draw: st.DrawFn) -> dict[str, Any]:
         name = draw(st.sampled_from(TYPES))
         return {"type": name, "data": draw(data_of(name))}
     name = draw(st.sampled_from(EDGES))
-    made: dict[str, Any] = {"edge": name, "from": draw(st.text(max_size=3)), "to": draw(st.text(max_size=3))}
+    edge: dict[str, Any] = {"edge": name, "from": draw(st.text(max_size=3)), "to": draw(st.text(max_size=3))}
     if draw(st.booleans()):
-        made["data"] = draw(data_of(name))
+        edge["data"] = draw(data_of(name))
     if draw(st.integers(0, 20)) == 0:
-        made[draw(st.sampled_from(["from", "to", "data", "type", "x", "since"]))] = draw(ODD)
-    return made
+        edge[draw(st.sampled_from(["from", "to", "data", "type", "x", "since"]))] = draw(ODD)
+    return edge
 
 
 @st.composite
 def line(draw: st.DrawFn) -> str:
-    made = draw(record())
-    order = draw(st.permutations(list(made))) if draw(st.integers(0, 8)) == 0 else list(made)
-    text = json.dumps({name: made[name] for name in order}, ensure_ascii=draw(st.booleans()))
+    fields = draw(record())
+    order = draw(st.permutations(list(fields))) if draw(st.integers(0, 8)) == 0 else list(fields)
+    text = json.dumps({name: fields[name] for name in order}, ensure_ascii=draw(st.booleans()))
     if draw(st.integers(0, 12)) == 0:
         return draw(
             st.sampled_from(["", " ", "[]", "1", "{}", text + text, text + " x", text[:-1], text[1:], "{" + text])
@@ -156,12 +156,12 @@ def test_mixed_lines(lines: list[str], partial: bool) -> None:
 @given(st.data(), st.sampled_from([*TYPES, *EDGES]), st.booleans())
 def test_lines_of_one_type(draw: st.DataObject, name: str, partial: bool) -> None:
     kind = "node" if name in TYPES else "edge"
-    made = draw.draw(st.lists(data_of(name), max_size=6))
+    records = draw.draw(st.lists(data_of(name), max_size=6))
     words = draw.draw(st.sampled_from([("from", "to"), ("src", "dst")]))
-    for one in made:
+    for record in records:
         if kind == "edge":
-            one.update(dict.fromkeys(words, "a"))
-    data = encode_lines([json.dumps(one) for one in made])
+            record.update(dict.fromkeys(words, "a"))
+    data = encode_lines([json.dumps(record) for record in records])
     fields: dict[str, Any] = {"kind": kind, "type_name": name, "partial": partial}
     assert comparable_batch(parse(data, **fields)) == comparable_batch(parse(data, reference=True, **fields))
 
@@ -225,15 +225,15 @@ FIELDS = st.sampled_from(
 @CHECKS
 @given(st.data(), st.sampled_from([*TYPES, *EDGES]), st.booleans())
 def test_csv(draw: st.DataObject, name: str, partial: bool) -> None:
-    one = CATALOG.node(name) or CATALOG.edge(name)
-    assert one is not None
-    keys = [one.by_id[column].name for column in one.key]
-    others = [prop.name for prop in one.properties if prop.id not in one.key]
-    chosen = draw.draw(st.lists(st.sampled_from([*others, "id"]), unique=True, max_size=4))
-    header = [*keys, *(["src", "dst"] if one.kind == "edge" else []), *chosen]
+    type_def = CATALOG.node(name) or CATALOG.edge(name)
+    assert type_def is not None
+    keys = [type_def.by_id[column].name for column in type_def.key]
+    optional_names = [prop.name for prop in type_def.properties if prop.id not in type_def.key]
+    columns = draw.draw(st.lists(st.sampled_from([*optional_names, "id"]), unique=True, max_size=4))
+    header = [*keys, *(["src", "dst"] if type_def.kind == "edge" else []), *columns]
     rows = draw.draw(st.lists(st.lists(FIELDS, min_size=len(header), max_size=len(header)), max_size=5))
     text = "\n".join(",".join(row) for row in [header, *rows]) if header else ""
-    fields: dict[str, Any] = {"format": "csv", "kind": one.kind, "type_name": name, "partial": partial}
+    fields: dict[str, Any] = {"format": "csv", "kind": type_def.kind, "type_name": name, "partial": partial}
     assert comparable_batch(parse(text, **fields)) == comparable_batch(parse(text, reference=True, **fields))
 
 
