@@ -72,8 +72,8 @@ class Cost:
         """Requests that are not Lance's, of one kind and perhaps one part of the layout."""
         return sum(
             count
-            for (one, where), count in self.counts
-            if one == kind and not where.startswith(_TABLE) and part in (None, where)
+            for (verb, where), count in self.counts
+            if verb == kind and not where.startswith(_TABLE) and part in (None, where)
         )
 
     @property
@@ -111,13 +111,13 @@ class Budget:
 
     def breaches(self, cost: Cost) -> list[str]:
         """What is over the budget, in words; empty if the cost is within it."""
-        found = [
-            f"{actual} {what} instead of {'exactly' if exact else 'at most'} {allowed}"
-            for what, allowed, actual, exact in self._limits(cost)
+        breaches = [
+            f"{actual} {measure} instead of {'exactly' if exact else 'at most'} {allowed}"
+            for measure, allowed, actual, exact in self._limits(cost)
             if actual > allowed or (exact and actual != allowed)
         ]
-        found += [f"{count} {kind} of {part}" for (kind, part), count in cost.counts if part in self.never]
-        return found
+        breaches += [f"{count} {kind} of {part}" for (kind, part), count in cost.counts if part in self.never]
+        return breaches
 
     def hold(self, cost: Cost, what: str) -> None:
         """Raise OverBudget unless `cost` is within this budget."""

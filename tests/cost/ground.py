@@ -78,9 +78,9 @@ class CostGround:
         """The commit as the bare store has it."""
         stream, seq = parse_commit_id(commit_id)
         key = record_key(stream, seq)
-        found = decode_record(self._store().get(key), key)
-        assert isinstance(found, CommitRecord)
-        return found
+        record = decode_record(self._store().get(key), key)
+        assert isinstance(record, CommitRecord)
+        return record
 
     def has_record(self, commit_id: str | None) -> bool:
         """Whether a commit landed, asked of the bare store: a refused write is cheap."""
@@ -94,7 +94,7 @@ class CostGround:
         return len(self._store().list(f"__branches/{branch}/"))
 
     def keys(self, prefix: str = "") -> list[str]:
-        return [one.key for one in self._store().list(prefix)]
+        return [entry.key for entry in self._store().list(prefix)]
 
     def _store(self) -> Store:
         return open_store(self.uri, self.options, fsync=False)

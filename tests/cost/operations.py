@@ -84,7 +84,7 @@ def _has_staged_tables(ground: CostGround, receipt: Receipt, tag: str) -> bool:
 
 def _count_staged_tables(ground: CostGround, receipt: Receipt) -> int:
     assert receipt.commit_id is not None
-    return sum(one.staged for one in ground.record(receipt.commit_id).touched.values())
+    return sum(touch.staged for touch in ground.record(receipt.commit_id).touched.values())
 
 
 def _insert_note(graph: Graph, tag: str) -> Receipt:
@@ -113,7 +113,7 @@ def _fresh_branch(graph: Graph, tag: str) -> None:
 
 def _insert_on_branch(act: Callable[[Graph, str], Receipt]) -> Callable[[Graph, str], Receipt]:
     def on_branch(graph: Graph, tag: str) -> Receipt:
-        branch = next(one for one in graph._runtime._branches.values() if one.name == tag)
+        branch = next(entry for entry in graph._runtime._branches.values() if entry.name == tag)
         return act(Graph(graph._runtime, branch), tag)
 
     return on_branch

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.imports import HEAVY, loaded
+from bench.imports import HEAVY, loaded_packages
 from bench.report import Report, save
 
 
@@ -37,5 +37,5 @@ def test_a_report_is_printed_and_kept(tmp_path: Path) -> None:
 
 
 def test_importing_the_library_loads_nothing_heavy() -> None:
-    assert not loaded().intersection(HEAVY)
-    assert "pyarrow" not in loaded()
+    assert not loaded_packages().intersection(HEAVY)
+    assert "pyarrow" not in loaded_packages()

@@ -200,4 +200,4 @@ def test_intents_are_never_touched_by_small_operations() -> None:
 
 
 def test_every_operation_bounds_its_hops() -> None:
-    assert [one.name for one in ALL if one.budget.hops is None] == []
+    assert [operation.name for operation in ALL if operation.budget.hops is None] == []

@@ -75,10 +75,10 @@ def test_flat_over_a_history_that_was_folded_often(
     costs = []
     for folds in (1, 10):
         ground = ground_of(Shape(branches=folds))
-        other = act_on(ground)
+        folded_cost = act_on(ground)
         for number in range(folds):
-            other.graph.apply([InsertNode("Person", {"name": f"{number}.{step}"}) for step in range(20)])
-            assert other.graph.fold() is not None
+            folded_cost.graph.apply([InsertNode("Person", {"name": f"{number}.{step}"}) for step in range(20)])
+            assert folded_cost.graph.fold() is not None
         costs.append(_cost(ground, act_on, operation))
     assert costs[0] == costs[1]
 

@@ -52,9 +52,9 @@ def wire(empty: CostGround) -> CostGround:
 def actor(wire: CostGround, request: pytest.FixtureRequest) -> Iterator[MeteredActor]:
     """A warm actor, with the configuration of the test's operation."""
     operation: CostedOperation = request.node.callspec.params["operation"]
-    with acting(wire, operation.config) as one:
-        warm(one)
-        yield one
+    with acting(wire, operation.config) as warm_actor:
+        warm(warm_actor)
+        yield warm_actor
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)
@@ -76,31 +76,31 @@ def test_a_request_past_our_meter_is_seen(
 
 @pytest.mark.parametrize("depths", [(1, 100), pytest.param((1, 100, 1000), marks=pytest.mark.slow)])
 def test_flat_over_depth(depths: tuple[int, ...], wire: CostGround) -> None:
-    seen = []
+    costs_by_depth = []
     for depth in depths:
         deepen(wire, depth)
         costs: dict[str, Cost] = {}
-        for config in {one.config for one in FLAT}:
-            with acting(wire, config) as one:
-                warm(one)
-                costs |= {operation.name: measure(one, operation) for operation in FLAT if operation.config == config}
+        for config in {operation.config for operation in FLAT}:
+            with acting(wire, config) as actor:
+                warm(actor)
+                costs |= {operation.name: measure(actor, operation) for operation in FLAT if operation.config == config}
         cold = MeteredActor(wire)
         with cold.measure() as gauge:
             cold.open()
         cold.close()
-        seen.append({**costs, "open": gauge.cost})
-    assert all(one == seen[0] for one in seen[1:]), "\n".join(map(str, seen))
+        costs_by_depth.append({**costs, "open": gauge.cost})
+    assert all(costs == costs_by_depth[0] for costs in costs_by_depth[1:]), "\n".join(map(str, costs_by_depth))
 
 
 @pytest.mark.parametrize("tables", [60, pytest.param(200, marks=pytest.mark.slow)])
 def test_flat_over_tables_and_branches(tables: int, empty: CostGround) -> None:
     build(empty, Shape(tables=tables, branches=tables // 4))
-    for config in {one.config for one in FLAT}:
-        with acting(empty, config) as one:
-            warm(one)
+    for config in {operation.config for operation in FLAT}:
+        with acting(empty, config) as actor:
+            warm(actor)
             for operation in FLAT:
                 if operation.config == config:
-                    measure(one, operation)
+                    measure(actor, operation)
 
 
 @pytest.mark.parametrize("tables", [3, 200])

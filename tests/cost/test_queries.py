@@ -73,7 +73,7 @@ def test_the_cost_is_the_same_at_every_shape(query: Query, ground_of: GroundOf, 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_deep_and_wide(query: Query, ground_of: GroundOf, act_on: Act) -> None:
-    small, large = (_cost(ground_of(one), act_on, query) for one in (Shape(), Shape(depth=1000, tables=200)))
+    small, large = (_cost(ground_of(shape), act_on, query) for shape in (Shape(), Shape(depth=1000, tables=200)))
     assert small.counts == large.counts
 
 

@@ -126,7 +126,7 @@ def test_a_group_shares_one_record(ground: CostGround, act_on: Act) -> None:
         return [_insert(actor, f"{number}.{step}") for step in range(5)]
 
     with actor.measure() as gauge, ThreadPoolExecutor(12) as pool:
-        commits = [one for made in pool.map(write, range(12)) for one in made]
+        commits = [receipt for receipts in pool.map(write, range(12)) for receipt in receipts]
     assert all(ground.has_record(commit) for commit in commits)
     assert sum(len(ground.record(commit).members) for commit in set(commits)) == 60
     assert gauge.cost.own("PUT", "record") == len(set(commits)) < 60

@@ -21,9 +21,9 @@ from omnigraph.embed.providers import Embedder
 from omnigraph.log.commit_record import CommitRecord, Epoch, Header, Pin, WriteSet
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.query.language import checked as c
 from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.check import check_query
+from omnigraph.query.language.checked import CheckedQuery, CheckedRead, Const, Param
 from omnigraph.query.language.parse import pick_query
 from omnigraph.query.limits import QueryLimits
 from omnigraph.query.run.result import Result
@@ -52,7 +52,7 @@ class QueryBed:
     graph: Graph
     coding: Coding = "auto"
 
-    def check(self, source: str, name: str | None = None) -> c.CheckedQuery:
+    def check(self, source: str, name: str | None = None) -> CheckedQuery:
         return check_query(pick_query(source, name), self.catalog)
 
     def run(
@@ -75,10 +75,10 @@ class QueryBed:
 
     def expected(
         self, source: str, params: Mapping[str, Any] | None = None, embedder: Embedder | None = None
-    ) -> tuple[c.CheckedRead, list[list[Any]]]:
+    ) -> tuple[CheckedRead, list[list[Any]]]:
         """The interpreter's rows, before limit and offset."""
         checked = self.check(source)
-        assert isinstance(checked.body, c.CheckedRead)
+        assert isinstance(checked.body, CheckedRead)
         bound = bind_params(checked, params or {})
         return checked.body, Interpreter(self.catalog, self.graph, bound, NOW, embedder).run(checked.body)
 
@@ -97,39 +97,41 @@ class QueryBed:
         )
         limit = _number(read.limit, bound)
         offset = _number(read.offset, bound) or 0
-        wanted = len(expected[offset:]) if limit is None else len(expected[offset : offset + limit])
-        assert len(actual) == wanted, (source, actual, expected)
+        expected_count = len(expected[offset:]) if limit is None else len(expected[offset : offset + limit])
+        assert len(actual) == expected_count, (source, actual, expected)
         if read.order:
             expected = expected[offset:] if limit is None else expected[offset : offset + limit]
-            assert all(same(one, two) for one, two in zip(actual, expected, strict=True)), (source, actual, expected)
+            assert all(
+                same(actual_row, expected_row) for actual_row, expected_row in zip(actual, expected, strict=True)
+            ), (source, actual, expected)
         else:
             _assert_contained(actual, expected, source)
         return result.rows
 
 
-def _number(value: c.Const | c.Param | None, bound: Mapping[str, Any]) -> int | None:
+def _number(value: Const | Param | None, bound: Mapping[str, Any]) -> int | None:
     if value is None:
         return None
-    return int(value.value if isinstance(value, c.Const) else bound[value.slot])
+    return int(value.value if isinstance(value, Const) else bound[value.slot])
 
 
 def _assert_contained(actual: list[list[Any]], expected: list[list[Any]], source: str) -> None:
-    rest = list(expected)
+    unmatched = list(expected)
     for row in actual:
-        place = next((at for at, one in enumerate(rest) if same(row, one)), None)
-        assert place is not None, (source, "unexpected", row, "among", actual, "expected", expected)
-        rest.pop(place)
+        position = next((at for at, candidate in enumerate(unmatched) if same(row, candidate)), None)
+        assert position is not None, (source, "unexpected", row, "among", actual, "expected", expected)
+        unmatched.pop(position)
 
 
-def same(one: Any, two: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Equal values; floats up to rounding, NaN equal to itself."""
-    if isinstance(one, dict) and isinstance(two, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
-        return len(one) == len(two) and all(same(a, b) for a, b in zip(one, two, strict=True))
-    if isinstance(one, float) and isinstance(two, (int, float)):
-        return (math.isnan(one) and math.isnan(two)) or math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-12)
-    return type(one) is type(two) and bool(one == two)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
+        return len(first) == len(second) and all(same(a, b) for a, b in zip(first, second, strict=True))
+    if isinstance(first, float) and isinstance(second, (int, float)):
+        return (math.isnan(first) and math.isnan(second)) or math.isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)
+    return type(first) is type(second) and bool(first == second)
 
 
 # ---- building --------------------------------------------------------------------------------------------------------
@@ -178,8 +180,8 @@ def with_overlay_folded(bed: QueryBed) -> QueryBed:
             continue
         base = bed.snapshot.view(type_def).pinned or bed.backend.tables.birth(type_def.id, type_def.kind)
         delta = TableDelta(arrow_schema(type_def), entries.rows, tuple(entries.tombstones))
-        made = bed.backend.tables.commit(base, bed.backend.tables.stage(base, delta))
-        pins[type_def.id] = replace(pins[type_def.id], version=made.version)
+        version = bed.backend.tables.commit(base, bed.backend.tables.stage(base, delta))
+        pins[type_def.id] = replace(pins[type_def.id], version=version.version)
     record = replace(bed.snapshot.record, pins=pins, overlay={})
     return QueryBed(bed.backend, bed.catalog, Snapshot(bed.backend, record, bed.catalog), bed.graph)
 
@@ -197,16 +199,16 @@ class _Placed:
     def __post_init__(self) -> None:
         for number, raw in enumerate(self.given):
             row = self._stored_row(raw, number)
-            place = str(raw.get("_at", "overlay"))
+            layer = str(raw.get("_at", "overlay"))
             if raw.get("_ghost"):
-                place = "plain" if place == "overlay" else place
+                layer = "plain" if layer == "overlay" else layer
                 self.gone.append(row["id"])
             else:
                 self.alive.append(row)
-                if raw.get("_was") and place == "overlay":
+                if raw.get("_was") and layer == "overlay":
                     # An older image that the overlay hides.
                     self.by_place["indexed"].append({**row, **self._blank_row()})
-            self.by_place[place].append(row)
+            self.by_place[layer].append(row)
 
     def _blank_row(self) -> dict[str, Any]:
         return {prop.id: None for prop in self.type.properties if prop.id not in self.type.key}
@@ -247,7 +249,9 @@ def _as_arrow_returns(prop: Any, value: Any) -> Any:
 
 
 def _table(schema: pa.Schema, rows: Sequence[Row]) -> pa.Table:
-    return pa.table({one.name: pa.array([row[one.name] for row in rows], one.type) for one in schema}, schema=schema)
+    return pa.table(
+        {field.name: pa.array([row[field.name] for row in rows], field.type) for field in schema}, schema=schema
+    )
 
 
 def _stage_rows(backend: Backend, base: PinnedTable, schema: pa.Schema, rows: Sequence[Row]) -> PinnedTable:

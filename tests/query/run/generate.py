@@ -171,29 +171,29 @@ class QueryMaker:
         scope: dict[str, GeneratedType] = {}
         clauses, lent = self.block(scope, {}, 0)
         visible = {**scope, **lent}
-        columns, named = self.columns(visible)
+        columns, column_names = self.columns(visible)
         body = "match {\n    " + "\n    ".join(clauses) + "\n  }\n  return { " + ", ".join(columns) + " }"
-        body += self.order(visible, named) + self.window()
+        body += self.order(visible, column_names) + self.window()
         head = ", ".join(f"${name}: {type_}" for name, (type_, _) in self.params.items())
         return f"query q({head}) {{\n  {body}\n}}", {name: value for name, (_, value) in self.params.items()}
 
     # ---- clauses -----------------------------------------------------------------------------------------------------
 
     def block(
-        self, own: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
+        self, bound: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
     ) -> tuple[list[str], dict[str, GeneratedType]]:
         """Clauses of one scope; fills `own` with what it binds. Returns what optional blocks lend."""
         clauses: list[str] = []
         if not outer or self.chance(3):
-            clauses.append(self.binding(own))
+            clauses.append(self.binding(bound))
         for _ in range(self.draw(st.integers(0 if clauses else 1, 2))):
-            clauses += self.hop(own, outer)
+            clauses += self.hop(bound, outer)
         lent: dict[str, GeneratedType] = {}
         if depth < 2 and self.budget > 0:
             for word in ("optional", "not"):
                 if self.chance(3 if depth == 0 else 4):
-                    clauses += self.inner(word, own, outer, lent, depth)
-        visible = {**outer, **own, **lent}
+                    clauses += self.inner(word, bound, outer, lent, depth)
+        visible = {**outer, **bound, **lent}
         for _ in range(self.draw(st.integers(0, 2))):
             if visible:
                 clauses.append(self.filter(visible))
@@ -202,20 +202,20 @@ class QueryMaker:
     def inner(
         self,
         word: str,
-        own: dict[str, GeneratedType],
+        bound: dict[str, GeneratedType],
         outer: dict[str, GeneratedType],
         lent: dict[str, GeneratedType],
         depth: int,
     ) -> list[str]:
-        around = {**outer, **own, **(lent if word == "not" else {})}
-        nodes = {name: one for name, one in around.items() if one.source is None}
+        around = {**outer, **bound, **(lent if word == "not" else {})}
+        nodes = {name: type_ for name, type_ in around.items() if type_.source is None}
         if not nodes:
             return []
         inside: dict[str, GeneratedType] = {}
         clauses, deeper = self.block(inside, around, depth + 1)
         # A block must look outside at least once.
-        var, one = self.one_of(sorted(nodes.items(), key=lambda pair: pair[0]))
-        clauses.append(self.condition(var, one))
+        var, type_ = self.one_of(sorted(nodes.items(), key=lambda pair: pair[0]))
+        clauses.append(self.condition(var, type_))
         if word == "optional":
             lent.update({**inside, **deeper})
         return [f"{word} {{ {' '.join(clauses)} }}"]
@@ -224,30 +224,30 @@ class QueryMaker:
         self.seen += 1
         return f"{letter}{self.seen}"
 
-    def binding(self, own: dict[str, GeneratedType]) -> str:
-        one = self.one_of(self.world.nodes)
+    def binding(self, bound: dict[str, GeneratedType]) -> str:
+        type_ = self.one_of(self.world.nodes)
         var = self.fresh("v")
-        own[var] = one
+        bound[var] = type_
         self.budget -= 1
         inline = ""
         if self.chance(4):
-            prop = self.one_of([*one.properties])
+            prop = self.one_of([*type_.properties])
             if prop.type != "Vector(2)":
                 inner = prop.type.strip("[]")
                 inline = f" {{ {prop.name}: {self.value(inner)} }}"
-        return f"${var}: {one.name}{inline}"
+        return f"${var}: {type_.name}{inline}"
 
-    def hop(self, own: dict[str, GeneratedType], outer: dict[str, GeneratedType]) -> list[str]:
+    def hop(self, bound: dict[str, GeneratedType], outer: dict[str, GeneratedType]) -> list[str]:
         edge = self.one_of(self.world.edges)
         ends = []
         for name in (edge.source, edge.target):
-            node = next(one for one in self.world.nodes if one.name == name)
-            known = [var for var, one in {**outer, **own}.items() if one == node]
-            if known and (self.budget <= 0 or not self.chance(3)):
-                ends.append(self.one_of(known))
+            node = next(type_ for type_ in self.world.nodes if type_.name == name)
+            candidates = [var for var, type_ in {**outer, **bound}.items() if type_ == node]
+            if candidates and (self.budget <= 0 or not self.chance(3)):
+                ends.append(self.one_of(candidates))
             elif self.budget > 0:
                 var = self.fresh("v")
-                own[var] = node
+                bound[var] = node
                 self.budget -= 1
                 ends.append(var)
             else:
@@ -262,7 +262,7 @@ class QueryMaker:
             bounds = f"{{{low},{high}}}"
         elif self.chance(3):
             var = self.fresh("e")
-            own[var] = edge
+            bound[var] = edge
             var_text = f"${var}: "
         left, right = ends if loop or self.chance(2) else ends[::-1]
         return [f"${left} {var_text}{word}{bounds} ${right}"]
@@ -270,60 +270,60 @@ class QueryMaker:
     # ---- conditions --------------------------------------------------------------------------------------------------
 
     def filter(self, visible: dict[str, GeneratedType]) -> str:
-        var, one = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
+        var, type_ = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
         if self.chance(5):
-            twins = [other for other, kind in visible.items() if kind == one and other != var]
+            twins = [second_var for second_var, kind in visible.items() if kind == type_ and second_var != var]
             if twins:
                 return f"${var} {self.one_of(['=', '!='])} ${self.one_of(twins)}"
         if self.chance(5):
-            parts = [self.simple(var, one) for _ in range(2)]
+            parts = [self.simple(var, type_) for _ in range(2)]
             return f"({parts[0]} or {parts[1]})"
         if self.chance(5):
-            found = self.text_call(var, one)
-            if found is not None:
-                return found
+            text_filter = self.text_call(var, type_)
+            if text_filter is not None:
+                return text_filter
         if self.chance(4):
-            crossed = self.cross_comparison(var, one, visible)
+            crossed = self.cross_comparison(var, type_, visible)
             if crossed is not None:
                 return crossed
-        return self.simple(var, one)
+        return self.simple(var, type_)
 
     def condition(self, var: str, entity_type: GeneratedType) -> str:
         return self.simple(var, entity_type)
 
     def simple(self, var: str, entity_type: GeneratedType) -> str:
         prop = self.one_of(entity_type.readable)
-        place = f"${var}.{prop.name}"
+        column = f"${var}.{prop.name}"
         if prop.type == "Vector(2)" or self.chance(4):
-            return f"{place} is {self.one_of(['', 'not '])}null"
+            return f"{column} is {self.one_of(['', 'not '])}null"
         if prop.type.startswith("["):
             inner = prop.type.strip("[]")
             if self.chance(3):
-                return f"{place} {self.one_of(['=', '!='])} {self.value(prop.type)}"
-            return f"{place} contains {self.value(inner)}"
+                return f"{column} {self.one_of(['=', '!='])} {self.value(prop.type)}"
+            return f"{column} contains {self.value(inner)}"
         if prop.type == "String" and self.chance(3):
-            return f"{place} {self.one_of(['contains', 'starts_with'])} {self.value('String')}"
+            return f"{column} {self.one_of(['contains', 'starts_with'])} {self.value('String')}"
         if self.chance(4):
             items = [self.literal(prop.type) for _ in range(self.draw(st.integers(1, 2)))]
-            return f"{place} in [{', '.join(items)}]"
+            return f"{column} in [{', '.join(items)}]"
         ops = ["=", "!="] if prop.type in ("Bool", "enum(x, y)") else ["=", "!=", "<", "<=", ">", ">="]
         kind = self.one_of(NUMBERS) if prop.type in NUMBERS and self.chance(2) else prop.type
-        return f"{place} {self.one_of(ops)} {self.value(kind)}"
+        return f"{column} {self.one_of(ops)} {self.value(kind)}"
 
     def cross_comparison(self, var: str, entity_type: GeneratedType, visible: dict[str, GeneratedType]) -> str | None:
         """A comparison between columns, of different types if they are numbers."""
         family = dict.fromkeys(NUMBERS, "number") | {kind: kind for kind in ("String", "Date", "DateTime")}
         pairs = [
-            (prop, other, two)
+            (prop, second_var, second_prop)
             for prop in entity_type.properties
-            for other, kind in visible.items()
-            for two in kind.properties
-            if prop.type in family and family[prop.type] == family.get(two.type)
+            for second_var, kind in visible.items()
+            for second_prop in kind.properties
+            if prop.type in family and family[prop.type] == family.get(second_prop.type)
         ]
         if not pairs:
             return None
-        prop, other, two = self.one_of(pairs)
-        return f"${var}.{prop.name} {self.one_of(['=', '!=', '<', '<=', '>', '>='])} ${other}.{two.name}"
+        prop, second_var, second_prop = self.one_of(pairs)
+        return f"${var}.{prop.name} {self.one_of(['=', '!=', '<', '<=', '>', '>='])} ${second_var}.{second_prop.name}"
 
     def text_call(self, var: str, entity_type: GeneratedType) -> str | None:
         texts = [prop for prop in entity_type.properties if prop.type == "String"]
@@ -342,10 +342,10 @@ class QueryMaker:
             return self.literal(kind)
         name = f"x{len(self.params)}"
         nullable = self.chance(6)
-        found = None if nullable and self.chance(2) else self.one_of(VALUES[kind])
-        if kind == "F64" and found is not None:
-            found = self.finite()
-        self.params[name] = (f"{kind}{'?' if nullable else ''}", found)
+        value = None if nullable and self.chance(2) else self.one_of(VALUES[kind])
+        if kind == "F64" and value is not None:
+            value = self.finite()
+        self.params[name] = (f"{kind}{'?' if nullable else ''}", value)
         return f"${name}"
 
     def finite(self) -> float:
@@ -365,7 +365,7 @@ class QueryMaker:
 
     def columns(self, visible: dict[str, GeneratedType]) -> tuple[list[str], list[str]]:
         """Columns, and the names of those that have an order."""
-        columns, named = [], []
+        columns, names = [], []
         grouped = self.always_grouped or self.chance(3)
         count = self.draw(st.integers(1, 3))
         distinct = "distinct " if not grouped and self.chance(4) else ""
@@ -373,28 +373,28 @@ class QueryMaker:
         for at in range(count):
             if grouped and (at == 0 or self.chance(2)):
                 columns.append(f"{self.aggregate(visible)} as c{at}")
-                named.append(f"c{at}")
+                names.append(f"c{at}")
                 continue
-            var, one = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
+            var, type_ = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
             if self.chance(4):
                 columns.append(f"{distinct}${var} as c{at}")
                 continue
-            prop = self.one_of(one.readable)
+            prop = self.one_of(type_.readable)
             columns.append(f"{distinct}${var}.{prop.name} as c{at}")
             if prop.type in ORDERED or prop.type == "Bool":
-                named.append(f"c{at}")
+                names.append(f"c{at}")
         if not grouped and not distinct and self.chance(4):
-            found = self.rank(visible)
-            if found is not None:
-                columns.append(f"{found} as rank")
-                named.append("rank")
-        return columns, named
+            rank = self.rank(visible)
+            if rank is not None:
+                columns.append(f"{rank} as rank")
+                names.append("rank")
+        return columns, names
 
     def aggregate(self, visible: dict[str, GeneratedType]) -> str:
-        var, one = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
-        ordered = [prop for prop in one.properties if prop.type in ORDERED]
-        summable = [prop for prop in one.properties if prop.type in SUMMABLE]
-        countable = [prop for prop in one.properties if prop.type[0] not in "[V"]
+        var, type_ = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
+        ordered = [prop for prop in type_.properties if prop.type in ORDERED]
+        summable = [prop for prop in type_.properties if prop.type in SUMMABLE]
+        countable = [prop for prop in type_.properties if prop.type[0] not in "[V"]
         choices = [f"count(${var})", f"count(distinct ${var})"]
         choices += [f"count({self.one_of(['', 'distinct '])}${var}.{prop.name})" for prop in countable]
         choices += [f"{self.one_of(['min', 'max'])}(${var}.{prop.name})" for prop in ordered]
@@ -402,8 +402,10 @@ class QueryMaker:
         return self.one_of(choices)
 
     def rank(self, visible: dict[str, GeneratedType]) -> str | None:
-        texts = [(var, prop) for var, one in visible.items() for prop in one.properties if prop.type == "String"]
-        vectors = [(var, prop) for var, one in visible.items() for prop in one.properties if prop.type == "Vector(2)"]
+        texts = [(var, prop) for var, type_ in visible.items() for prop in type_.properties if prop.type == "String"]
+        vectors = [
+            (var, prop) for var, type_ in visible.items() for prop in type_.properties if prop.type == "Vector(2)"
+        ]
         ranks = [f'bm25(${var}.{prop.name}, "a b")' for var, prop in texts]
         near = [f"nearest(${var}.{prop.name}, [1, 2])" for var, prop in vectors]
         if ranks and near and self.chance(2):
@@ -414,13 +416,13 @@ class QueryMaker:
             return self.one_of(near)
         return self.one_of(ranks) if ranks else None
 
-    def order(self, visible: dict[str, GeneratedType], named: list[str]) -> str:
+    def order(self, visible: dict[str, GeneratedType], names: list[str]) -> str:
         if not self.chance(2):
             return ""
-        keys = [one if one == "rank" else f"{one}{self.one_of(['', ' asc', ' desc'])}" for one in named[:2]]
+        keys = [name if name == "rank" else f"{name}{self.one_of(['', ' asc', ' desc'])}" for name in names[:2]]
         if not self.grouped and not self.distinct and self.chance(2):
-            var, one = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
-            ordered = [prop for prop in one.properties if prop.type in ORDERED]
+            var, type_ = self.one_of(sorted(visible.items(), key=lambda pair: pair[0]))
+            ordered = [prop for prop in type_.properties if prop.type in ORDERED]
             if ordered:
                 keys.insert(0, f"${var}.{self.one_of(ordered).name} {self.one_of(['asc', 'desc'])}")
         return f"\n  order {{ {', '.join(keys)} }}" if keys else ""

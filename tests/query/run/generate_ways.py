@@ -17,37 +17,39 @@ class TreeMaker(QueryMaker):
     always_grouped: bool = True
 
     def block(
-        self, own: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
+        self, bound: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
     ) -> tuple[list[str], dict[str, GeneratedType]]:
-        clauses = [self.binding(own)]
-        clauses += [one for _ in range(self.draw(st.integers(0, 3))) for one in self.branch(own)]
+        clauses = [self.binding(bound)]
+        clauses += [clause for _ in range(self.draw(st.integers(0, 3))) for clause in self.branch(bound)]
         for _ in range(self.draw(st.integers(0, 2))):
-            var, one = self.one_of(sorted(own.items(), key=lambda pair: pair[0]))
-            clauses.append(self.simple(var, one))
+            var, type_ = self.one_of(sorted(bound.items(), key=lambda pair: pair[0]))
+            clauses.append(self.simple(var, type_))
         if self.chance(3):
             inside: dict[str, GeneratedType] = {}
-            inner = self.branch(inside, own)
+            inner = self.branch(inside, bound)
             if inner:
-                ((var, one),) = inside.items()
-                inner += [self.simple(var, one)] if self.chance(2) else []
+                ((var, type_),) = inside.items()
+                inner += [self.simple(var, type_)] if self.chance(2) else []
                 clauses.append(f"not {{ {' '.join(inner)} }}")
         return clauses, {}
 
-    def branch(self, own: dict[str, GeneratedType], known: dict[str, GeneratedType] | None = None) -> list[str]:
-        """A hop from what is known, which is what is bound here unless given, to a new variable."""
-        known = own if known is None else known
+    def branch(
+        self, bound: dict[str, GeneratedType], start_variables: dict[str, GeneratedType] | None = None
+    ) -> list[str]:
+        """A hop from one of the start variables, by default those bound here, to a new variable."""
+        start_variables = bound if start_variables is None else start_variables
         starts = [
             (var, edge, at_source)
-            for var, one in sorted(known.items(), key=lambda pair: pair[0])
+            for var, type_ in sorted(start_variables.items(), key=lambda pair: pair[0])
             for edge in self.world.edges
             for at_source, end in ((True, edge.source), (False, edge.target))
-            if end == one.name
+            if end == type_.name
         ]
         if not starts:
             return []
         var, edge, at_source = self.one_of(starts)
         new = self.fresh("v")
-        own[new] = next(node for node in self.world.nodes if node.name == (edge.target if at_source else edge.source))
+        bound[new] = next(node for node in self.world.nodes if node.name == (edge.target if at_source else edge.source))
         word = f"<{edge.word}>" if edge.source == edge.target and self.chance(4) else edge.word
         return [f"${var} {word} ${new}" if at_source else f"${new} {word} ${var}"]
 
@@ -59,15 +61,15 @@ class LookupMaker(TreeMaker):
     always_grouped: bool = False
 
     def block(
-        self, own: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
+        self, bound: dict[str, GeneratedType], outer: dict[str, GeneratedType], depth: int
     ) -> tuple[list[str], dict[str, GeneratedType]]:
-        clauses = [self.binding(own)]
-        ((var, one),) = own.items()
+        clauses = [self.binding(bound)]
+        ((var, type_),) = bound.items()
         if self.chance(2):
-            named = one.key if one.key and self.chance(2) else "id"
-            clauses.append(f'${var}.{named} = "n{self.draw(st.integers(0, 4))}"')
+            column = type_.key if type_.key and self.chance(2) else "id"
+            clauses.append(f'${var}.{column} = "n{self.draw(st.integers(0, 4))}"')
         if self.chance(2):
-            clauses += self.branch(own)
+            clauses += self.branch(bound)
         return clauses, {}
 
 

@@ -16,7 +16,30 @@ from typing import Any
 
 from omnigraph.embed.providers import Embedder
 from omnigraph.embed.words import terms
-from omnigraph.query.language import checked as c
+from omnigraph.query.language.checked import (
+    F64,
+    AggregateCall,
+    AllOf,
+    AnyOf,
+    Bm25,
+    CheckedCompare,
+    CheckedNullTest,
+    CheckedRead,
+    Const,
+    Entity,
+    Expr,
+    Hop,
+    ListOf,
+    Nearest,
+    Now,
+    OrderBy,
+    Param,
+    Pattern,
+    Predicate,
+    Prop,
+    Rrf,
+    TextFilter,
+)
 from omnigraph.schema.catalog import SYSTEM_COLUMNS, Catalog, Scalar
 
 Row = Mapping[str, Any]
@@ -35,7 +58,7 @@ class Interpreter:
     now: Any
     embedder: Embedder | None = None
 
-    def run(self, read: c.CheckedRead) -> list[list[Any]]:
+    def run(self, read: CheckedRead) -> list[list[Any]]:
         """The rows of the result, before limit and offset, in order if there is one."""
         bindings = list(self.match(read.pattern, {}))
         fused = self._fuse_ranks(read, bindings)
@@ -53,17 +76,17 @@ class Interpreter:
 
             def ties(rows: list[Binding]) -> list[Any]:
                 values = [read.columns[location].value for location in places]
-                whole = [self_.identity(value, rows[0]) for value in values if isinstance(value, c.Entity)]
-                return whole + [self_.value(value, rows[0]) for value in values if not isinstance(value, c.Entity)]
+                entity_ids = [self_.identity(value, rows[0]) for value in values if isinstance(value, Entity)]
+                return entity_ids + [self_.value(value, rows[0]) for value in values if not isinstance(value, Entity)]
 
         if read.order:
             tagged = [([self_.of_rows(key.value, rows) for key in read.order], ties(rows), out) for out, rows in keyed]
-            tagged.sort(key=cmp_to_key(lambda one, two: _compare_rows(read.order, one, two)))
+            tagged.sort(key=cmp_to_key(lambda first, second: _compare_rows(read.order, first, second)))
             return [out for _, _, out in tagged]
         return [out for out, _ in keyed]
 
     def _groups(
-        self, read: c.CheckedRead, places: tuple[int, ...], bindings: list[Binding], rows_: _Rows
+        self, read: CheckedRead, places: tuple[int, ...], bindings: list[Binding], rows_: _Rows
     ) -> list[tuple[list[Any], list[Binding]]]:
         groups: dict[Any, list[Binding]] = {}
         for row in bindings:
@@ -75,159 +98,159 @@ class Interpreter:
 
     # ---- patterns ----------------------------------------------------------------------------------------------------
 
-    def match(self, pattern: c.Pattern, outer: Binding) -> Iterator[Binding]:
+    def match(self, pattern: Pattern, outer: Binding) -> Iterator[Binding]:
         nodes = [variable for variable in pattern.variables if variable.type.kind == "node"]
         for choice in itertools.product(*(self.graph.get(node.type.type_id, []) for node in nodes)):
-            row: Binding = {**outer, **{one.name: found for one, found in zip(nodes, choice, strict=True)}}
+            row: Binding = {**outer, **{variable.name: entity for variable, entity in zip(nodes, choice, strict=True)}}
             for extended in self._hops(pattern.hops, row):
                 yield from self._rest(pattern, extended)
 
-    def _hops(self, hops: tuple[c.Hop, ...], row: Binding) -> Iterator[Binding]:
+    def _hops(self, hops: tuple[Hop, ...], row: Binding) -> Iterator[Binding]:
         if not hops:
             yield row
             return
-        hop, *rest = hops
-        left, right = row[hop.left], row[hop.right]
-        if left is None or right is None:
+        hop, *further_hops = hops
+        source, right = row[hop.left], row[hop.right]
+        if source is None or right is None:
             return
         if hop.var is not None:
             for edge in self.graph.get(hop.edge, []):
-                if (left["id"], right["id"]) in _ends(edge, hop.direction):
-                    yield from self._hops(tuple(rest), {**row, hop.var: edge})
-        elif self._is_connected(hop, left["id"], right["id"]):
-            yield from self._hops(tuple(rest), row)
+                if (source["id"], right["id"]) in _ends(edge, hop.direction):
+                    yield from self._hops(tuple(further_hops), {**row, hop.var: edge})
+        elif self._is_connected(hop, source["id"], right["id"]):
+            yield from self._hops(tuple(further_hops), row)
 
-    def _is_connected(self, hop: c.Hop, left: str, right: str) -> bool:
+    def _is_connected(self, hop: Hop, left: str, right: str) -> bool:
         pairs = {pair for edge in self.graph.get(hop.edge, []) for pair in _ends(edge, hop.direction)}
         if hop.is_plain:
             return (left, right) in pairs
         if left == right:
             return hop.low == 1 and (left, left) in pairs
-        distance, frontier, seen = 0, {left}, {left}
+        distance, frontier, visited = 0, {left}, {left}
         while frontier and distance < (hop.high or CEILING):
             distance += 1
-            frontier = {two for one, two in pairs if one in frontier} - seen
-            seen |= frontier
+            frontier = {target for source, target in pairs if source in frontier} - visited
+            visited |= frontier
             if right in frontier:
                 return distance >= hop.low
         return False
 
-    def _rest(self, pattern: c.Pattern, row: Binding) -> Iterator[Binding]:
+    def _rest(self, pattern: Pattern, row: Binding) -> Iterator[Binding]:
         rows = [row]
         for block in pattern.optionals:
-            rows = [extended for one in rows for extended in self._optional(block, one, row)]
-        for one in rows:
-            if not all(self._holds(condition, one) for condition in pattern.filters):
+            rows = [extended for candidate in rows for extended in self._optional(block, candidate, row)]
+        for candidate in rows:
+            if not all(self._holds(condition, candidate) for condition in pattern.filters):
                 continue
-            if not all(self._matches_text(text, one) for text in pattern.texts):
+            if not all(self._matches_text(text, candidate) for text in pattern.texts):
                 continue
-            if any(True for block in pattern.nots for _ in self.match(block, one)):
+            if any(True for block in pattern.nots for _ in self.match(block, candidate)):
                 continue
-            yield one
+            yield candidate
 
-    def _optional(self, block: c.Pattern, row: Binding, visible: Binding) -> list[Binding]:
+    def _optional(self, block: Pattern, row: Binding, visible: Binding) -> list[Binding]:
         """Sibling blocks do not see each other: the block is matched against what the scope itself binds."""
-        found = [{**row, **extended} for extended in self.match(block, visible)]
-        return found or [{**row, **dict.fromkeys(_binds(block))}]
+        matches = [{**row, **extended} for extended in self.match(block, visible)]
+        return matches or [{**row, **dict.fromkeys(_binds(block))}]
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
-    def _holds(self, predicate: c.Predicate, row: Binding) -> bool:
+    def _holds(self, predicate: Predicate, row: Binding) -> bool:
         match predicate:
-            case c.AnyOf(parts):
+            case AnyOf(parts):
                 return any(self._holds(part, row) for part in parts)
-            case c.AllOf(parts):
+            case AllOf(parts):
                 return all(self._holds(part, row) for part in parts)
-            case c.CheckedNullTest(operand, negated):
+            case CheckedNullTest(operand, negated):
                 return (self.plain(operand, row) is None) != negated
-            case c.CheckedCompare(left, op, right):
-                one, two = self.plain(left, row), self.plain(right, row)
-                return one is not None and two is not None and _compare(one, op, two)
+            case CheckedCompare(left, op, right):
+                left_value, right_value = self.plain(left, row), self.plain(right, row)
+                return left_value is not None and right_value is not None and _compare(left_value, op, right_value)
 
-    def _matches_text(self, text: c.TextFilter, row: Binding) -> bool:
+    def _matches_text(self, text: TextFilter, row: Binding) -> bool:
         value = self.plain(text.prop, row)
-        wanted = terms(self.plain(text.query, row))
-        if value is None or not wanted:
+        query_terms = terms(self.plain(text.query, row))
+        if value is None or not query_terms:
             return False
         words = terms(value)
         if text.function == "search":
-            return any(one in words for one in wanted)
+            return any(term in words for term in query_terms)
         if text.function == "match_text":
-            return any(words[at : at + len(wanted)] == wanted for at in range(len(words)))
+            return any(words[at : at + len(query_terms)] == query_terms for at in range(len(words)))
         edits = self.plain(text.edits, row) if text.edits is not None else 0
-        return any(_edit_distance(one, word) <= edits for one in wanted for word in words)
+        return any(_edit_distance(term, word) <= edits for term in query_terms for word in words)
 
-    def plain(self, value: c.Expr, row: Binding) -> Any:
+    def plain(self, value: Expr, row: Binding) -> Any:
         """An expression of one row without ranks; an entity is its id."""
         match value:
-            case c.Prop():
+            case Prop():
                 entity = row[value.var]
                 return None if entity is None else entity.get(value.column)
-            case c.Entity():
+            case Entity():
                 entity = row[value.var]
                 return None if entity is None else entity["id"]
-            case c.Const():
+            case Const():
                 return value.value
-            case c.Param():
+            case Param():
                 return self.bound[value.slot]
-            case c.Now():
+            case Now():
                 return self.now
-            case c.ListOf():
+            case ListOf():
                 return [self.plain(item, row) for item in value.items]
         raise AssertionError(value)
 
     # ---- ranks -------------------------------------------------------------------------------------------------------
 
-    def rank(self, value: c.Bm25 | c.Nearest, row: Binding) -> float | None:
-        found = self.plain(value.prop, row)
-        if found is None:
+    def rank(self, value: Bm25 | Nearest, row: Binding) -> float | None:
+        text = self.plain(value.prop, row)
+        if text is None:
             return None
-        return self._bm25(value, found) if isinstance(value, c.Bm25) else self._distance(value, found)
+        return self._bm25(value, text) if isinstance(value, Bm25) else self._distance(value, text)
 
-    def _bm25(self, value: c.Bm25, text: str) -> float:
+    def _bm25(self, value: Bm25, text: str) -> float:
         corpus = [
-            terms(one[value.prop.column])
-            for one in self.graph[value.prop.type_id]
-            if one[value.prop.column] is not None
+            terms(document[value.prop.column])
+            for document in self.graph[value.prop.type_id]
+            if document[value.prop.column] is not None
         ]
         mean = sum(map(len, corpus)) / len(corpus)
         words = terms(text)
         score = 0.0
         for term in dict.fromkeys(terms(self.plain(value.query, {}))):
-            rows = sum(term in one for one in corpus)
+            rows = sum(term in document for document in corpus)
             count = words.count(term)
             if count:
                 weight = math.log(1 + (len(corpus) - rows + 0.5) / (rows + 0.5))
                 score += weight * count * 2.2 / (count + 1.2 * (1 - 0.75 + 0.75 * (len(words) / mean)))
         return score
 
-    def _distance(self, value: c.Nearest, vector: list[float]) -> float | None:
-        wanted = self.plain(value.query, {})
-        if isinstance(wanted, str):
+    def _distance(self, value: Nearest, vector: list[float]) -> float | None:
+        query = self.plain(value.query, {})
+        if isinstance(query, str):
             assert self.embedder is not None
-            wanted = self.embedder.embed([wanted], len(vector))[0]
-        inner = sum(one * two for one, two in zip(vector, wanted, strict=True))
+            query = self.embedder.embed([query], len(vector))[0]
+        inner = sum(stored_number * query_number for stored_number, query_number in zip(vector, query, strict=True))
         if value.metric == "l2":
-            return math.dist(vector, wanted)
+            return math.dist(vector, query)
         if value.metric == "dot":
             return float(1 - inner)
-        length = math.hypot(*vector) * math.hypot(*wanted)
+        length = math.hypot(*vector) * math.hypot(*query)
         return float(1 - max(-1.0, min(1.0, inner / length))) if length else None
 
-    def _fuse_ranks(self, read: c.CheckedRead, bindings: list[Binding]) -> dict[c.Rrf, list[tuple[Binding, float]]]:
+    def _fuse_ranks(self, read: CheckedRead, bindings: list[Binding]) -> dict[Rrf, list[tuple[Binding, float]]]:
         values = [*(column.value for column in read.columns), *(column.value for column in read.order)]
-        found = {}
-        for fused in {value for value in values if isinstance(value, c.Rrf)}:
+        scores = {}
+        for fused in {value for value in values if isinstance(value, Rrf)}:
             k = self.plain(fused.k, {})
             shares = [self._shares(part, bindings, k) for part in (fused.first, fused.second)]
-            found[fused] = [(row, one + two) for row, one, two in zip(bindings, *shares, strict=True)]
-        return found
+            scores[fused] = [(row, first + second) for row, first, second in zip(bindings, *shares, strict=True)]
+        return scores
 
-    def _shares(self, part: c.Bm25 | c.Nearest, bindings: list[Binding], k: int) -> list[float]:
+    def _shares(self, part: Bm25 | Nearest, bindings: list[Binding], k: int) -> list[float]:
         scores = [self.rank(part, row) for row in bindings]
-        if isinstance(part, c.Bm25):
+        if isinstance(part, Bm25):
             scores = [score if score else None for score in scores]
-        places = sorted({score for score in scores if score is not None}, reverse=isinstance(part, c.Bm25))
+        places = sorted({score for score in scores if score is not None}, reverse=isinstance(part, Bm25))
         return [1 / (k + places.index(score) + 1) if score is not None else 0.0 for score in scores]
 
 
@@ -236,48 +259,50 @@ class _Rows:
     """Values of result rows: of one binding, or of the bindings of a group."""
 
     inner: Interpreter
-    fused: Mapping[c.Rrf, list[tuple[Binding, float]]]
+    fused: Mapping[Rrf, list[tuple[Binding, float]]]
 
-    def of_rows(self, value: c.Expr, rows: list[Binding]) -> Any:
-        if isinstance(value, c.AggregateCall):
+    def of_rows(self, value: Expr, rows: list[Binding]) -> Any:
+        if isinstance(value, AggregateCall):
             return self._aggregate(value, rows)
-        if isinstance(value, (c.Const, c.Param, c.Now, c.ListOf)):
+        if isinstance(value, (Const, Param, Now, ListOf)):
             return self.inner.plain(value, {})
         return self.value(value, rows[0])
 
-    def value(self, value: c.Expr, row: Binding) -> Any:
+    def value(self, value: Expr, row: Binding) -> Any:
         match value:
-            case c.Entity():
+            case Entity():
                 return self._whole(value, row[value.var])
-            case c.Bm25() | c.Nearest():
+            case Bm25() | Nearest():
                 return self.inner.rank(value, row)
-            case c.Rrf():
-                return next(score for one, score in self.fused[value] if one is row)
+            case Rrf():
+                return next(score for fused_row, score in self.fused[value] if fused_row is row)
         return self.inner.plain(value, row)
 
-    def identity(self, value: c.Expr, row: Binding) -> Any:
-        return self.inner.plain(value, row) if isinstance(value, c.Entity) else self.value(value, row)
+    def identity(self, value: Expr, row: Binding) -> Any:
+        return self.inner.plain(value, row) if isinstance(value, Entity) else self.value(value, row)
 
-    def _whole(self, value: c.Entity, entity: Row | None) -> dict[str, Any] | None:
+    def _whole(self, value: Entity, entity: Row | None) -> dict[str, Any] | None:
         if entity is None:
             return None
-        one = self.inner.catalog.by_id[value.type.type_id]
-        shown = {prop.name: entity.get(prop.id) for prop in one.properties if prop.type.scalar is not Scalar.BLOB}
-        return {**{name: entity[name] for name in SYSTEM_COLUMNS[one.kind]}, **shown}
+        type_def = self.inner.catalog.by_id[value.type.type_id]
+        properties = {
+            prop.name: entity.get(prop.id) for prop in type_def.properties if prop.type.scalar is not Scalar.BLOB
+        }
+        return {**{name: entity[name] for name in SYSTEM_COLUMNS[type_def.kind]}, **properties}
 
-    def _aggregate(self, value: c.AggregateCall, rows: list[Binding]) -> Any:
-        found = [one for one in (self.inner.plain(value.argument, row) for row in rows) if one is not None]
+    def _aggregate(self, value: AggregateCall, rows: list[Binding]) -> Any:
+        values = [number for number in (self.inner.plain(value.argument, row) for row in rows) if number is not None]
         match value.function:
             case "count":
-                return len({_hashable(one) for one in found}) if value.distinct else len(found)
+                return len({_hashable(number) for number in values}) if value.distinct else len(values)
             case "sum":
-                return (math.fsum(found) if value.type == c.F64 else sum(found)) if found else None
+                return (math.fsum(values) if value.type == F64 else sum(values)) if values else None
             case "avg":
-                return sum(found) / len(found) if found else None
+                return sum(values) / len(values) if values else None
             case "min":
-                return min(found, key=_sortable) if found else None
+                return min(values, key=_sortable) if values else None
             case "max":
-                return max(found, key=_sortable) if found else None
+                return max(values, key=_sortable) if values else None
 
 
 def _ends(edge: Row, direction: str) -> set[tuple[str, str]]:
@@ -285,9 +310,9 @@ def _ends(edge: Row, direction: str) -> set[tuple[str, str]]:
     return {"forward": {forward}, "backward": {backward}, "either": {forward, backward}}[direction]
 
 
-def _binds(block: c.Pattern) -> list[str]:
-    own = [variable.name for variable in block.variables]
-    return own + [name for inner in block.optionals for name in _binds(inner)]
+def _binds(block: Pattern) -> list[str]:
+    names = [variable.name for variable in block.variables]
+    return names + [name for inner in block.optionals for name in _binds(inner)]
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -302,69 +327,71 @@ def _sortable(value: Any) -> Any:
 
 def _hashable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return tuple(_hashable(one) for one in value)
+        return tuple(_hashable(item) for item in value)
     if isinstance(value, float) and math.isnan(value):
         return "nan"
     return value
 
 
-def _equal(one: Any, two: Any) -> bool:
-    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
-        return len(one) == len(two) and all(_equal(a, b) for a, b in zip(one, two, strict=True))
-    return bool(_sortable(one) == _sortable(two))
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
+        return len(first) == len(second) and all(_equal(a, b) for a, b in zip(first, second, strict=True))
+    return bool(_sortable(first) == _sortable(second))
 
 
-def _compare(one: Any, op: str, two: Any) -> bool:
+def _compare(first: Any, op: str, second: Any) -> bool:
     match op:
         case "=":
-            return _equal(one, two)
+            return _equal(first, second)
         case "!=":
-            return not _equal(one, two)
-        case "contains" if isinstance(one, str):
-            return str(two) in one
+            return not _equal(first, second)
+        case "contains" if isinstance(first, str):
+            return str(second) in first
         case "contains":
-            return any(_equal(item, two) for item in one)
+            return any(_equal(item, second) for item in first)
         case "in":
-            return any(_equal(one, item) for item in two)
+            return any(_equal(first, item) for item in second)
         case "starts_with":
-            return bool(one.startswith(two))
-    left, right = _sortable(one), _sortable(two)
+            return bool(first.startswith(second))
+    left, right = _sortable(first), _sortable(second)
     return bool({"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op])
 
 
-def _order(one: Any, two: Any) -> int:
-    left, right = _sortable(one), _sortable(two)
+def _order(first: Any, second: Any) -> int:
+    left, right = _sortable(first), _sortable(second)
     return 0 if left == right else -1 if left < right else 1
 
 
-def _compare_rows(order: tuple[c.OrderBy, ...], one: Any, two: Any) -> int:
-    for key, left, right in zip(order, one[0], two[0], strict=True):
+def _compare_rows(order: tuple[OrderBy, ...], first_row: Any, second_row: Any) -> int:
+    for key, left, right in zip(order, first_row[0], second_row[0], strict=True):
         if left is None or right is None:
             if (left is None) == (right is None):
                 continue
-            rank = isinstance(key.value, (c.Bm25, c.Nearest, c.Rrf))
+            rank = isinstance(key.value, (Bm25, Nearest, Rrf))
             first = -1 if left is None else 1
             return -first if rank or key.descending else first
-        found = _order(left, right)
-        if found:
-            return -found if key.descending else found
-    for left, right in zip(one[1], two[1], strict=True):
+        order_of_keys = _order(left, right)
+        if order_of_keys:
+            return -order_of_keys if key.descending else order_of_keys
+    for left, right in zip(first_row[1], second_row[1], strict=True):
         if left is None or right is None:
             if (left is None) == (right is None):
                 continue
             return -1 if left is None else 1
-        found = _order(left, right)
-        if found:
-            return found
+        order_of_keys = _order(left, right)
+        if order_of_keys:
+            return order_of_keys
     return 0
 
 
-def _edit_distance(one: str, two: str) -> int:
-    if not one or not two:
-        return len(one) + len(two)
-    if one[0] == two[0]:
-        return _edit_distance(one[1:], two[1:])
-    return 1 + min(_edit_distance(one[1:], two), _edit_distance(one, two[1:]), _edit_distance(one[1:], two[1:]))
+def _edit_distance(first: str, second: str) -> int:
+    if not first or not second:
+        return len(first) + len(second)
+    if first[0] == second[0]:
+        return _edit_distance(first[1:], second[1:])
+    return 1 + min(
+        _edit_distance(first[1:], second), _edit_distance(first, second[1:]), _edit_distance(first[1:], second[1:])
+    )
 
 
 def multiset(rows: list[list[Any]]) -> Counter[Any]:

@@ -29,7 +29,7 @@ def graph(tmp_path: Path) -> og.Graph:
     return graph
 
 
-def test_inside_the_engine(graph: og.Graph) -> None:
+def test_cancel_inside_duckdb_stops_the_query(graph: og.Graph) -> None:
     cancellation = Cancellation()
     timer = threading.Timer(0.5, cancellation.cancel)
     timer.start()
@@ -41,7 +41,7 @@ def test_inside_the_engine(graph: og.Graph) -> None:
     assert graph.query("query all() { match { $p: Person } return { count($p) as n } }").rows == [{"n": 1500}]
 
 
-def test_before_it_starts(graph: og.Graph) -> None:
+def test_cancel_before_start_stops_the_query(graph: og.Graph) -> None:
     cancellation = Cancellation()
     cancellation.cancel()
     with pytest.raises(InvalidInput) as stopped:
@@ -69,15 +69,15 @@ def test_a_timer_that_outlives_its_query_holds_no_engine(monkeypatch: pytest.Mon
         def interrupt(self) -> None:
             raise AssertionError("in time")
 
-    left: list[threading.Timer] = []
+    timers: list[threading.Timer] = []
     cancel = threading.Timer.cancel
-    monkeypatch.setattr(threading.Timer, "cancel", lambda timer: left.append(timer))
+    monkeypatch.setattr(threading.Timer, "cancel", lambda timer: timers.append(timer))
     engine = Engine()
-    seen = weakref.ref(engine)
+    engine_ref = weakref.ref(engine)
     with Deadline(SystemClock(), 60.0).interrupting(engine.interrupt):
         pass
     del engine
     gc.collect()
-    assert [one.is_alive() for one in left] == [True]
-    assert seen() is None
-    cancel(left[0])
+    assert [timer.is_alive() for timer in timers] == [True]
+    assert engine_ref() is None
+    cancel(timers[0])

@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def test_a_held_view_of_a_collected_commit(world: World) -> None:
+def test_view_of_a_collected_commit_raises_snapshot_expired(world: World) -> None:
     actor = world.actor(inline_share=0)
     actor.apply(*(person(f"p{number}", number) for number in range(5)), knows("p0", "p1"), knows("p2", "p1"))
     actor.apply(*(person(f"p{number}", number + 1) for number in range(5)), knows("p3", "p1"))
@@ -54,7 +54,7 @@ def test_a_held_view_of_a_collected_commit(world: World) -> None:
         view.explain(QUERIES["scan"])
 
 
-def test_real_damage_stays_damage(world: World) -> None:
+def test_missing_files_of_a_live_commit_raise_corruption(world: World) -> None:
     actor = world.actor(inline_share=0)
     actor.apply(*(person(f"p{number}", number) for number in range(5)))
     view = world.reader().graph.view()

@@ -80,7 +80,7 @@ def test_arrow_is_not_copied(loops: QueryBed) -> None:
     assert len(result) == 3
 
 
-def test_no_provider_and_another_model_are_refused(tmp_path: Path) -> None:
+def test_nearest_without_provider_or_with_another_model_is_refused(tmp_path: Path) -> None:
     schema = 'node A { text: String  v: Vector(2)? @embed("text", model="m1") }'
     bed = make_bed(tmp_path, schema, {"A": [{"text": "x", "v": [1, 0]}]})
     source = 'query q() { match { $a: A } return { $a.id } order { nearest($a.v, "x") } limit 1 }'
@@ -122,7 +122,7 @@ def test_old_commits_answer_with_their_own_edges(tmp_path: Path, fold: str) -> N
     assert [view.query(hops).commit_id for view in views] == commits
 
 
-def test_a_commit_that_never_was(tmp_path: Path) -> None:
+def test_at_unknown_commit_raises_not_found(tmp_path: Path) -> None:
     """S116."""
     graph = omnigraph.init(tmp_path / "g", "node N { name: String @key }", config=_config("never"))
     stream = graph.view().commit_id.partition(".")[0]

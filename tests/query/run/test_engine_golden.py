@@ -78,7 +78,7 @@ CASES = [EngineCase(path) for path in sorted((GOLDEN / "cases").glob("*.gq"))]
 
 @pytest.fixture(scope="module")
 def beds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], QueryBed]]:
-    made = {}
+    bed_by_graph = {}
     for name, (schema, content) in GRAPHS.items():
         text = (GOLDEN / schema).read_text(encoding="utf-8")
         for layout, rows in (
@@ -86,9 +86,9 @@ def beds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, s
             ("indexed", place_all(content, "indexed")),
             ("spread", spread(content)),
         ):
-            made[name, layout] = make_bed(tmp_path_factory.mktemp(f"{name}-{layout}"), text, rows)
-    yield made
-    for bed in made.values():
+            bed_by_graph[name, layout] = make_bed(tmp_path_factory.mktemp(f"{name}-{layout}"), text, rows)
+    yield bed_by_graph
+    for bed in bed_by_graph.values():
         bed.backend.close()
 
 
@@ -111,7 +111,7 @@ def _rows(bed: QueryBed, case: EngineCase) -> str:
 
 def _round_floats(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _round_floats(one) for key, one in value.items()}
+        return {key: _round_floats(item) for key, item in value.items()}
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
@@ -139,13 +139,13 @@ def test_same_rows_everywhere(case: EngineCase, beds: dict[tuple[str, str], Quer
 
 
 def _agree_on(case: EngineCase, bed: QueryBed) -> None:
-    wanted = case.expected.split(_PART)[2]
+    expected_rows = case.expected.split(_PART)[2]
     unordered_window = "order {" not in case.source and ("limit" in case.source or "offset" in case.source)
     for coding in CODINGS:
         bed.coding = coding
         bed.agree(case.source, case.values, embedder=Embedder())
         if not unordered_window:
-            assert _rows(bed, case) == wanted, coding
+            assert _rows(bed, case) == expected_rows, coding
 
 
 def test_corpus_is_large_enough() -> None:
@@ -155,10 +155,10 @@ def test_corpus_is_large_enough() -> None:
 def test_corpus_reaches_every_production_of_reading() -> None:
     """Rules by the name they leave in the tree; those of mutations belong to the corpus of the language."""
     rules = {str(rule.alias or rule.origin.name) for rule in parser().rules}
-    named = {name for name in rules if not name.startswith("_")}
+    productions = {name for name in rules if not name.startswith("_")}
     reached = {str(node.data) for case in CASES for node in parser().parse(case.source).iter_subtrees()}
     conditions = {"column_compare", "column_null", "conjunction", "disjunction"}
-    assert named - reached == {"mutation", "insert", "update", "delete", "type_name", *conditions}
+    assert productions - reached == {"mutation", "insert", "update", "delete", "type_name", *conditions}
 
 
 def test_spark_reads_the_same_statement(beds: dict[tuple[str, str], QueryBed]) -> None:

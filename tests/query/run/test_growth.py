@@ -76,10 +76,10 @@ def _plainly(graph: Graph) -> dict[str, Counter[tuple[Any, ...]]]:
     nodes = {row["name"]: row for row in view.table("N").to_arrow().to_pylist()}
     edges = view.table("E").to_arrow(["from", "to"]).to_pylist()
     pairs = {(row["from"], row["to"]) for row in edges}
-    either = pairs | {(two, one) for one, two in pairs}
-    degrees = Counter(two for _, two in pairs)
-    paths = Counter(nodes[one]["kind"] for one, two in pairs for three, _ in pairs if two == three)
-    around = Counter(one for one, _ in either)
+    either = pairs | {(target, source) for source, target in pairs}
+    degrees = Counter(target for _, target in pairs)
+    paths = Counter(nodes[source]["kind"] for source, target in pairs for three, _ in pairs if target == three)
+    around = Counter(source for source, _ in either)
     sea = [name for name, row in nodes.items() if row["bio"] and "sea" in row["bio"].split()]
     return {
         DEGREES: Counter(degrees.items()),
@@ -98,7 +98,7 @@ def test_answers_follow_every_write(graph: Graph, coding: Coding) -> None:
 
 
 @pytest.mark.parametrize("step", ["another edge", "a new node with edges", "a node changed"])
-def test_a_small_write_codes_nothing_anew(graph: Graph, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_write_reuses_cached_adjacencies_and_texts(graph: Graph, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for source in (DEGREES, PATHS, BOTH, SEARCH):
         _rows(graph, source, "arrays")
     graph.apply(STEPS[step])
@@ -106,9 +106,9 @@ def test_a_small_write_codes_nothing_anew(graph: Graph, step: str, monkeypatch: 
     monkeypatch.setattr(Adjacency, "of", lambda *_: pytest.fail("an adjacency was made anew"))
     real = words.terms
 
-    def terms(one: str) -> list[str]:
-        read.append(one)
-        return real(one)
+    def terms(value: str) -> list[str]:
+        read.append(value)
+        return real(value)
 
     monkeypatch.setattr(text, "terms", terms)
     for source, expected in _plainly(graph).items():
@@ -134,11 +134,13 @@ def test_a_grown_adjacency_is_the_one_of_all_pairs() -> None:
         cut = int(draw.integers(0, 30))
         base = Adjacency.of(left[:cut], right[:cut], 9)
         grown = base.with_pairs(left[cut:].astype(np.int64), right[cut:].astype(np.int64), 9)
-        whole = Adjacency.of(left, right, 9)
+        rebuilt = Adjacency.of(left, right, 9)
         for node in range(9):
-            own, other = (sorted(one.neighbours(np.array([node]))[1].tolist()) for one in (grown, whole))
-            assert own == other
-            assert all(whole.has(node, far) == (far in own) for far in range(9))
+            grown_neighbours, rebuilt_neighbours = (
+                sorted(adjacency.neighbours(np.array([node]))[1].tolist()) for adjacency in (grown, rebuilt)
+            )
+            assert grown_neighbours == rebuilt_neighbours
+            assert all(rebuilt.has(node, far) == (far in grown_neighbours) for far in range(9))
 
 
 def test_a_changed_text_index_is_the_one_of_the_new_texts() -> None:
@@ -154,7 +156,7 @@ def test_a_changed_text_index_is_the_one_of_the_new_texts() -> None:
     assert changed.weights("a b c d e") == fresh.weights("a b c d e")
 
 
-def test_the_version_is_counted_once(graph: Graph) -> None:
+def test_overlay_column_shares_the_memory_of_the_version(graph: Graph) -> None:
     _rows(graph, DEGREES, "arrays")
     snapshot = graph.view().state
     images = column_cache_of(snapshot.backend.tables)

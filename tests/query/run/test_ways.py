@@ -42,7 +42,7 @@ def _accesses(explanation: Explanation) -> list[str]:
     return [step.access for step in explanation.steps]
 
 
-def test_direct_answers_are_told(loops: QueryBed) -> None:
+def test_explain_lookup_reports_its_steps(loops: QueryBed) -> None:
     name = loops.rows("query q() { match { $a: Node } return { $a.id } limit 1 }")[0]["a.id"]
     point = _explain(loops, f'query q() {{ match {{ $a: Node $a.id = "{name}" }} return {{ $a.id }} }}')
     assert (point.keys, _accesses(point), point.rows) == ("lookup", ["lookup by id"], 1)
@@ -71,19 +71,19 @@ def test_a_number_of_rows_comes_from_the_commit(loops: QueryBed) -> None:
     assert both.keys == "ids"
 
 
-def test_a_counted_tree_is_told(loops: QueryBed) -> None:
+def test_explain_join_tree_reports_arrays(loops: QueryBed) -> None:
     explain = _explain(loops, GROUPED, "arrays")
     assert explain.keys == "arrays"
     assert any(access.startswith("degrees") for access in _accesses(explain))
     assert _explain(loops, GROUPED, "codes").keys == "codes"
 
 
-def test_circles_stay_with_the_statement(loops: QueryBed) -> None:
+def test_cycle_of_hops_runs_as_sql(loops: QueryBed) -> None:
     source = "query q() { match { $a link $b $b link $c $c link $a } return { count($a) as n } }"
     assert _explain(loops, source, "arrays").keys == "codes"
 
 
-def test_numbers_that_grow_too_large_go_to_the_statement(loops: QueryBed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_too_large_for_arrays_run_as_sql(loops: QueryBed, monkeypatch: pytest.MonkeyPatch) -> None:
     loops.coding = "arrays"
     for module in (counting, grouping):
         monkeypatch.setattr(module, "EXACT_FLOAT_BOUND", 2.0)
@@ -91,7 +91,7 @@ def test_numbers_that_grow_too_large_go_to_the_statement(loops: QueryBed, monkey
     loops.agree(GROUPED)
 
 
-def test_sums_beyond_exact_floats_are_noticed() -> None:
+def test_sum_beyond_exact_floats_raises_needs_sql_fallback() -> None:
     places, weights = np.zeros(2, np.int64), np.array([2**52, 2**52])
     with pytest.raises(NeedsSqlFallback):
         sum_by_position(places, weights, 1)
@@ -117,7 +117,7 @@ def test_factors_multiply(factor: Factor, two: Factor, both: dict[int, int]) -> 
         assert {at: int(weight) for at, weight in enumerate(weights) if weight} == both
 
 
-def test_a_text_is_embedded_for_explain_too(tmp_path: Path) -> None:
+def test_explain_embeds_a_text(tmp_path: Path) -> None:
     schema = 'node A { text: String  v: Vector(4)? @embed("text", model="hash") }'
     graph = omnigraph.init(tmp_path / "g", schema, config=Config(fsync=False, embedding="hash"))
     source = 'query q() { match { $a: A } return { $a.id } order { nearest($a.v, "x") } limit 1 }'
