@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.history.decide_row import MergeOptions
-from omnigraph.history.spark.merge_rows import BASE, BASE_OF_TARGET, REMOVAL, TARGET, Bucket, TableMerge
+from omnigraph.history.spark.decide_bucket import BASE, BASE_OF_TARGET, REMOVAL, TARGET, Bucket, TableMerge
 from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.lance import TableLocation
 
@@ -28,7 +28,7 @@ def _positions_to_remove(
     sides: Mapping[int, Mapping[str, tuple[int, int]]], twins: Mapping[int, int]
 ) -> dict[int, list[int]]:
     table = TableMerge(_TYPE, True, twins, frozenset(), frozenset(), MergeOptions())
-    rows = Bucket(table, {side: _rows(places) for side, places in sides.items()}).settle(_NOWHERE, 0).to_pylist()
+    rows = Bucket(table, {side: _rows(places) for side, places in sides.items()}).decide(_NOWHERE, 0).to_pylist()
     return {
         row["fragment"]: sorted(np.frombuffer(row["data"], "<u4").tolist()) for row in rows if row["what"] == REMOVAL
     }

@@ -83,7 +83,7 @@ def test_tables_taken_over_or_merged_row_by_row(
     bed = histories(tmp_path / "graph", sweep_seed + number, inserts_only=inserts_only)
     other = twin(bed, tmp_path / "other")
     first = outcome(bed)
-    monkeypatch.setattr(merging, "adopting", lambda plan, *_: plan)
+    monkeypatch.setattr(merging, "adopt_tables", lambda plan, *_: plan)
     assert first == outcome(other)
     assert bed.main.verify(deep=True).ok
     assert other.main.verify(deep=True).ok

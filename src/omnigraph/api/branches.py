@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import InvalidInput, PreconditionFailed
 from omnigraph.history.decide_row import MergeOptions, Resolution
-from omnigraph.history.merge import Merge, MergeEngine
+from omnigraph.history.merge import MergeEngine, MergeEngineSettings, preview_merge, run_merge
 from omnigraph.history.report import MergeReport
 from omnigraph.log.commit_record import CommitRecord
 
@@ -18,27 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.api.graph import Graph
-    from omnigraph.history.spark.merge import SparkMerge
-
-
-@dataclass(frozen=True)
-class _Plane:
-    """Where a merge is to run, as the caller says."""
-
-    engine: MergeEngine
-    spark: SparkSession | None
-    master: str | None
-    conf: dict[str, str]
-    progress: bool | None
-
-    def session(self) -> SparkSession:
-        from omnigraph.spark.session import get_session
-        from omnigraph.spark.settings import SparkSettings
-
-        settings = None
-        if self.master is not None or self.conf:
-            settings = SparkSettings.from_environment(master=self.master, conf=self.conf)
-        return get_session(settings, self.spark)
 
 
 class Branches:
@@ -52,16 +29,16 @@ class Branches:
     ) -> Graph:
         """A branch at `source` (a branch or commit id; by default this handle's branch), and a handle on it."""
         graph = self._graph
-        graph._for_writing()
-        made = graph._runtime.create_branch(name, graph._resolve(source), WriteOptions(actor, message))
-        return graph._on(made)
+        graph._require_writable()
+        branch = graph._runtime.create_branch(name, graph._resolve(source), WriteOptions(actor, message))
+        return graph._with_branch(branch)
 
     def list(self) -> list[str]:
         return self._graph._runtime.branch_names()
 
     def delete(self, name: str, *, actor: str | None = None, message: str | None = None) -> None:
         """Delete the branch. Its commits stay readable by id; branches made from it live on."""
-        self._graph._for_writing()
+        self._graph._require_writable()
         self._graph._runtime.delete_branch(name, WriteOptions(actor, message))
 
     def merge(
@@ -92,42 +69,21 @@ class Branches:
         """
         runtime = self._graph._runtime
         if not dry_run:
-            self._graph._for_writing()
+            self._graph._require_writable()
         target = self._graph._branch if into is None else runtime.branch(into)
         if source == target.name:
             raise InvalidInput(f"branch {source!r} cannot be merged into itself", code="self_merge", branch=source)
         head = runtime.branch(source).publisher.refresh()
         options = MergeOptions(cell_level, resolve, per_entity or {})
         write = WriteOptions(actor, message or f"merge {source}", client_key, if_commit)
-        wanted = _Plane(engine, spark, master, dict(spark_conf or {}), progress)
-        with self._plane(wanted, write) as plane:
-            merge = Merge(runtime.backend, runtime.catalogs, runtime.records, head, options, plane)
-            if dry_run:
-                return MergeReport.preview(target.writer.preview(merge))
-            receipt = target.writer.run(merge, write, self._graph._holder if into is None else None)
-            if plane is not None:
-                plane.done(receipt.commit_id)
+        settings = MergeEngineSettings(
+            engine, spark, master, spark_conf or {}, progress, require_writable=self._graph._require_writable
+        )
+        if dry_run:
+            return MergeReport.preview(preview_merge(runtime, head, target, options, write, settings))
+        holder = self._graph._holder if into is None else None
+        receipt = run_merge(runtime, head, target, options, write, settings, holder)
         return MergeReport.of(receipt, branch_deleted=delete_branch and self._delete_merged(source, head, actor))
-
-    @contextmanager
-    def _plane(self, wanted: _Plane, write: WriteOptions) -> Iterator[SparkMerge | None]:
-        """What runs a large merge; None if it is to run in this process, however large."""
-        if wanted.engine == "local":
-            yield None
-            return
-        from omnigraph.history.spark.merge import SparkMerge
-        from omnigraph.progress import report_progress
-
-        def session() -> SparkSession:
-            self._graph._for_writing()  # a dry run stages files as well
-            return wanted.session()
-
-        backend = self._graph._runtime.backend
-        with (
-            report_progress(wanted.progress) as progress,
-            SparkMerge(backend, write, wanted.engine, session, progress) as plane,
-        ):
-            yield plane
 
     def _delete_merged(self, source: str, merged: CommitRecord, actor: str | None) -> bool:
         """Delete a branch whose every commit was merged; one that has moved on since stays."""

@@ -54,54 +54,62 @@ def diff(
     Rows are compared by the properties that `new` has: a property that was dropped since is no change of every row.
     `after` (type id, row id) leaves out everything up to that row. A type that neither side has is NotFound.
     """
-    ordered = differing_types(old, new, kinds=kinds, types=types)
+    type_defs = differing_types(old, new, kinds=kinds, types=types)
     if after is not None:
-        ordered = list(dropwhile(lambda one: one.id != after[0], ordered))
-    return (change for one in ordered for change in _changes_of(old, new, one, after) if not ops or change.op in ops)
+        type_defs = list(dropwhile(lambda type_def: type_def.id != after[0], type_defs))
+    return (
+        change
+        for type_def in type_defs
+        for change in _find_changes(old, new, type_def, after)
+        if not ops or change.op in ops
+    )
 
 
 def differing_types(
     old: Snapshot, new: Snapshot, *, kinds: Collection[str] = (), types: Collection[str] = ()
 ) -> list[TypeDef]:
-    """Types, in the order in which changes are told, whose tables may differ; as `new` has them if it does."""
-    wanted = _type_ids(old, new, types)
-    found = (new.catalog.by_id.get(table) or old.catalog.by_id.get(table) for table in find_changed_tables(old, new))
+    """Types whose tables may differ, in the order of their changes; as `new` defines them if it does."""
+    selected = _resolve_types(old, new, types)
+    type_defs = (
+        new.catalog.by_id.get(table) or old.catalog.by_id.get(table) for table in find_changed_tables(old, new)
+    )
     return sorted(
         (
-            one
-            for one in found
-            if one is not None and (not kinds or one.kind in kinds) and (not types or one.id in wanted)
+            type_def
+            for type_def in type_defs
+            if type_def is not None and (not kinds or type_def.kind in kinds) and (not types or type_def.id in selected)
         ),
-        key=lambda one: (one.kind, one.name, one.id),
+        key=lambda type_def: (type_def.kind, type_def.name, type_def.id),
     )
 
 
-def _changes_of(old: Snapshot, new: Snapshot, one: TypeDef, after: tuple[str, str] | None) -> Iterator[Change]:
-    for change in find_changed_rows(old, new, one.id, columns_to_compare(new.catalog.by_id.get(one.id))).values():
-        if after is None or one.id != after[0] or change.id > after[1]:
-            images = shown(old, one.id, change.before), shown(new, one.id, change.after)
-            yield Change(op_of(change), one.kind, one.name, change.id, *images, one.id)
+def _find_changes(old: Snapshot, new: Snapshot, type_def: TypeDef, after: tuple[str, str] | None) -> Iterator[Change]:
+    table = type_def.id
+    for change in find_changed_rows(old, new, table, columns_to_compare(new.catalog.by_id.get(table))).values():
+        if after is None or table != after[0] or change.id > after[1]:
+            images = _image_in(old, table, change.before), _image_in(new, table, change.after)
+            yield Change(op_of(change), type_def.kind, type_def.name, change.id, *images, table)
 
 
-def _type_ids(old: Snapshot, new: Snapshot, names: Collection[str]) -> set[str]:
-    found: set[str] = set()
+def _resolve_types(old: Snapshot, new: Snapshot, names: Collection[str]) -> set[str]:
+    type_ids: set[str] = set()
     for name in names:
-        asked = (lookup(name) for side in (old, new) for lookup in (side.catalog.node, side.catalog.edge))
-        ids = {one.id for one in asked if one is not None}
+        type_defs = (lookup(name) for side in (old, new) for lookup in (side.catalog.node, side.catalog.edge))
+        ids = {type_def.id for type_def in type_defs if type_def is not None}
         if not ids:
             raise no_such_type(name, new.catalog)
-        found |= ids
-    return found
+        type_ids |= ids
+    return type_ids
 
 
 def diff_stat(changes: Iterable[Change]) -> list[dict[str, Any]]:
     """Counts per table and operation, in the words that commits use for what they touched."""
     counts: dict[str, Counter[str]] = {}
-    for one in changes:
-        counts.setdefault(f"{one.kind}:{one.type}", Counter())[one.op] += 1
+    for change in changes:
+        counts.setdefault(f"{change.kind}:{change.type}", Counter())[change.op] += 1
     return [
-        {"table_key": table, "inserted": found["insert"], "updated": found["update"], "deleted": found["delete"]}
-        for table, found in counts.items()
+        {"table_key": table, "inserted": ops["insert"], "updated": ops["update"], "deleted": ops["delete"]}
+        for table, ops in counts.items()
     ]
 
 
@@ -111,12 +119,14 @@ def op_of(change: RowChange) -> Op:
     return "delete" if change.after is None else "update"
 
 
-def shown(snapshot: Snapshot, table: str, row: Row | None) -> dict[str, Any] | None:
+def _image_in(snapshot: Snapshot, table: str, row: Row | None) -> dict[str, Any] | None:
     """A row under the names of the snapshot's own schema."""
-    one = snapshot.catalog.by_id.get(table)
-    return None if row is None or one is None else image(one, row)
+    type_def = snapshot.catalog.by_id.get(table)
+    return None if row is None or type_def is None else to_image(type_def, row)
 
 
-def image(one: TypeDef, row: Row) -> dict[str, Any]:
-    ends = {"from": row["src"], "to": row["dst"]} if one.kind == "edge" else {}
-    return {"id": row["id"], **ends, **{prop.name: to_output(prop, row.get(prop.id)) for prop in one.properties}}
+def to_image(type_def: TypeDef, row: Row) -> dict[str, Any]:
+    """A row as users see it: `id`, for edges `from` and `to`, and the properties by name."""
+    ends = {"from": row["src"], "to": row["dst"]} if type_def.kind == "edge" else {}
+    properties = {prop.name: to_output(prop, row.get(prop.id)) for prop in type_def.properties}
+    return {"id": row["id"], **ends, **properties}

@@ -26,7 +26,7 @@ from omnigraph.storage.backend import Backend
 
 
 @dataclass(frozen=True)
-class BaseState:
+class MergeBase:
     """A snapshot, and the rows in which the virtual base, made of it and of `others`, differs from it."""
 
     snapshot: Snapshot
@@ -67,19 +67,21 @@ class BaseState:
         return found
 
 
-def base_state(backend: Backend, catalogs: Catalogs, records: RecordCache, bases: Sequence[CommitRecord]) -> BaseState:
+def build_merge_base(
+    backend: Backend, catalogs: Catalogs, records: RecordCache, bases: Sequence[CommitRecord]
+) -> MergeBase:
     """The state that both sides are compared with."""
     first, *others = bases
-    start = BaseState(Snapshot(backend, first, catalogs.get(first.schema)))
-    return reduce(lambda state, other: _joined(backend, catalogs, records, state, other), others, start)
+    start = MergeBase(Snapshot(backend, first, catalogs.get(first.schema)))
+    return reduce(lambda state, other: _join_base(backend, catalogs, records, state, other), others, start)
 
 
-def _joined(
-    backend: Backend, catalogs: Catalogs, records: RecordCache, state: BaseState, other: CommitRecord
-) -> BaseState:
+def _join_base(
+    backend: Backend, catalogs: Catalogs, records: RecordCache, state: MergeBase, other: CommitRecord
+) -> MergeBase:
     """`state` merged with one more base, by the row rule, disagreement kept as unsettled rows."""
     theirs = Snapshot(backend, other, catalogs.get(other.schema))
-    below = base_state(backend, catalogs, records, merge_bases(records, state.records, other))
+    below = build_merge_base(backend, catalogs, records, merge_bases(records, state.records, other))
     rows, unsettled = dict(state.rows), set(state.unsettled)
     for table in below.tables_changed_in(theirs):
         for row_id, change in below.changes_in(theirs, table, None).items():
@@ -92,4 +94,4 @@ def _joined(
             else:
                 unsettled.add(place)
                 rows[place] = None
-    return BaseState(state.snapshot, (*state.others, other), rows, frozenset(unsettled))
+    return MergeBase(state.snapshot, (*state.others, other), rows, frozenset(unsettled))

@@ -24,7 +24,7 @@ from omnigraph.schema.plan_change import plan_change
 _MERGEABLE = (AddType, AddProperty, RenameType, RenameProperty, AddIndex, DropIndex, ChangeMetadata, ChangeSource)
 
 
-def merged_catalog(bases: Sequence[Catalog], source: Catalog, target: Catalog) -> Catalog:
+def merge_catalogs(bases: Sequence[Catalog], source: Catalog, target: Catalog) -> Catalog:
     """The schema of the merged graph. Raises Unsupported, naming what changed on either side.
 
     Either side may have changed it in ways under which every row of the other stays as it is. If both did, one of

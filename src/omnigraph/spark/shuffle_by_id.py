@@ -1,9 +1,9 @@
-"""Rows in which versions of tables differ, brought together by id: one shuffle for all tables.
+"""Brings the rows in which versions of tables differ together by id: one shuffle for all tables, for merge and diff.
 
-Workers read what only one of two versions has, cut it by a hash of the id, and send the cuts on as opaque bytes in
-Arrow's own format. So rows cross the JVM unseen and in their very types, and the rows of one id, whatever table
-version they come from, arrive at one worker together. How many cuts a table is given follows from the sizes of what
-is read, so that one of them fits into a worker's memory.
+Workers read the rows that only one of two versions has, cut them into buckets by a hash of the id, and send the cuts
+on as opaque bytes in Arrow's format. So Spark does not convert the rows, and all rows of one id, whatever version they
+come from, arrive at one worker. The number of buckets of a table follows from the size of what is read, so that a
+bucket fits into the memory of a worker.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from omnigraph.commit.staging import version_in_record
 from omnigraph.log.overlay import OverlayTable
-from omnigraph.log.snapshot import Snapshot
 from omnigraph.mutate.pending_table import Row
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
@@ -33,182 +31,217 @@ if TYPE_CHECKING:
 
 BUCKET_ROWS = 100_000
 BUCKET_BYTES = 64 << 20
-#: What one worker reads: pieces together as long as they stay within both.
-_UNIT_ROWS = 500_000
-_UNIT_BYTES = 64 << 20
-#: What is cut at a time: enough that the cuts are not tiny, little enough to be held.
+#: What one task reads: several fragments as long as they stay within both bounds.
+_TASK_ROWS = 500_000
+_TASK_BYTES = 64 << 20
+#: Rows that are cut at a time: enough that the cuts are not tiny, few enough to be held in memory.
 _CUT_ROWS = 100_000
 _CUT_BYTES = 32 << 20
-_PARTS = "at int, bucket int, side int, rows binary"
-_PARTS_SCHEMA = pa.schema(
+_CUTS = "at int, bucket int, side int, rows binary"
+_CUTS_SCHEMA = pa.schema(
     [pa.field("at", pa.int32()), pa.field("bucket", pa.int32()), pa.field("side", pa.int32()), ("rows", pa.binary())]
 )
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
-BySide = Mapping[int, pa.Table]
-Work = Callable[[int, BySide], pa.Table]
-"""What is made of the rows of one bucket: the number of their table, and the rows by side."""
+RowsBySide = Mapping[int, pa.Table]
+"""The rows of one bucket. A side says which version of the table, or which list of ids, they come from."""
+WorkOnBucket = Callable[[int, RowsBySide], pa.Table]
+"""Turns the number of a table and the rows of one of its buckets into rows of a result."""
 
 
-class Unit(Protocol):
-    """What one task reads of one table: rows, each part of them on a side."""
+class ShuffleRead(Protocol):
+    """What one task reads of one table: rows, each of them on a side."""
 
     @property
-    def at(self) -> int: ...
+    def table_number(self) -> int: ...
 
-    def read(self, place: TableLocation) -> Iterator[tuple[int, pa.Table]]: ...
+    def read(self, location: TableLocation) -> Iterator[tuple[int, pa.Table]]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class PieceUnit:
-    """Rows of some pieces of a version that the other version does not have, but for those that are asked for apart."""
+class DifferenceRead:
+    """The rows that `version` has and `baseline` lacks, in some fragments. Rows of `excluded_ids` are read apart."""
 
-    at: int
+    table_number: int
     side: int
-    type: TypeDef
+    type_def: TypeDef
     version: str
-    other: str | None
-    pieces: tuple[FragmentDifference, ...]
-    apart: tuple[str, ...]
+    baseline: str | None
+    differences: tuple[FragmentDifference, ...]
+    excluded_ids: tuple[str, ...]
 
-    def read(self, place: TableLocation) -> Iterator[tuple[int, pa.Table]]:
-        store, table = place.open(), self.type.id
-        here = store.open(table, self.version)
-        there = store.open(table, self.other) if self.other is not None else None
-        schema = arrow_schema(self.type)
-        names = [name for name in schema.names if name in here.schema.names]
-        apart = pa.array(self.apart, pa.utf8())
-        batches = (batch for piece in self.pieces for batch in differing_rows(here, there, piece, names))
-        for rows in _gathered(batches):
-            shown = rows.filter(pc.invert(pc.is_in(rows["id"], apart))) if len(apart) else rows
-            if shown.num_rows:
-                yield self.side, fit_table(shown, schema.append(SIGNED_ROW_ADDRESS_FIELD))
+    def read(self, location: TableLocation) -> Iterator[tuple[int, pa.Table]]:
+        store, table = location.open(), self.type_def.id
+        version = store.open(table, self.version)
+        baseline = store.open(table, self.baseline) if self.baseline is not None else None
+        schema = arrow_schema(self.type_def)
+        names = [name for name in schema.names if name in version.schema.names]
+        excluded_ids = pa.array(self.excluded_ids, pa.utf8())
+        batches = (
+            batch for difference in self.differences for batch in differing_rows(version, baseline, difference, names)
+        )
+        for rows in _collect_batches(batches):
+            included = rows.filter(pc.invert(pc.is_in(rows["id"], excluded_ids))) if len(excluded_ids) else rows
+            if included.num_rows:
+                yield self.side, fit_table(included, schema.append(SIGNED_ROW_ADDRESS_FIELD))
 
 
 @dataclass(frozen=True, slots=True)
-class LookupUnit:
-    """Some ids as one state of the table has them, on each of the sides; on `placed`, where the pin has them.
+class LookupRead:
+    """Some ids as one snapshot of the table has them, on each of `sides`.
 
-    The pin may have a row under an id that the overlay hides.
+    On `address_side` are the addresses at which the pinned version has them, even if the overlay hides them.
     """
 
-    at: int
+    table_number: int
     sides: tuple[int, ...]
-    type: TypeDef
+    type_def: TypeDef
     base: BaseTable
     ids: tuple[str, ...]
-    placed: int | None = None
+    address_side: int | None = None
 
-    def read(self, place: TableLocation) -> Iterator[tuple[int, pa.Table]]:
-        schema = arrow_schema(self.type)
-        view = self.base.view(place, schema, self.type.id)
+    def read(self, location: TableLocation) -> Iterator[tuple[int, pa.Table]]:
+        schema = arrow_schema(self.type_def)
+        view = self.base.view(location, schema, self.type_def.id)
         rows = view.find(self.ids)
         if rows.num_rows:
             for side in self.sides:
                 yield side, _without_addresses(rows, schema)
-        if self.placed is not None and view.pinned is not None:
-            found = view.pinned.addresses(self.ids)
-            if found.num_rows:
-                yield self.placed, pa.table({"id": found["id"], ROW_ADDRESS: found[ROW_ADDRESS].cast(pa.int64())})
+        if self.address_side is not None and view.pinned is not None:
+            addresses = view.pinned.addresses(self.ids)
+            if addresses.num_rows:
+                signed = addresses[ROW_ADDRESS].cast(pa.int64())
+                yield self.address_side, pa.table({"id": addresses["id"], ROW_ADDRESS: signed})
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUnit:
-    """Rows that are in no table, and ids without rows."""
+class ValuesRead:
+    """Rows that are in no table version, on each of `sides`; and on `id_side` ids without rows."""
 
-    at: int
+    table_number: int
     sides: tuple[int, ...]
-    type: TypeDef
+    type_def: TypeDef
     rows: tuple[Row, ...]
-    marked: int
+    id_side: int
     ids: tuple[str, ...]
 
-    def read(self, place: TableLocation) -> Iterator[tuple[int, pa.Table]]:
-        schema = arrow_schema(self.type)
+    def read(self, location: TableLocation) -> Iterator[tuple[int, pa.Table]]:
+        schema = arrow_schema(self.type_def)
         if self.rows:
             rows = [{name: row.get(name) for name in schema.names} for row in self.rows]
             for side in self.sides:
                 yield side, _without_addresses(pa.Table.from_pylist(rows, schema), schema)
         if self.ids:
-            yield self.marked, pa.table({"id": pa.array(self.ids, pa.utf8()), ROW_ADDRESS: no_addresses(len(self.ids))})
+            ids = pa.array(self.ids, pa.utf8())
+            yield self.id_side, pa.table({"id": ids, ROW_ADDRESS: no_addresses(len(self.ids))})
 
 
 @dataclass(frozen=True)
-class Parting:
-    """The units of all tables, and into how many buckets each table is cut."""
+class ShuffleById:
+    """One shuffle of what `reads` return; `buckets` says into how many buckets each table is cut."""
 
-    place: TableLocation
-    units: tuple[Unit, ...]
+    location: TableLocation
+    reads: tuple[ShuffleRead, ...]
     buckets: tuple[int, ...]
 
-    def made(self, session: SparkSession, work: Work, schema: str) -> DataFrame:
-        """What `work` makes of every bucket, as rows of `schema`. Nothing runs before the frame is asked."""
-        if not self.units:
+    @classmethod
+    def of_tables(cls, location: TableLocation, reads: Iterable[ShuffleRead], table_count: int) -> ShuffleById:
+        all_reads = tuple(reads)
+        return cls(location, all_reads, tuple(_count_buckets(all_reads, number) for number in range(table_count)))
+
+    def apply(self, session: SparkSession, work: WorkOnBucket, schema: str) -> DataFrame:
+        """What `work` returns for every bucket, as rows of `schema`. Nothing runs before the frame is collected."""
+        if not self.reads:
             return session.createDataFrame([], schema)
-        count = len(self.units)
+        count = len(self.reads)
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    unit = self.units[number]
-                    for side, rows in unit.read(self.place):
-                        yield _cut(unit.at, side, rows, self.buckets[unit.at])
+                    task = self.reads[number]
+                    for side, rows in task.read(self.location):
+                        yield _cut(task.table_number, side, rows, self.buckets[task.table_number])
 
-        def make(key: tuple[Any, ...], parts: pa.Table) -> pa.Table:
-            return work(key[0].as_py(), _opened(parts))
+        def work_on_bucket(key: tuple[Any, ...], cuts: pa.Table) -> pa.Table:
+            return work(key[0].as_py(), _decode_cuts(cuts))
 
-        parts = session.range(0, count, 1, count).mapInArrow(read, _PARTS)
-        return parts.groupBy("at", "bucket").applyInArrow(make, schema)
+        cuts = session.range(0, count, 1, count).mapInArrow(read, _CUTS)
+        return cuts.groupBy("at", "bucket").applyInArrow(work_on_bucket, schema)
 
 
-def piece_units(
-    at: int, side: int, one: TypeDef, here: PinnedTable | None, there: PinnedTable | None, apart: Sequence[str]
-) -> list[PieceUnit]:
-    """What only `here` has."""
-    units: list[PieceUnit] = []
+def plan_difference_reads(
+    table_number: int,
+    side: int,
+    type_def: TypeDef,
+    version: PinnedTable | None,
+    baseline: PinnedTable | None,
+    excluded_ids: Sequence[str],
+) -> list[DifferenceRead]:
+    """The tasks that read what only `version` has."""
+    reads: list[DifferenceRead] = []
     group: list[FragmentDifference] = []
 
-    def close() -> None:
+    def close_group() -> None:
         if group:
-            assert here is not None
-            other = there.version if there is not None else None
-            units.append(PieceUnit(at, side, one, here.version, other, tuple(group), tuple(apart)))
+            assert version is not None
+            baseline_version = baseline.version if baseline is not None else None
+            reads.append(
+                DifferenceRead(
+                    table_number,
+                    side,
+                    type_def,
+                    version.version,
+                    baseline_version,
+                    tuple(group),
+                    tuple(excluded_ids),
+                )
+            )
             group.clear()
 
-    for piece in fragment_differences(here, there):
-        rows, size = sum(one.rows for one in group), sum(one.size_bytes for one in group)
-        if rows + piece.rows > _UNIT_ROWS or size + piece.size_bytes > _UNIT_BYTES:
-            close()
-        group.append(piece)
-    close()
-    return units
+    for difference in fragment_differences(version, baseline):
+        rows, size_bytes = _measure(group)
+        if rows + difference.rows > _TASK_ROWS or size_bytes + difference.size_bytes > _TASK_BYTES:
+            close_group()
+        group.append(difference)
+    close_group()
+    return reads
 
 
-def bucket_count(units: Iterable[Unit], at: int) -> int:
-    """So many that a bucket of the table stays within its bounds, if ids are spread evenly."""
-    pieces = [piece for one in units if isinstance(one, PieceUnit) and one.at == at for piece in one.pieces]
-    rows, size = sum(one.rows for one in pieces), sum(one.size_bytes for one in pieces)
-    return 1 + max(rows // BUCKET_ROWS, size // BUCKET_BYTES)
+def compare_overlay_ids(*overlays: OverlayTable | None) -> tuple[list[str], list[str]]:
+    """(ids whose entries are not the same in all overlays, all ids with an entry)."""
+    stamps = [overlay.stamps if overlay is not None else frozenset() for overlay in overlays]
+    all_stamps = frozenset[tuple[str, str]]().union(*stamps)
+    shared = all_stamps.intersection(*stamps)
+    return sorted({row_id for row_id, _ in all_stamps - shared}), sorted({row_id for row_id, _ in all_stamps})
 
 
-def entry_ids(*overlays: OverlayTable | None) -> tuple[list[str], list[str]]:
-    """(ids whose entries are not the same in all, all ids with an entry)."""
-    stamps = [one.stamps if one is not None else frozenset() for one in overlays]
-    every = frozenset[tuple[str, str]]().union(*stamps)
-    shared = every.intersection(*stamps)
-    return sorted({row_id for row_id, _ in every - shared}), sorted({row_id for row_id, _ in every})
+def take_rows(rows: pa.Table, positions: Mapping[str, int], ids: Sequence[str]) -> dict[str, Row]:
+    """The rows of those `ids` that have a position, as Python values by id."""
+    taken = [positions[row_id] for row_id in ids if row_id in positions]
+    return {row["id"]: row for row in rows.take(pa.array(taken, pa.int64())).to_pylist()}
 
 
-def state_of(snapshot: Snapshot, table: str) -> BaseTable:
-    """A table of a snapshot, as workers read it."""
-    entries = snapshot.record.overlay.get(table)
-    return BaseTable(version_in_record(snapshot.record, table), entries.as_bytes if entries is not None else None)
+def map_positions(rows: pa.Table) -> dict[str, int]:
+    """The position of every id."""
+    return {row_id: position for position, row_id in enumerate(rows["id"].to_pylist())}
 
 
-def images_at(rows: pa.Table, places: dict[str, int], ids: Sequence[str]) -> dict[str, Row]:
-    """Rows as Python values, by id, of those that are there."""
-    wanted = [places[one] for one in ids if one in places]
-    return {row["id"]: row for row in rows.take(pa.array(wanted, pa.int64())).to_pylist()}
+def _count_buckets(reads: Iterable[ShuffleRead], table_number: int) -> int:
+    """As many as keep a bucket of the table within its bounds, if ids are spread evenly."""
+    differences = [
+        difference
+        for task in reads
+        if isinstance(task, DifferenceRead) and task.table_number == table_number
+        for difference in task.differences
+    ]
+    rows, size_bytes = _measure(differences)
+    return 1 + max(rows // BUCKET_ROWS, size_bytes // BUCKET_BYTES)
+
+
+def _measure(differences: Sequence[FragmentDifference]) -> tuple[int, int]:
+    """(rows, bytes)."""
+    rows = sum(difference.rows for difference in differences)
+    return rows, sum(difference.size_bytes for difference in differences)
 
 
 def _without_addresses(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -216,42 +249,44 @@ def _without_addresses(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return fit_table(rows, schema.append(SIGNED_ROW_ADDRESS_FIELD), {ROW_ADDRESS: no_addresses(rows.num_rows)})
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
+def _collect_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Several batches as one table, as long as it stays within bounds."""
+    collected: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
     for batch in batches:
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _CUT_ROWS or size >= _CUT_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+        collected.append(batch)
+        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
+        if rows >= _CUT_ROWS or size_bytes >= _CUT_BYTES:
+            yield pa.Table.from_batches(collected)
+            collected, rows, size_bytes = [], 0, 0
+    if collected:
+        yield pa.Table.from_batches(collected)
 
 
-def _cut(at: int, side: int, rows: pa.Table, buckets: int) -> pa.RecordBatch:
-    hashes = (xxhash.xxh32_intdigest(one) for one in rows["id"].cast(pa.binary()).to_pylist())
-    numbers = np.fromiter(hashes, np.int64, rows.num_rows) % buckets
-    order = np.argsort(numbers, kind="stable")
+def _cut(table_number: int, side: int, rows: pa.Table, bucket_count: int) -> pa.RecordBatch:
+    """The rows cut by bucket, one row of `_CUTS` for each bucket that has any."""
+    hashes = (xxhash.xxh32_intdigest(row_id) for row_id in rows["id"].cast(pa.binary()).to_pylist())
+    bucket_of_row = np.fromiter(hashes, np.int64, rows.num_rows) % bucket_count
+    order = np.argsort(bucket_of_row, kind="stable")
     sorted_rows = rows.take(pa.array(order))
-    found, starts = np.unique(numbers[order], return_index=True)
+    buckets, starts = np.unique(bucket_of_row[order], return_index=True)
     ends = [*starts[1:].tolist(), rows.num_rows]
-    cuts = [_encoded(sorted_rows.slice(start, end - start)) for start, end in zip(starts.tolist(), ends, strict=True)]
-    count = len(found)
-    columns = [pa.repeat(pa.scalar(at, pa.int32()), count), pa.array(found, pa.int32())]
+    cuts = [_encode(sorted_rows.slice(start, end - start)) for start, end in zip(starts.tolist(), ends, strict=True)]
+    count = len(buckets)
+    columns = [pa.repeat(pa.scalar(table_number, pa.int32()), count), pa.array(buckets, pa.int32())]
     columns += [pa.repeat(pa.scalar(side, pa.int32()), count), pa.array(cuts, pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, schema=_PARTS_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=_CUTS_SCHEMA)
 
 
-def _encoded(rows: pa.Table) -> bytes:
+def _encode(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
         writer.write_table(rows)
     return bytes(sink.getvalue())
 
 
-def _opened(parts: pa.Table) -> dict[int, pa.Table]:
-    found: dict[int, list[pa.Table]] = {}
-    for side, rows in zip(parts["side"].to_pylist(), parts["rows"], strict=True):
-        found.setdefault(side, []).append(pa.ipc.open_stream(rows.as_buffer()).read_all())
-    return {side: pa.concat_tables(tables) for side, tables in found.items()}
+def _decode_cuts(cuts: pa.Table) -> dict[int, pa.Table]:
+    by_side: dict[int, list[pa.Table]] = {}
+    for side, rows in zip(cuts["side"].to_pylist(), cuts["rows"], strict=True):
+        by_side.setdefault(side, []).append(pa.ipc.open_stream(rows.as_buffer()).read_all())
+    return {side: pa.concat_tables(tables) for side, tables in by_side.items()}

@@ -20,7 +20,7 @@ import pytest
 import omnigraph as og
 from omnigraph.api import Graph
 from omnigraph.config import Config
-from tests.intents.ground import age, audits
+from tests.intents.intent_actor import age, audits
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

@@ -20,7 +20,7 @@ from omnigraph.storage.open_backend import make_backend
 from tests.history.bed import QUIET, Content, MergeBed, change, content, knows, people, person, remove, rows
 from tests.history.dying import merge_until_killed
 from tests.history.here import HereSession
-from tests.intents.ground import age, audits
+from tests.intents.intent_actor import age, audits
 from tests.support.pauses import ControlledPauses
 from tests.support.processes import Workers
 

@@ -48,7 +48,7 @@ class Race:
 
     @property
     def stagings(self) -> int:
-        return self.pauses.seen.count("load.staged")
+        return self.pauses.points_reached.count("load.staged")
 
     def people(self) -> dict[str, object]:
         assert self.loader.verify().ok

@@ -15,7 +15,7 @@ import pytest
 from omnigraph.api import Graph
 from omnigraph.errors import OmnigraphError, Unknown
 from omnigraph.load.spark import load as load_module
-from tests.intents.ground import acting, age, audits, build, names
+from tests.intents.intent_actor import acting, age, audits, build, names
 from tests.load.spark.loading import edge, load, node, write_lines
 from tests.spark.in_process import run_tasks_here
 from tests.support.faulty_store import EFFECTS, Fault, FaultPlan
@@ -71,7 +71,7 @@ def _strike(template: Path, uri: str, lines: Path, plan: FaultPlan) -> bool:
             load(actor.graph, lines)
         except OmnigraphError as raised:
             error = raised
-    told = f"{plan.fired[:2]} told {error!r}"
+    told = f"{plan.hits[:2]} told {error!r}"
     with acting(uri) as reader:
         at_once = _read_people(reader.graph)
     in_the_end = _recover_and_read(uri, told)
@@ -81,7 +81,7 @@ def _strike(template: Path, uri: str, lines: Path, plan: FaultPlan) -> bool:
         assert at_once == in_the_end == _AFTER, f"{told}: acknowledged and not there"
     elif not isinstance(error, Unknown):
         assert at_once == in_the_end == _BEFORE, f"{told}: it appeared all the same"
-    return bool(plan.fired)
+    return bool(plan.hits)
 
 
 def _plan(fault: Fault, n: int, times: int | None) -> FaultPlan:
@@ -95,8 +95,8 @@ def test_some_request_of_the_driver_fails(
     chance = random.Random(f"{sweep_seed}/spark/{fault}")
     watched = _plan(fault, 10**9, None)
     assert not _strike(template, str(tmp_path / "counted"), lines, watched)
-    assert watched.seen > 3, "the intent, its plan, the record and its end at least"
-    places = list(itertools.product(range(1, watched.seen + 1), (1, None)))
+    assert watched.request_count > 3, "the intent, its plan, the record and its end at least"
+    places = list(itertools.product(range(1, watched.request_count + 1), (1, None)))
     for number, (n, times) in enumerate(chance.sample(places, 2)):
         _strike(template, str(tmp_path / str(number)), lines, _plan(fault, n, times))
 

@@ -13,7 +13,7 @@ import omnigraph as og
 from omnigraph.api import Graph
 from omnigraph.intents.recovery import RecoveryResult
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Update
-from tests.intents.ground import age, audits, intents
+from tests.intents.intent_actor import age, audits, intents
 from tests.load.spark.loading import ONE_TASK, contents, edge, load, new_graph, node, write_lines
 from tests.spark.dying import load_until_killed
 from tests.support.processes import Workers

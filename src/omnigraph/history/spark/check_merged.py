@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from omnigraph.constraints.compile import ChangedImages, compile_constraints
 from omnigraph.constraints.relations import ImageKind
 from omnigraph.history.decide_row import as_conflict
-from omnigraph.history.spark.merge_rows import DECIDED, conflict_batch
+from omnigraph.history.spark.decide_bucket import DECIDED, conflict_batch
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog, TypeDef
@@ -193,7 +193,7 @@ class MergeChecker:
         if merged.base.overlay is None:
             return None
         kept = OverlayTable.decode(merged.base.overlay).without_ids(merged.superseded | set(merged.overlay_only))
-        return kept.encoded if kept.entries else None
+        return kept.as_bytes if kept.entries else None
 
     def _kept_rows(
         self, type_def: TypeDef, version: str | None, written_fragments: tuple[int, ...], overlay: bytes | None

@@ -1,8 +1,8 @@
-"""A large merge on Spark: one shuffle brings the rows of an id together, workers decide and write, one commit.
+"""A large merge on Spark: one shuffle brings the rows of an id together, workers decide and write, one commit follows.
 
-Only what differs between base and source, and between base and target, is read. The row rule and the rules of the
-schema are those of the merge in this process; the files are staged like those of a load, under an intent. If the
-target moves on meanwhile the merge is made anew on its newest record.
+Only what differs between base and source, and between base and target, is read. The row decision and the constraints
+are those of a merge in this process. The files are staged like those of a load, under an intent. If the target moves on
+meanwhile, the merge is prepared again on its newest commit record.
 """
 
 from __future__ import annotations
@@ -20,40 +20,38 @@ from omnigraph.commit.footprint import Footprint, FootprintBuilder
 from omnigraph.commit.publish_plan import PublishPlan, StagedMove, TableAction, WriteOptions
 from omnigraph.commit.staging import base_table, version_in_record
 from omnigraph.errors import Unsupported
-from omnigraph.history.adoption import adopting, can_adopt
+from omnigraph.history.adoption import adopt_tables, can_adopt
 from omnigraph.history.merge import MergeEngine, MergeInput, merge_conflict
 from omnigraph.history.spark.check_merged import MergeChecker, MergedTable
-from omnigraph.history.spark.merge_rows import (
+from omnigraph.history.spark.decide_bucket import (
     BASE,
     BASE_OF_TARGET,
     CONFLICT,
     DECIDED,
-    MARKED,
-    PLACED,
     REMOVAL,
     SOURCE,
     STAGED,
     TARGET,
+    TARGET_ADDRESS,
+    UNSETTLED,
     Bucket,
     TableMerge,
 )
 from omnigraph.intents.scope import IntentScope
-from omnigraph.log.commit_record import CommitRecord
 from omnigraph.mutate.changed_rows import open_pinned_table
 from omnigraph.progress import Progress
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.spark.shuffle_by_id import (
-    BySide,
-    GivenUnit,
-    LookupUnit,
-    Parting,
-    Unit,
-    bucket_count,
-    entry_ids,
-    piece_units,
-    state_of,
+    LookupRead,
+    RowsBySide,
+    ShuffleById,
+    ShuffleRead,
+    ValuesRead,
+    compare_overlay_ids,
+    plan_difference_reads,
 )
+from omnigraph.spark.table_rows import BaseTable
 from omnigraph.spark.tasks import RESULT, collect_results, encode_results, spark_errors
 from omnigraph.spark.watch_tasks import watch_tasks
 from omnigraph.storage.backend import Backend
@@ -62,49 +60,31 @@ from omnigraph.storage.lance import Removal, TableLocation, delete_offsets, frag
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: So many conflicts an error lists, the first in their order; all are counted.
+#: An error lists this many conflicts, the first in their order, and counts all.
 CONFLICTS_MAX = 10_000
-#: A virtual base is made in this process: it may differ from the commits it is made of in so many rows.
+#: A virtual base is made in this process. It may differ from the commits that it is made of in this many rows.
 VIRTUAL_ROWS_MAX = 100_000
 
 
-def changed_rows_at_least(merge: MergeInput, bound: int) -> bool:
-    """Whether the source may have changed more rows than `bound`, by the pins and their manifests alone."""
-    tables = [one.id for one in merge.types]
-    states = (merge.base.snapshot, merge.source)
-    pinned = [sum(state.record.pins[table].rows for table in tables if table in state.record.pins) for state in states]
-    if max(pinned) <= bound:
-        return False
-    rows = 0
-    for table in tables:
-        before, after = (open_pinned_table(state, table) for state in states)
-        removed, added = (
-            sum(one.rows for one in fragment_differences(*pair)) for pair in ((before, after), (after, before))
-        )
-        rows += max(removed, added)
-        rows += len(entry_ids(*(state.record.overlay.get(table) for state in states))[0])
-    return rows > bound
-
-
-class SparkMerge:
-    """The Spark plane of one merge; for use in a `with` block around the run of its operation."""
+class SparkMergeExecutor:
+    """Plans one merge on Spark, under an intent; for use in a `with` block around the run of the merge."""
 
     def __init__(
         self,
         backend: Backend,
         write: WriteOptions,
         engine: MergeEngine,
-        session: Callable[[], SparkSession],
+        open_session: Callable[[], SparkSession],
         progress: Progress,
     ) -> None:
         self._backend = backend
         self._engine = engine
-        self._session = session
+        self._open_session = open_session
         self._progress = progress
         self._intent = IntentScope(backend, "merge", write)
-        self._is_mine = False
+        self._has_accepted = False
 
-    def __enter__(self) -> SparkMerge:
+    def __enter__(self) -> SparkMergeExecutor:
         return self
 
     def __exit__(
@@ -112,10 +92,10 @@ class SparkMerge:
     ) -> None:
         self._intent.__exit__(kind, error, trace)
 
-    def takes(self, merge: MergeInput) -> bool:
+    def accepts(self, merge: MergeInput) -> bool:
         bound = self._backend.config.merge_spark_rows
-        self._is_mine = self._engine == "spark" or changed_rows_at_least(merge, bound)
-        return self._is_mine
+        self._has_accepted = self._engine == "spark" or _changes_more_rows(merge, bound)
+        return self._has_accepted
 
     def plan(self, merge: MergeInput) -> PublishPlan:
         if len(merge.base.rows) > VIRTUAL_ROWS_MAX:
@@ -124,36 +104,57 @@ class SparkMerge:
                 code="merge_too_crossed",
                 advice="Merge with engine='local' on a machine that holds those rows in memory",
             )
-        session = self._session()
-        adopts = all(self._can_adopt(merge, one) for one in merge.types)
-        if not adopts:
-            # Pins of another stream are no files that an intent could keep: a plan that only adopts needs none.
+        session = self._open_session()
+        adopts_all = all(
+            can_adopt(type_def.id, merge.base, merge.source, merge.target, merge.catalog) for type_def in merge.types
+        )
+        if not adopts_all:
+            # A plan that only adopts pins of the source stages no files, so it needs no intent.
             self._intent.open(merge.op_id, merge.txn.record)
         with spark_errors():
-            plan = _Attempt(self._backend, session, merge, self._progress).plan()
-        if not adopts:
+            plan = _MergeAttempt(self._backend, session, merge, self._progress).plan()
+        if not adopts_all:
             return plan
-        return adopting(plan, merge.base, merge.source, merge.target, merge.catalog, merge.records)
+        return adopt_tables(plan, merge.base, merge.source, merge.target, merge.catalog, merge.source_stream)
 
     def confirm(self, plan: PublishPlan) -> PublishPlan:
-        if not self._intent.is_open or not self._is_mine:
+        if not self._intent.is_open or not self._has_accepted:
             return plan
-        # What names no staged file is worth no word to those who come after, and what is adopted can have none.
-        kept = [one.adopted is None for one in plan.actions if one.move is not None]
-        return self._intent.confirm(plan) if kept and all(kept) else plan
+        # Recovery can only finish a plan that names staged files, and no adopted pins.
+        are_staged = [action.adopted is None for action in plan.actions if action.move is not None]
+        return self._intent.confirm(plan) if are_staged and all(are_staged) else plan
 
-    def done(self, commit_id: str | None) -> None:
+    def end(self, commit_id: str | None) -> None:
         """The merge has landed, or there was nothing to do."""
         if commit_id is not None:
             self._intent.end(commit_id)
 
-    def _can_adopt(self, merge: MergeInput, one: TypeDef) -> bool:
-        return can_adopt(one.id, merge.base, merge.source, merge.target, merge.catalog)
+
+def _changes_more_rows(merge: MergeInput, bound: int) -> bool:
+    """Whether the source may have changed more rows than `bound`, as far as pins and manifests tell."""
+    tables = [type_def.id for type_def in merge.types]
+    snapshots = (merge.base.snapshot, merge.source)
+    pinned_rows = [
+        sum(snapshot.record.pins[table].rows for table in tables if table in snapshot.record.pins)
+        for snapshot in snapshots
+    ]
+    if max(pinned_rows) <= bound:
+        return False
+    rows = 0
+    for table in tables:
+        before, after = (open_pinned_table(snapshot, table) for snapshot in snapshots)
+        removed, added = (
+            sum(difference.rows for difference in fragment_differences(*pair))
+            for pair in ((before, after), (after, before))
+        )
+        differing_ids, _ = compare_overlay_ids(*(snapshot.record.overlay.get(table) for snapshot in snapshots))
+        rows += max(removed, added) + len(differing_ids)
+    return rows > bound
 
 
 @dataclass(frozen=True)
-class _Attempt:
-    """One attempt, on one record of the target."""
+class _MergeAttempt:
+    """One attempt, on one commit record of the target."""
 
     backend: Backend
     session: SparkSession
@@ -161,204 +162,225 @@ class _Attempt:
     progress: Progress
 
     def plan(self) -> PublishPlan:
-        merge, types = self.merge, self.merge.types
+        """Shuffle and decide, stage, check, and plan the commit. Raises MergeConflict."""
+        merge = self.merge
         with self.progress.step("merge", watch_tasks(self.session)):
-            decided = self._decided(types).persist()
+            decided = self._decide().persist()
         try:
             with self.progress.step("stage", watch_tasks(self.session)):
-                merged = self._merged(types, decided)
+                merged = self._stage(decided)
             self.backend.pauses.reach("merge.staged")
             with self.progress.step("check", watch_tasks(self.session)):
-                self._refuse(decided, self._checks(merged).find_conflicts())
+                self._refuse_conflicts(decided, self._check(merged))
         finally:
             decided.unpersist()
         self.backend.pauses.reach("merge.checked")
-        actions = [self._action(merge.target.record, one) for one in merged.values()]
         return PublishPlan(
             kind="merge",
             op_id=merge.op_id,
             base=merge.txn.record,
-            footprint=self._footprint(types, merged),
-            actions=tuple(actions),
+            footprint=self._footprint(merged),
+            actions=tuple(self._plan_table(merged_table) for merged_table in merged.values()),
             catalog=merge.new_catalog,
             merged=merge.source.record.header,
             result={"outcome": merge.outcome},
         )
 
-    # --- the rows that meet ------------------------------------------------------------------------------------
+    # --- the rows of one id meet in one bucket -----------------------------------------------------------------
 
-    def _decided(self, types: list[TypeDef]) -> DataFrame:
-        place = self.backend.tables.location
-        tables = tuple(map(self._table, types))
-        units = tuple(unit for at, one in enumerate(types) for unit in self._units(at, one))
-        buckets = tuple(bucket_count(units, at) for at in range(len(types)))
+    def _decide(self) -> DataFrame:
+        """One shuffle of all tables; a frame of `DECIDED`."""
+        types, location = self.merge.types, self.backend.tables.location
+        tables = tuple(map(self._describe_table, types))
+        reads = (read for number, type_def in enumerate(types) for read in self._plan_reads(number, type_def))
 
-        def work(at: int, sides: BySide) -> pa.Table:
-            return Bucket(tables[at], sides).settle(place, at)
+        def decide(table_number: int, sides: RowsBySide) -> pa.Table:
+            return Bucket(tables[table_number], sides).decide(location, table_number)
 
-        return Parting(place, units, buckets).made(self.session, work, DECIDED)
+        return ShuffleById.of_tables(location, reads, len(types)).apply(self.session, decide, DECIDED)
 
-    def _table(self, one: TypeDef) -> TableMerge:
+    def _describe_table(self, type_def: TypeDef) -> TableMerge:
         base, target, options = self.merge.base, self.merge.target, self.merge.options
-        entries = target.record.overlay.get(one.id)
-        own = {place: chosen for place, chosen in options.per_entity.items() if place[0] == one.table_key}
+        table = type_def.id
+        overlay = target.record.overlay.get(table)
+        resolutions = {
+            entity: resolution for entity, resolution in options.per_entity.items() if entity[0] == type_def.table_key
+        }
         return TableMerge(
-            type=one,
-            is_born=version_in_record(target.record, one.id) is not None,
-            twins=map_shared_fragments(open_pinned_table(base.snapshot, one.id), open_pinned_table(target, one.id)),
-            overlay_ids=frozenset(entries.index) if entries is not None else frozenset(),
-            unsettled=frozenset(row_id for table, row_id in base.unsettled if table == one.id),
-            options=replace(options, per_entity=own),
+            type_def=type_def,
+            is_born=version_in_record(target.record, table) is not None,
+            target_fragments=map_shared_fragments(
+                open_pinned_table(base.snapshot, table), open_pinned_table(target, table)
+            ),
+            overlay_ids=frozenset(overlay.index) if overlay is not None else frozenset(),
+            unsettled=self._unsettled_ids(table),
+            options=replace(options, per_entity=resolutions),
         )
 
-    def _units(self, at: int, one: TypeDef) -> Iterator[Unit]:
-        """What is read of a table. Ids with entries in a record, and rows of a virtual base, are looked up apart."""
-        base, states = self.merge.base, (self.merge.base.snapshot, self.merge.source, self.merge.target)
-        differing, entries = entry_ids(*(state.record.overlay.get(one.id) for state in states))
-        virtual = {row_id: row for (table, row_id), row in base.rows.items() if table == one.id}
-        unsettled = {row_id for table, row_id in base.unsettled if table == one.id}
-        asked = tuple(sorted({*differing, *virtual, *unsettled}))
-        apart = sorted({*entries, *asked})
-        before, theirs, ours = (open_pinned_table(state, one.id) for state in states)
-        for side, here, there in (
-            (BASE, before, theirs),
-            (SOURCE, theirs, before),
-            (BASE_OF_TARGET, before, ours),
-            (TARGET, ours, before),
+    def _unsettled_ids(self, table: str) -> frozenset[str]:
+        return frozenset(row_id for changed_table, row_id in self.merge.base.unsettled if changed_table == table)
+
+    def _plan_reads(self, table_number: int, type_def: TypeDef) -> Iterator[ShuffleRead]:
+        """What is read of a table. Ids with overlay entries, and rows of a virtual base, are looked up apart."""
+        table, base = type_def.id, self.merge.base
+        snapshots = (base.snapshot, self.merge.source, self.merge.target)
+        differing_ids, overlay_ids = compare_overlay_ids(
+            *(snapshot.record.overlay.get(table) for snapshot in snapshots)
+        )
+        virtual_rows = {row_id: row for (changed_table, row_id), row in base.rows.items() if changed_table == table}
+        unsettled = self._unsettled_ids(table)
+        lookup_ids = tuple(sorted({*differing_ids, *virtual_rows, *unsettled}))
+        excluded_ids = sorted({*overlay_ids, *lookup_ids})
+        base_pin, source_pin, target_pin = (open_pinned_table(snapshot, table) for snapshot in snapshots)
+        for side, version, baseline in (
+            (BASE, base_pin, source_pin),
+            (SOURCE, source_pin, base_pin),
+            (BASE_OF_TARGET, base_pin, target_pin),
+            (TARGET, target_pin, base_pin),
         ):
-            yield from piece_units(at, side, one, here, there, apart)
-        if not asked:
+            yield from plan_difference_reads(table_number, side, type_def, version, baseline, excluded_ids)
+        if not lookup_ids:
             return
-        settled = tuple(row_id for row_id in asked if row_id not in virtual and row_id not in unsettled)
-        of_base, of_source, of_target = (state_of(state, one.id) for state in states)
-        yield LookupUnit(at, (BASE, BASE_OF_TARGET), one, of_base, settled)
-        yield LookupUnit(at, (SOURCE,), one, of_source, asked)
-        yield LookupUnit(at, (TARGET,), one, of_target, asked, PLACED)
-        rows = tuple(row for row in virtual.values() if row is not None)
-        yield GivenUnit(at, (BASE, BASE_OF_TARGET), one, rows, MARKED, tuple(sorted(unsettled)))
+        base_ids = tuple(row_id for row_id in lookup_ids if row_id not in virtual_rows and row_id not in unsettled)
+        in_base, in_source, in_target = (BaseTable.of(snapshot, table) for snapshot in snapshots)
+        yield LookupRead(table_number, (BASE, BASE_OF_TARGET), type_def, in_base, base_ids)
+        yield LookupRead(table_number, (SOURCE,), type_def, in_source, lookup_ids)
+        yield LookupRead(table_number, (TARGET,), type_def, in_target, lookup_ids, TARGET_ADDRESS)
+        rows = tuple(row for row in virtual_rows.values() if row is not None)
+        yield ValuesRead(table_number, (BASE, BASE_OF_TARGET), type_def, rows, UNSETTLED, tuple(sorted(unsettled)))
 
-    # --- what was decided, staged ------------------------------------------------------------------------------
+    # --- staged versions of what was decided -------------------------------------------------------------------
 
-    def _merged(self, types: list[TypeDef], decided: DataFrame) -> dict[str, MergedTable]:
-        """Every table that changes, as a version that nobody names."""
+    def _stage(self, decided: DataFrame) -> dict[str, MergedTable]:
+        """A staged version of every table that changes."""
+        types = self.merge.types
         rows = decided.filter(f"what = '{STAGED}'").select("at", "data").collect()
-        told: dict[int, list[dict[str, Any]]] = {}
-        for at, text in sorted((row["at"], bytes(row["data"]).decode()) for row in rows):
-            told.setdefault(at, []).append(json.loads(text))
-        found = {at: self._staged(types[at], parts) for at, parts in told.items()}
-        versions = {at: one.staged.version or "" for at, one in found.items() if one.staged is not None}
-        removals = self._removals(types, decided, versions) if versions else {}
-        changed = ((at, one) for at, one in found.items() if one.inserted or one.updated or one.removed)
-        return {one.type_def.id: self._without(one, removals.get(at, ())) for at, one in changed}
+        buckets: dict[int, list[dict[str, Any]]] = {}
+        for number, text in sorted((row["at"], bytes(row["data"]).decode()) for row in rows):
+            buckets.setdefault(number, []).append(json.loads(text))
+        tables = {number: self._stage_table(types[number], results) for number, results in buckets.items()}
+        versions = {number: table.staged.version or "" for number, table in tables.items() if table.staged is not None}
+        removals = self._write_removals(decided, versions) if versions else {}
+        return {
+            table.type_def.id: self._apply_removals(table, removals.get(number, ()))
+            for number, table in tables.items()
+            if table.inserted or table.updated or table.removed
+        }
 
-    def _staged(self, one: TypeDef, parts: list[dict[str, Any]]) -> MergedTable:
-        tables, record = self.backend.tables, self.merge.target.record
-        fragments = [json.dumps(fragment) for part in parts for fragment in part["fragments"]]
-        bare = tuple(sorted(row_id for part in parts for row_id in part["bare"]))
-        counts = {name: sum(part[name] for part in parts) for name in ("inserted", "updated", "removed")}
+    def _stage_table(self, type_def: TypeDef, bucket_results: list[dict[str, Any]]) -> MergedTable:
+        bulk, commit_record = self.backend.tables.bulk, self.merge.target.record
+        fragments = [json.dumps(fragment) for result in bucket_results for fragment in result["fragments"]]
+        overlay_only = tuple(sorted(row_id for result in bucket_results for row_id in result["bare"]))
+        counts = {name: sum(result[name] for result in bucket_results) for name in ("inserted", "updated", "removed")}
         staged = None
-        if fragments or counts["removed"] > len(bare):
-            _, pinned = base_table(self.backend, record, one.id, one.kind)
-            staged = replace(tables.bulk.stage(pinned, arrow_schema(one), fragments), delete_ids=bare)
+        if fragments or counts["removed"] > len(overlay_only):
+            _, pinned = base_table(self.backend, commit_record, type_def.id, type_def.kind)
+            staged = replace(bulk.stage(pinned, arrow_schema(type_def), fragments), delete_ids=overlay_only)
         return MergedTable(
-            type_def=one,
-            base=state_of(self.merge.target, one.id),
+            type_def=type_def,
+            base=BaseTable.of(self.merge.target, type_def.id),
             staged=staged,
-            written_fragments=tuple(tables.bulk.ids_of_new_fragments(staged)) if staged is not None else (),
-            superseded=frozenset(row_id for part in parts for row_id in part["superseded"]),
-            overlay_only=bare,
+            written_fragments=tuple(bulk.ids_of_new_fragments(staged)) if staged is not None else (),
+            superseded=frozenset(row_id for result in bucket_results for row_id in result["superseded"]),
+            overlay_only=overlay_only,
             **counts,
         )
 
-    def _removals(
-        self, types: list[TypeDef], decided: DataFrame, versions: Mapping[int, str]
-    ) -> dict[int, list[Removal]]:
-        """Deletion files for what is replaced or removed, by one task per fragment."""
-        place = self.backend.tables.location
-        ids = [one.id for one in types]
+    def _write_removals(self, decided: DataFrame, versions: Mapping[int, str]) -> dict[int, list[Removal]]:
+        """Deletion files for rows that are replaced or removed, by one task per fragment."""
+        location = self.backend.tables.location
+        tables = [type_def.id for type_def in self.merge.types]
 
         def remove(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
-            at, fragment = key[0].as_py(), key[1].as_py()
-            return pa.Table.from_batches(encode_results(lambda: [_removed(place, ids[at], versions[at], at, fragment, rows)]))
+            number, fragment = key[0].as_py(), key[1].as_py()
 
-        some = decided.filter(f"what = '{REMOVAL}'").select("at", "fragment", "data")
-        found: dict[int, list[Removal]] = {}
-        for one in collect_results(some.groupBy("at", "fragment").applyInArrow(remove, RESULT)):
-            found.setdefault(one["at"], []).append(Removal(*one["removal"]))
-        return found
+            def write() -> list[dict[str, Any]]:
+                removal = _write_removal(location, tables[number], versions[number], fragment, rows)
+                return [{"at": number, "removal": [removal.fragment_id, removal.fragment]}]
 
-    def _without(self, one: MergedTable, removals: Iterable[Removal]) -> MergedTable:
-        if one.staged is None:
-            return one
+            return pa.Table.from_batches(encode_results(write))
+
+        offsets = decided.filter(f"what = '{REMOVAL}'").select("at", "fragment", "data")
+        removals: dict[int, list[Removal]] = {}
+        for result in collect_results(offsets.groupBy("at", "fragment").applyInArrow(remove, RESULT)):
+            removals.setdefault(result["at"], []).append(Removal(*result["removal"]))
+        return removals
+
+    def _apply_removals(self, table: MergedTable, removals: Iterable[Removal]) -> MergedTable:
+        if table.staged is None:
+            return table
         bulk = self.backend.tables.bulk
-        staged = bulk.remove(one.staged, sorted(removals, key=lambda removal: removal.fragment_id))
-        return replace(one, staged=staged, written_fragments=tuple(bulk.ids_of_new_fragments(staged)))
+        staged = bulk.remove(table.staged, sorted(removals, key=lambda removal: removal.fragment_id))
+        return replace(table, staged=staged, written_fragments=tuple(bulk.ids_of_new_fragments(staged)))
 
-    # --- rules -------------------------------------------------------------------------------------------------
+    # --- constraints and conflicts -----------------------------------------------------------------------------
 
-    def _checks(self, merged: Mapping[str, MergedTable]) -> MergeChecker:
-        bases = {one.id: state_of(self.merge.target, one.id) for one in self.merge.catalog.types}
-        return MergeChecker(self.backend, self.session, self.merge.catalog, bases, merged)
+    def _check(self, merged: Mapping[str, MergedTable]) -> list[dict[str, Any]] | DataFrame:
+        catalog = self.merge.catalog
+        bases = {type_def.id: BaseTable.of(self.merge.target, type_def.id) for type_def in catalog.types}
+        return MergeChecker(self.backend, self.session, catalog, bases, merged).find_conflicts()
 
-    def _refuse(self, decided: DataFrame, broken: list[dict[str, Any]] | DataFrame) -> None:
+    def _refuse_conflicts(self, decided: DataFrame, violations: list[dict[str, Any]] | DataFrame) -> None:
         """Raise MergeConflict if there is any: the first of them listed, all of them counted."""
         frame = decided.filter(f"what = '{CONFLICT}'")
-        listed: list[dict[str, Any]] = []
-        if isinstance(broken, list):
-            listed += broken
+        conflicts: list[dict[str, Any]] = []
+        if isinstance(violations, list):
+            conflicts += violations
         else:
-            frame = frame.unionAll(broken)
+            frame = frame.unionAll(violations)
         count = frame.count()
         if count:
             first = frame.orderBy("name").limit(CONFLICTS_MAX).select("data").collect()
-            listed += [json.loads(bytes(row["data"]).decode()) for row in first]
-        total = count + (len(broken) if isinstance(broken, list) else 0)
-        if not isinstance(broken, list):
-            broken.unpersist()
+            conflicts += [json.loads(bytes(row["data"]).decode()) for row in first]
+        total = count + (len(violations) if isinstance(violations, list) else 0)
+        if not isinstance(violations, list):
+            violations.unpersist()
         if total:
-            error = merge_conflict(listed, total)
+            error = merge_conflict(conflicts, total)
             error.details["merge_conflicts"] = error.conflicts[:CONFLICTS_MAX]
             raise error
 
     # --- the plan ----------------------------------------------------------------------------------------------
 
-    def _action(self, record: CommitRecord, one: MergedTable) -> TableAction:
+    def _plan_table(self, table: MergedTable) -> TableAction:
         action = TableAction(
-            one.type_def.id,
-            arrow_schema(one.type_def),
-            inserted=one.inserted,
-            updated=one.updated,
-            removed=one.removed,
-            superseded=tuple(sorted(one.superseded)),
+            table.type_def.id,
+            arrow_schema(table.type_def),
+            inserted=table.inserted,
+            updated=table.updated,
+            removed=table.removed,
+            superseded=tuple(sorted(table.superseded)),
         )
-        if one.staged is None:
-            # Without a new version a fold that took these rows could still land: only tombstones keep them away.
-            return replace(action, superseded=(), deleted=one.overlay_only)
-        held = self.backend.tables.bulk.open_staged(one.staged)
-        expected = version_in_record(record, one.type_def.id)
-        return replace(action, move=StagedMove(expected, one.staged, held.version, held.size_bytes, held.fragments))
+        if table.staged is None:
+            # Without a new version, a fold that took these rows could still land: only tombstones hide them then.
+            return replace(action, superseded=(), deleted=table.overlay_only)
+        version = self.backend.tables.bulk.open_staged(table.staged)
+        expected = version_in_record(self.merge.target.record, table.type_def.id)
+        move = StagedMove(expected, table.staged, version.version, version.size_bytes, version.fragments)
+        return replace(action, move=move)
 
-    def _footprint(self, types: list[TypeDef], merged: Mapping[str, MergedTable]) -> Footprint:
-        """Everything in the tables that were looked at and in those that their rules look at.
+    def _footprint(self, merged: Mapping[str, MergedTable]) -> Footprint:
+        """Claims everything in the tables that were read, and in those that their constraints read.
 
-        That a fast-forward has nothing of its own to keep is part of the answer: then it is every table.
+        A fast-forward relies on the target having no changes of its own, so it claims every table.
         """
-        claims, catalog = FootprintBuilder(), self.merge.catalog
-        for changed in merged.values():
-            claims.write_all(changed.type_def.id)
-            for end in (changed.type_def.source, changed.type_def.target):
+        claims, catalog, types = FootprintBuilder(), self.merge.catalog, self.merge.types
+        for table in merged.values():
+            claims.write_all(table.type_def.id)
+            for end in (table.type_def.source, table.type_def.target):
                 if end is not None:
                     claims.write_all(end, "inc")
-        read = {one.id for one in catalog.types} if self.merge.outcome == "fast_forward" else {one.id for one in types}
-        for one in types:
-            read |= {end for end in (one.source, one.target) if end is not None}
-            read |= {edge.id for edge in catalog.edges_at(one.id)} if one.kind == "node" else set()
-        for table in read:
-            claims.read_all(table)
+        is_fast_forward = self.merge.outcome == "fast_forward"
+        tables_read = {type_def.id for type_def in (catalog.types if is_fast_forward else types)}
+        for type_def in types:
+            tables_read |= {end for end in (type_def.source, type_def.target) if end is not None}
+            if type_def.kind == "node":
+                tables_read |= {edge.id for edge in catalog.edges_at(type_def.id)}
+        for table_id in tables_read:
+            claims.read_all(table_id)
         return claims.build()
 
 
-def _removed(place: TableLocation, table: str, version: str, at: int, fragment: int, rows: pa.Table) -> dict[str, Any]:
-    offsets = np.concatenate([np.frombuffer(one.as_buffer(), "<u4") for one in rows["data"]]).astype(np.uint64)
-    removal = delete_offsets(place.open().open(table, version), fragment, np.unique(offsets))
-    return {"at": at, "removal": [removal.fragment_id, removal.fragment]}
+def _write_removal(location: TableLocation, table: str, version: str, fragment: int, rows: pa.Table) -> Removal:
+    offsets = np.concatenate([np.frombuffer(data.as_buffer(), "<u4") for data in rows["data"]]).astype(np.uint64)
+    return delete_offsets(location.open().open(table, version), fragment, np.unique(offsets))

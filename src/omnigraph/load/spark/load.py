@@ -82,9 +82,7 @@ def load_frames(load: FrameLoad) -> LoadReport:
         return _run(operation, load.branch, write, load.holder, is_large=True)
 
 
-def _run(
-    load: SparkLoad, branch: Branch, write: WriteOptions, holder: str | None, *, is_large: bool
-) -> LoadReport:
+def _run(load: SparkLoad, branch: Branch, write: WriteOptions, holder: str | None, *, is_large: bool) -> LoadReport:
     if is_large:
         receipt = run_bulk(load.backend, branch.writer, load, write, holder, stages_in_prepare=True)
     else:

@@ -59,9 +59,7 @@ def _plan_table(backend: Backend, checked: CheckedLoad, staged_input: StagedInpu
     if staged_input.is_overwritten:
         updated = checked.rewritten_rows.get(table, 0)
         rows_before = commit_record.pins[table].rows if table in commit_record.pins else 0
-        return replace(
-            action, inserted=staged.rows_written - updated, updated=updated, removed=rows_before - updated
-        )
+        return replace(action, inserted=staged.rows_written - updated, updated=updated, removed=rows_before - updated)
     superseded, updated = _find_superseded(backend, checked.snapshot, staged_input)
     return replace(action, inserted=staged.rows_written - updated, updated=updated, superseded=tuple(superseded))
 
