@@ -141,7 +141,7 @@ def test_older_record(damage: Damage, scene: _Scene) -> None:
     assert content_of(scene.uri)
 
 
-def test_a_record_in_another_ones_place(scene: _Scene) -> None:
+def test_a_record_under_another_sequence_number(scene: _Scene) -> None:
     """Whole and well-formed, under a wrong name. S52"""
     shutil.copyfile(scene.record(scene.head.seq), scene.record(scene.head.seq + 1))
     _expect_refusal(scene.cold)

@@ -90,7 +90,7 @@ def test_temporary_files_are_no_records(name: str, uri: str) -> None:
     _insert(graph.on_branch("dev"), "Eve")
 
 
-def test_a_stranger_among_the_records(uri: str) -> None:
+def test_a_foreign_object_among_the_records(uri: str) -> None:
     """Refused by name, for readers and writers. S50"""
     head = _head(FaultyProcess(uri).open())
     Path(uri, "__manifest", head.stream, "notes.txt").write_bytes(b"hello")

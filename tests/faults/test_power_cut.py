@@ -93,7 +93,7 @@ def test_power_cut_anywhere(
     _check_cuts(atomicity, operation, _run(atomicity, operation, tmp_path, survivors, lambda: True))
 
 
-def test_the_simulated_cut_bites(atomicity: AtomicityCheck, tmp_path: Path) -> None:
+def test_the_simulated_cut_loses_unsynced_names(atomicity: AtomicityCheck, tmp_path: Path) -> None:
     """Without syncs an acknowledged write is lost: the disk above would tell."""
     operation = next(candidate for candidate in OPERATIONS if candidate.name == "insert-staged")
     uri = atomicity.start(operation, tmp_path / "graph")

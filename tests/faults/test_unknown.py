@@ -48,7 +48,9 @@ class _Case:
 
 
 @pytest.mark.parametrize("operation", _KEYED, ids=str)
-def test_it_arrives_before_the_repetition(operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path) -> None:
+def test_late_record_arrives_before_the_repetition(
+    operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path
+) -> None:
     """The repetition finds the first one's answer. H24, S46"""
     case = _Case(atomicity, operation, tmp_path / "graph")
     assert case.error.details["client_key"] == CLIENT_KEY
@@ -60,7 +62,9 @@ def test_it_arrives_before_the_repetition(operation: FaultOperation, atomicity: 
 
 
 @pytest.mark.parametrize("operation", _KEYED, ids=str)
-def test_it_arrives_after_the_repetition(operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path) -> None:
+def test_late_record_arrives_after_the_repetition(
+    operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path
+) -> None:
     """The repetition took the seq, so that the first one can never land. H24, S46"""
     case = _Case(atomicity, operation, tmp_path / "graph")
     receipt = case.repeat()
@@ -71,7 +75,9 @@ def test_it_arrives_after_the_repetition(operation: FaultOperation, atomicity: A
 
 
 @pytest.mark.parametrize("operation", _LANDING, ids=str)
-def test_it_arrives_while_nobody_looks(operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path) -> None:
+def test_late_record_arrives_after_its_caller_gave_up(
+    operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path
+) -> None:
     """Long after its caller gave up: whole, and everybody goes on from it. H24"""
     case = _Case(atomicity, operation, tmp_path / "graph")
     assert case.late.store_pending() == [PutResult.CREATED]
@@ -82,7 +88,9 @@ def test_it_arrives_while_nobody_looks(operation: FaultOperation, atomicity: Ato
 
 
 @pytest.mark.parametrize("operation", _LANDING, ids=str)
-def test_another_one_takes_its_place(operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path) -> None:
+def test_another_commit_takes_the_sequence_number_of_the_late_record(
+    operation: FaultOperation, atomicity: AtomicityCheck, tmp_path: Path
+) -> None:
     """Another process commits meanwhile: only then is it certain that the first did not land. H24"""
     case = _Case(atomicity, operation, tmp_path / "graph")
     process = FaultyProcess(case.uri)

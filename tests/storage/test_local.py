@@ -68,7 +68,7 @@ def test_sixteen_threads_race_on_one_store(local: LocalStore) -> None:
     assert answers.count(PutResult.CREATED) == 1
 
 
-def test_who_looked_before_the_root_was_made_does_not_make_it_vanish(
+def test_thread_that_saw_no_root_does_not_report_the_new_root_as_vanished(
     local: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An early thread sees no root. Before it goes on, others make the root, learn it, and look at it once more."""

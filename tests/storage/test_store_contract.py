@@ -98,7 +98,7 @@ def test_the_first_page_begins_with_the_least_key(store: Store) -> None:
     assert page == sorted(page)
 
 
-def test_delete_is_done_once_and_twice(store: Store) -> None:
+def test_delete_of_a_missing_key_succeeds(store: Store) -> None:
     store.put("a/b", b"x")
     store.delete("a/b")
     store.delete("a/b")

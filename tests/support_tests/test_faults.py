@@ -29,7 +29,7 @@ from tests.support.faulty_store import EFFECTS, Fault, FaultPlan, FaultyStore
         (Fault.EXISTS_AFTER_EFFECT, PutResult.EXISTS, True),
     ],
 )
-def test_a_conditional_put_fails_as_told(local: LocalStore, fault: Fault, answer: object, landed: bool) -> None:
+def test_a_conditional_put_fails_as_planned(local: LocalStore, fault: Fault, answer: object, landed: bool) -> None:
     plan = FaultPlan.at(1, fault)
     store = FaultyStore(local, plan)
     if isinstance(answer, type) and issubclass(answer, OmnigraphError):
@@ -102,7 +102,7 @@ def test_a_fault_waits_for_a_request_it_can_happen_to(local: LocalStore) -> None
     assert plan.hits
 
 
-def test_an_outage_lasts_as_long_as_told(local: LocalStore) -> None:
+def test_an_outage_lasts_as_long_as_planned(local: LocalStore) -> None:
     store = FaultyStore(local, FaultPlan.at(2, Fault.FAIL_BEFORE, times=2))
     outcomes = []
     for n in range(5):

@@ -15,7 +15,7 @@ from omnigraph.storage.pauses import NO_PAUSES
 from tests.support.pauses import ControlledPauses
 
 
-def test_nobody_waits_by_default() -> None:
+def test_no_pauses_never_waits() -> None:
     NO_PAUSES.reach("write.captured")
 
 

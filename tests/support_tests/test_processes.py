@@ -48,7 +48,7 @@ def test_results_come_back_in_order_with_every_message() -> None:
     assert "noise 399" in results[0].output
 
 
-def test_a_worker_needs_no_barrier_and_knows_its_place() -> None:
+def test_a_worker_needs_no_barrier_and_knows_its_index() -> None:
     results = run_workers("tests.support_tests.workers:who_is_there", 2)
     assert [(result.value["index"], result.value["count"]) for result in results] == [(0, 2), (1, 2)]
     assert len({result.value["pid"] for result in results} | {os.getpid()}) == 3
@@ -114,7 +114,7 @@ def test_orders_and_conditions_steer_a_worker() -> None:
     assert result.messages == ({"word": "one"}, {"word": "two"})
 
 
-def test_leaving_the_block_leaves_nobody_behind() -> None:
+def test_leaving_the_block_ends_all_workers() -> None:
     with Workers(workers.stay_for_ever, 2) as group:
         group.start()
         pids = [worker.pid for worker in group.workers]

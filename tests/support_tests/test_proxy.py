@@ -79,7 +79,7 @@ def test_large_bodies_stream_both_ways_and_come_in_parts(s3_proxy: Proxy, proxie
     assert traffic.select("GET")[0].answered_bytes == len(data)
 
 
-def test_lance_goes_through_it(s3_proxy: Proxy, proxied_place: S3Place) -> None:
+def test_requests_of_lance_go_through_the_proxy(s3_proxy: Proxy, proxied_place: S3Place) -> None:
     uri = f"{proxied_place.uri}/tables/t-1"
     with s3_proxy.measure() as traffic:
         lance.write_dataset(pa.table({"a": [1, 2, 3]}), uri, storage_options=proxied_place.storage_options)

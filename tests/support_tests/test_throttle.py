@@ -93,6 +93,6 @@ def test_a_failed_request_gives_its_place_back(local: LocalStore) -> None:
             store.get("missing")
 
 
-def test_a_store_without_places_is_refused(local: LocalStore) -> None:
+def test_a_store_that_allows_no_request_is_refused(local: LocalStore) -> None:
     with pytest.raises(ValueError, match="at least one"):
         ThrottledStore(local, 0.0, 0)

@@ -110,7 +110,7 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None, *, fs
     other_clients_options = _CLIENT_OPTIONS | _LANCE_ONLY
     store_options = {name: value for name, value in address.options.items() if name not in other_clients_options}
     if address.scheme == "s3":
-        # One plain DELETE per key: the bulk request is not spoken by every S3-compatible store.
+        # One plain DELETE per key: not every S3-compatible store knows the bulk request.
         store_options.setdefault("aws_disable_bulk_delete", "true")
     return open_remote(address.uri, store_options, client_options, ordered=lists_in_order(address.uri))
 

@@ -40,7 +40,10 @@ class Backend:
     )
 
     def in_parallel(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
-        """Call `work` for every item in parallel, in order. Raises the first error after all calls ended."""
+        """Call `work` for all items in parallel and return the results in order.
+
+        Raises the first error, after all calls have ended.
+        """
         item_list = list(items)
         if len(item_list) <= 1:
             return [work(item) for item in item_list]

@@ -61,7 +61,9 @@ class TestBirth:
             assert pool.map(_birth_elsewhere, [str(tmp_path)] * 6) == ["1"] * 6
         assert _main_versions(tmp_path) == [V1_MANIFEST]
 
-    def test_again_is_free_and_elsewhere_finds_it(self, tables: TableStore, tmp_path: Path) -> None:
+    def test_second_birth_is_free_and_another_store_opens_the_same_version(
+        self, tables: TableStore, tmp_path: Path
+    ) -> None:
         born = tables.birth(TABLE, "node")
         before = tables.io_stats()
         assert tables.birth(TABLE, "node") is born
@@ -73,7 +75,7 @@ class TestBirth:
         shutil.rmtree(tmp_path / "tables" / TABLE / "_versions")
         assert TableStore(str(tmp_path), fsync=False).birth(TABLE, "node").version == "1"
 
-    def test_of_another_kind_is_refused(self, tables: TableStore, tmp_path: Path) -> None:
+    def test_birth_of_another_kind_is_refused(self, tables: TableStore, tmp_path: Path) -> None:
         tables.birth(TABLE, "node")
         with pytest.raises(Corruption):
             TableStore(str(tmp_path), fsync=False).birth(TABLE, "edge")

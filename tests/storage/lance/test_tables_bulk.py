@@ -207,7 +207,7 @@ class TestRestageBulk:
         written_table = write(tables, base, people({"a": 8, "z": 9}), overwrite=True)
         assert ages(tables.commit(written_table, tables.restage(staged, written_table))) == {"a": 5, "z": 9}
 
-    def test_an_overwrite_stays_one(self, tables: TableStore) -> None:
+    def test_an_overwrite_stays_an_overwrite(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1}))
         staged = tables.bulk.stage(base, PERSON, tables.write_rows(TABLE, people({"b": 5, "c": 6})), overwrite=True)
         staged = _without(tables, staged, ["c"], of_new_rows=True)
@@ -263,7 +263,7 @@ class TestRestageBulk:
         assert committed == {f"n{number}": number if number < 20 else 99 for number in range(32)}
 
 
-def test_addresses_are_split_by_fragment() -> None:
+def test_addresses_are_grouped_by_fragment() -> None:
     parts = dict(group_by_fragment(np.array([pack_address(3, 7), 5, pack_address(3, 9)], np.uint64)))
     assert {number: offsets.tolist() for number, offsets in parts.items()} == {0: [5], 3: [7, 9]}
 

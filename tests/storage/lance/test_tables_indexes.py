@@ -87,7 +87,7 @@ def _count_covered(pinned: PinnedTable) -> dict[str, int]:
 
 
 class TestIndexes:
-    def test_of_every_kind_in_one_commit(self, tables: TableStore) -> None:
+    def test_indexes_of_every_kind_in_one_commit(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 600))
         expected = _answers_without_index(base)
         staged = tables.stage_index(base, ALL)
@@ -117,7 +117,7 @@ class TestIndexes:
         assert _answers(caught_up) == expected
         assert tables.stage_index(caught_up, ALL).is_empty
 
-    def test_are_used_by_lookups(self, tables: TableStore) -> None:
+    def test_indexes_are_used_by_lookups(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 600))
         committed_table = tables.commit(base, tables.stage_index(base, ALL))
         for where in (pc.field("id") == "n5", pc.field("id").isin(["n5", "n6"]), f"`{SIZE.name}` IN (5)"):
@@ -134,7 +134,7 @@ class TestIndexes:
             assert spent.read_iops <= 1
         assert base.rows == 303
 
-    def test_do_not_cover_a_new_fragment_in_the_place_of_a_gone_one(self, tables: TableStore) -> None:
+    def test_indexes_do_not_cover_a_new_fragment_that_replaces_a_removed_one(self, tables: TableStore) -> None:
         base = tables.birth(TABLE, "node")
         for name in ("a", "b", "c"):
             base = write(tables, base, people({name: 1}))
@@ -157,7 +157,7 @@ class TestIndexes:
                 reads += 1
             assert tables.commit(base, building.result()).rows == 20_000
 
-    def test_are_dropped_by_name(self, tables: TableStore) -> None:
+    def test_indexes_are_dropped_by_name(self, tables: TableStore) -> None:
         base = write(tables, tables.birth(TABLE, "node"), _rows(0, 300))
         base = tables.commit(base, tables.stage_index(base, ALL[:2]))
         committed_table = tables.commit(base, tables.stage_index(base, [], drop=["by_age"]))
@@ -220,10 +220,10 @@ class TestPlan:
     def test_nothing_built_yet(self) -> None:
         assert plan_index(BY_ID, [], self.ROWS) == IndexPlan(BY_ID, (1, 2), ())
 
-    def test_everything_covered(self) -> None:
+    def test_no_plan_if_everything_is_covered(self) -> None:
         assert plan_index(BY_ID, [self._segment(1, 2)], self.ROWS) is None
 
-    def test_only_what_is_missing(self) -> None:
+    def test_plan_covers_only_missing_fragments(self) -> None:
         assert plan_index(BY_ID, [self._segment(1)], self.ROWS) == IndexPlan(BY_ID, (2,), ())
 
     def test_segments_of_gone_fragments_are_dead(self) -> None:

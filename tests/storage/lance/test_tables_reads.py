@@ -61,13 +61,13 @@ class TestFind:
         assert rows.column_names == ["id", AGE.name]
         assert {row["id"]: row[AGE.name] for row in rows.to_pylist()} == {"n3": 3, "n80": 80}
 
-    def test_nothing_asked_reads_nothing(self, tables: TableStore, hundred_rows: PinnedTable) -> None:
+    def test_find_of_no_ids_reads_nothing(self, tables: TableStore, hundred_rows: PinnedTable) -> None:
         before = tables.io_stats()
         assert hundred_rows.find([]).num_rows == 0
         assert tables.io_stats() == before
 
     @pytest.mark.parametrize("count", [10, 199, 201, 5000])
-    def test_long_lists_whichever_way_they_are_read(self, hundred_rows: PinnedTable, count: int) -> None:
+    def test_long_lists_by_index_and_by_scan(self, hundred_rows: PinnedTable, count: int) -> None:
         ids = [f"n{number}" for number in range(40, 40 + count)]
         present_ids = {f"n{number}" for number in range(40, 100) if number < 75 or number % 2 == 0} & set(ids)
         assert set(hundred_rows.find(ids)["id"].to_pylist()) == present_ids
@@ -192,7 +192,7 @@ class TestSchemas:
 
 
 class TestFiles:
-    def test_are_exactly_what_is_there(self, tables: TableStore, tmp_path: Path) -> None:
+    def test_files_are_exactly_those_on_disk(self, tables: TableStore, tmp_path: Path) -> None:
         version = tables.birth(TABLE, "node")
         named_files: set[str] = version.files()
         for ages in ({"a": 1, "b": 2}, {"a": 3}, {"c": 4}):
@@ -206,7 +206,7 @@ class TestFiles:
         assert {name for name in existing_files if not name.startswith(folders)} == named_files - set(folders)
         assert any("/_indices/" in name for name in folders)
 
-    def test_are_all_that_a_reader_needs(self, tables: TableStore, tmp_path: Path) -> None:
+    def test_files_are_all_that_a_reader_needs(self, tables: TableStore, tmp_path: Path) -> None:
         base = write(tables, tables.birth(TABLE, "node"), people({"a": 1, "b": 2}))
         written_table = write(tables, base, people({"a": 3}))
         named_files = written_table.files()
