@@ -134,11 +134,7 @@ def merge_writes(parts: Iterable[WriteSet]) -> WriteSet:
     write_sets = list(parts)
     if len(write_sets) == 1:
         return write_sets[0]
-    exact = (
-        np.unique(np.concatenate([write_set.exact for write_set in write_sets]))
-        if write_sets
-        else np.empty(0, np.uint64)
-    )
+    exact = np.unique(np.concatenate([np.empty(0, np.uint64), *(write_set.exact for write_set in write_sets)]))
     wild = frozenset().union(*(write_set.wild for write_set in write_sets))
     return WriteSet(exact, wild, frozenset().union(*(write_set.scopes for write_set in write_sets)))
 

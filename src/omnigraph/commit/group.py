@@ -32,9 +32,7 @@ class CommitGroup:
             return True
         if not (plan.is_groupable and self._plans[0].is_groupable):
             return False
-        if self._entries + _count_inline_entries(plan) > self._max_entries or self._staged & _tables_with_staged_files(
-            plan
-        ):
+        if self._entries + _count_inline_entries(plan) > self._max_entries or self._staged & _tables_to_move(plan):
             return False
         return not self._meets(plan)
 
@@ -42,7 +40,7 @@ class CommitGroup:
         self._plans.append(plan)
         self._reads |= plan.footprint.read_keys
         self._writes |= plan.footprint.write_keys
-        self._staged |= _tables_with_staged_files(plan)
+        self._staged |= _tables_to_move(plan)
         self._entries += _count_inline_entries(plan)
 
     def _meets(self, plan: PublishPlan) -> bool:
@@ -60,14 +58,13 @@ def _meet_beyond_keys(plan: PublishPlan, other_plan: PublishPlan) -> bool:
 
 
 def _depends_on(footprint: Footprint, other_plan: PublishPlan) -> bool:
-    return depends_on_member(
-        footprint, other_plan.footprint, {action.table: action.rows for action in other_plan.actions}
-    )
+    rows = {action.table: action.rows for action in other_plan.actions}
+    return depends_on_member(footprint, other_plan.footprint, rows)
 
 
 def _count_inline_entries(plan: PublishPlan) -> int:
     return sum(action.entries for action in plan.actions if action.move is None)
 
 
-def _tables_with_staged_files(plan: PublishPlan) -> set[str]:
+def _tables_to_move(plan: PublishPlan) -> set[str]:
     return {action.table for action in plan.actions if action.move is not None}

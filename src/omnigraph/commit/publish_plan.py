@@ -26,7 +26,7 @@ Reshape = Callable[[OverlayTable, str], OverlayTable]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What every write verb takes."""
+    """The options that every write verb takes."""
 
     actor: str | None = None
     message: str | None = None
@@ -92,10 +92,10 @@ class TableAction:
     removed: int = 0
     overwrite: bool = False
     fills: Mapping[str, Any] = field(default_factory=dict)  # columns that every row gets, with their value
-    casts: frozenset[str] = frozenset()  # columns that every row gets anew in the wider type of `schema`
+    casts: frozenset[str] = frozenset()  # columns whose values are cast to the wider type of `schema`
     present_ids: tuple[str, ...] | None = None  # ids of this action that the pin is known to hold; None: look
     never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
-    superseded: tuple[str, ...] = ()  # ids of overlay entries that rows in files replace, where `rows` is not at hand
+    superseded: tuple[str, ...] = ()  # ids of overlay entries that staged rows replace, if `rows` is None
     move: StagedMove | None = None  # set once staged; None rides inline
     adopted: OverlayTable | None = None  # by a merge: `move` is the source's own version, and these its entries
 
@@ -175,7 +175,7 @@ class PublishPlan:
     extra: Mapping[str, Any] | None = None
     conflict_check: ConflictCheck | None = None  # instead of the footprint, as long as this process lives
     result: Mapping[str, Any] = field(default_factory=dict)
-    answers: tuple[str, ...] = ()  # rows of `_ops` that tell of this plan, besides that of its client key
+    answers: tuple[str, ...] = ()  # ids of further rows of `_ops` for this plan, besides the client key's
 
     @property
     def counts(self) -> dict[str, int]:
@@ -198,7 +198,7 @@ class PublishPlan:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a write did. `commit_id` is None if there was nothing to do."""
+    """The result of a write. `commit_id` is None if there was nothing to do."""
 
     commit_id: str | None
     counts: Mapping[str, int] = field(default_factory=dict)

@@ -123,10 +123,9 @@ class Recovery:
 
         Raises Corruption or Unsupported for an intent that cannot be read, after all others were dealt with.
         """
-        intent_folders = list_intents(self._backend.store) if folders is None else folders
-        pending = [
-            folder for folder in intent_folders if folder.has_opening and (not folder.has_ended or folder.op_id == now)
-        ]
+        listed_folders = list_intents(self._backend.store) if folders is None else folders
+        opened = [folder for folder in listed_folders if folder.has_opening]
+        pending = [folder for folder in opened if not folder.has_ended or folder.op_id == now]
         if now is not None and not any(folder.op_id == now for folder in pending):
             raise NotFound(f"there is no intent {now}", code="intent_not_found", advice="See `recover --list`", id=now)
         if not pending:

@@ -129,8 +129,31 @@ class Header:
         return CommitRef(self.stream, self.seq, self.rid)
 
 
+class _WithHeader:
+    """Shortcuts to the header, for commit records and stubs alike."""
+
+    __slots__ = ()
+    header: Header
+
+    @property
+    def stream(self) -> str:
+        return self.header.stream
+
+    @property
+    def seq(self) -> int:
+        return self.header.seq
+
+    @property
+    def rid(self) -> str:
+        return self.header.rid
+
+    @property
+    def commit_id(self) -> str:
+        return self.header.commit_id
+
+
 @dataclass(frozen=True)
-class CommitRecord:
+class CommitRecord(_WithHeader):
     """A whole commit. `trail` holds the headers since the last seq divisible by 32 (all 32 at such a seq)."""
 
     header: Header
@@ -146,28 +169,12 @@ class CommitRecord:
     crossing_seq: int = 0  # the newest record up to here that has a parent in another stream, or the stream's birth
 
     @property
-    def stream(self) -> str:
-        return self.header.stream
-
-    @property
-    def seq(self) -> int:
-        return self.header.seq
-
-    @property
-    def rid(self) -> str:
-        return self.header.rid
-
-    @property
     def kind(self) -> CommitKind:
         return self.header.kind
 
     @property
     def schema(self) -> str:
         return self.header.schema
-
-    @property
-    def commit_id(self) -> str:
-        return self.header.commit_id
 
     @property
     def ref(self) -> CommitRef:
@@ -214,7 +221,7 @@ class CommitRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Stub:
+class Stub(_WithHeader):
     """What cleanup leaves under the name of a collected commit, so that the name is never free again.
 
     A stub still names its parents, so merge bases are found across collected commits.
@@ -222,22 +229,6 @@ class Stub:
 
     header: Header
     crossing_seq: int = 0
-
-    @property
-    def stream(self) -> str:
-        return self.header.stream
-
-    @property
-    def seq(self) -> int:
-        return self.header.seq
-
-    @property
-    def rid(self) -> str:
-        return self.header.rid
-
-    @property
-    def commit_id(self) -> str:
-        return self.header.commit_id
 
     def encode(self) -> bytes:
         head = {"v": RECORD_VERSION, "stub": True, **_header_json(self.header), "crossing_seq": self.crossing_seq}
