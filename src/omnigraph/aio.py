@@ -1,9 +1,9 @@
 """The facade for programs with an event loop: the same names, awaited.
 
     async with og.aio.open("people") as g:
-        found = await g.query(source, {"name": "Ada"})
+        people = await g.query(source, {"name": "Ada"})
 
-The engine blocks; here it runs on a bounded number of threads. Spark frames, where a verb gives one, are as they are.
+The engine blocks, so it runs on a bounded number of threads. Verbs that return Spark frames return them unchanged.
 """
 
 from omnigraph.api.asynchronous.graph import (

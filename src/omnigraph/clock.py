@@ -1,6 +1,6 @@
-"""Time, randomness and identifiers, injected so that tests decide them.
+"""Time, randomness and identifiers, injected so that tests control them.
 
-Nothing else in the engine may ask the operating system for the time or for random numbers.
+No other module may ask the operating system for the time or for random numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 class Clock(Protocol):
-    """Wall time for stamps, monotonic time for budgets, and waiting."""
+    """Wall time for timestamps, monotonic time for budgets, and waiting."""
 
     def now(self) -> datetime: ...
 
@@ -41,7 +41,7 @@ class IdSource(Protocol):
     """Mints identifiers and random numbers."""
 
     def ulid(self) -> str:
-        """26 characters, sortable by time for people; no decision is ever taken from that order."""
+        """26 characters, sortable by time for people; the code never relies on that order."""
 
     def token(self, length: int) -> str:
         """`length` random characters of 5 bits each, lower case, safe in file names and SQL identifiers."""

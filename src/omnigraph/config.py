@@ -20,13 +20,13 @@ class Config:
     """Off for tests only: an acknowledged write then survives a crash of the process, not of the machine."""
 
     fold: FoldMode = "auto"
-    """When the overlay moves into tables: by its bounds, never, after every commit, or after every second by chance."""
+    """When the overlay is folded into tables: at its bounds, never, after every commit, or after half of them."""
 
     overlay_soft_bytes: int = 64 * 1024
     overlay_soft_entries: int = 512
     overlay_hard_factor: int = 4
     inline_share: int = 4
-    """A change rides in the record while it is at most one part in so many of the soft bound; 0 stages every change."""
+    """A change is stored in the commit record if it is at most 1/n of the soft bound; 0 stages every change."""
 
     mutation_max_rows: int = 100_000
     publish_max_rounds: int = 64
@@ -36,33 +36,33 @@ class Config:
 
     read_ahead: int = 16
     walk_limit: int = 64
-    """A plan further behind than this is prepared anew instead of being tested record by record."""
+    """A publish plan that is more commits behind than this is prepared anew instead of tested against each of them."""
 
     group_max_members: int = 256
     upkeep_fragments: int = 50
-    """Small fragments of one table from which on it is said to need optimize; a server then runs it by itself."""
+    """A table with this many small fragments needs optimize; a server then runs it in the background."""
 
     pressure_wait_fragments: int = 200
-    """Small fragments of one table from which on small writers have to wait."""
+    """Small writers wait if a table has this many small fragments."""
 
     pressure_stop_fragments: int = 1000
-    """Small fragments of one table from which on small writers are refused until optimize has run."""
+    """Small writers are refused until optimize has run if a table has this many small fragments."""
 
     embedding: str = ""
     """The provider that turns text into vectors for `nearest`, by name; empty refuses such queries."""
 
     load_concurrency: int = 0
-    """How many tasks of one load write data files at the same time; 0 is as many as Spark runs."""
+    """How many tasks of one load write data files at the same time; 0 means as many as Spark runs."""
 
     load_check_rows: int = 50_000_000
-    """Up to so many rows, of the input and the graph, one task checks the rules of a load; more are shuffled."""
+    """Up to this many rows of input and graph, one task checks the constraints of a load; more rows are shuffled."""
 
     merge_spark_rows: int = 200_000
-    """A merge whose source may have changed more rows than this runs on Spark, unless it is told where to run."""
+    """A merge whose source may have changed more rows than this runs on Spark, unless the caller chooses an engine."""
 
     idempotency_days: int = 7
     recovery_grace: float = 900.0
-    """Seconds without a sign of life after which others may end a bulk operation. Never less than ten heartbeats."""
+    """Seconds without a heartbeat after which another process may end a bulk operation. At least ten heartbeats."""
 
     @property
     def overlay_hard_bytes(self) -> int:
@@ -82,23 +82,23 @@ class Config:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
-        found = os.environ if environment is None else environment
+        variables = os.environ if environment is None else environment
         changes: dict[str, Any] = {}
-        for one in fields(cls):
-            text = found.get(f"OMNIGRAPH_{one.name.upper()}")
+        for field in fields(cls):
+            text = variables.get(f"OMNIGRAPH_{field.name.upper()}")
             if text is not None:
-                changes[one.name] = _convert(one.name, text, getattr(cls(), one.name))
+                changes[field.name] = _convert(field.name, text, getattr(cls(), field.name))
         return replace(cls(), **changes)
 
 
 def _convert(name: str, text: str, default: object) -> object:
-    """The text as the type of the default, or a refusal that names the variable."""
+    """The text converted to the type of the default; raises `InvalidInput` that names the variable."""
     variable = f"OMNIGRAPH_{name.upper()}"
     if isinstance(default, bool):
-        known = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
-        if text.lower() not in known:
+        switches = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+        if text.lower() not in switches:
             raise InvalidInput(f"{variable} is {text!r}", advice="Use on or off", variable=variable)
-        return known[text.lower()]
+        return switches[text.lower()]
     if isinstance(default, (int, float)):
         try:
             return type(default)(text)

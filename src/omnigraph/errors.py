@@ -54,7 +54,7 @@ class OmnigraphError(Exception):
 
 
 class Conflict(OmnigraphError):
-    """Another writer was there first."""
+    """Another writer committed a conflicting change first."""
 
     default_code = "conflict"
     retryable = True
@@ -62,12 +62,12 @@ class Conflict(OmnigraphError):
     @property
     def manifest_conflict(self) -> dict[str, Any] | None:
         """`{table_key, expected, actual}`, or None if the conflict is not about one table's version."""
-        found = self.details.get("manifest_conflict")
-        return dict(found) if found else None
+        conflict = self.details.get("manifest_conflict")
+        return dict(conflict) if conflict else None
 
 
 class ReadSetChanged(Conflict):
-    """Something the operation read has changed, and the caller asked to decide for itself."""
+    """Rows or tables that the operation read have changed, and the caller chose `on_conflict="fail"`."""
 
     @classmethod
     def on_table(cls, table_key: str, expected: int, actual: int) -> ReadSetChanged:
@@ -111,13 +111,13 @@ class Contention(Conflict):
 
 
 class IntentEnded(Conflict):
-    """Somebody else ended the operation, since it gave no sign of life. Nothing of it is visible."""
+    """Another process ended the bulk operation, since its heartbeat had stopped. None of its changes are visible."""
 
     default_code = "intent_ended"
 
 
 class InvalidInput(OmnigraphError):
-    """The input is wrong and will stay wrong."""
+    """The input is wrong; repeating the call does not help."""
 
     default_code = "invalid_input"
 
@@ -135,7 +135,7 @@ class TypeCheckError(InvalidInput):
 
 
 class ConstraintViolation(InvalidInput):
-    """A change would break rules of the schema; `details['violations']` lists them."""
+    """A change would violate constraints of the schema; `details['violations']` lists them."""
 
     default_code = "constraint_violation"
 
@@ -145,7 +145,7 @@ class ConstraintViolation(InvalidInput):
 
 
 class LoadRejected(InvalidInput):
-    """A load found bad records and was told not to skip them."""
+    """A load found bad records, and `on_error` is "fail"."""
 
     default_code = "load_rejected"
 
@@ -200,7 +200,7 @@ class Unavailable(OmnigraphError):
 
 
 class Overloaded(Unavailable):
-    """A server has as much to do as it takes on, for everybody or for this actor. Nothing was begun."""
+    """A server has as many requests in flight as it accepts, in total or of this actor. Nothing was begun."""
 
     default_code = "overloaded"
 
@@ -212,7 +212,7 @@ class Forbidden(OmnigraphError):
 
 
 class Unauthenticated(Forbidden):
-    """A server needs a token and got none, or one that it does not know or that has expired."""
+    """A server needs a token, and the caller sent none, an unknown one or an expired one."""
 
     default_code = "unauthenticated"
 
@@ -224,6 +224,6 @@ class Corruption(OmnigraphError):
 
 
 class Unsupported(OmnigraphError):
-    """Asked for something this version, store or door does not do."""
+    """This version, this store or this interface cannot do what the caller asks for."""
 
     default_code = "unsupported"

@@ -1,9 +1,12 @@
-"""The facade: a graph as users hold it, and how they get one."""
+"""What users hold: `Graph` and the objects it hands out, and the functions that make and open one.
+
+`remote/` is the same interface over HTTP, `asynchronous/` the same interface awaited. The doors (`cli`, `server`) and
+`omnigraph` itself import this room.
+"""
 
 from omnigraph.api.graph import Graph
 from omnigraph.api.handle import Freshness
-from omnigraph.api.lint_queries import lint
-from omnigraph.api.open_graph import catalog_of, init, open, open_at, verify
+from omnigraph.api.open_graph import catalog_of, init, lint, open, open_at, verify
 from omnigraph.storage.open_backend import make_backend
 
 __all__ = ["Freshness", "Graph", "catalog_of", "init", "lint", "make_backend", "open", "open_at", "verify"]

@@ -67,7 +67,7 @@ class BulkVerbs(Handle):
         is a directory for records that are not loaded. Small inputs run in this process, others on Spark, which
         `spark`, `master` and `spark_conf` choose.
         """
-        self._for_writing()
+        self._require_writable()
         options = LoadOptions(
             mode,
             on_error,
@@ -111,9 +111,11 @@ class BulkVerbs(Handle):
         """Load Spark frames as one commit: by type, rows with the properties, for edges also `from` and `to`."""
         from omnigraph.load.spark.load import FrameLoad, load_frames
 
-        self._for_writing()
-        place = os.fspath(rejects) if rejects is not None else None
-        options = LoadOptions(mode, on_error, place, on_duplicate, "spark", storage_options=storage_options or {})
+        self._require_writable()
+        rejects_path = os.fspath(rejects) if rejects is not None else None
+        options = LoadOptions(
+            mode, on_error, rejects_path, on_duplicate, "spark", storage_options=storage_options or {}
+        )
         frames: dict[tuple[EntityKind, str], DataFrame] = {
             **{("node", name): frame for name, frame in (nodes or {}).items()},
             **{("edge", name): frame for name, frame in (edges or {}).items()},

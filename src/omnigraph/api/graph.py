@@ -13,6 +13,7 @@ from omnigraph.api.schema import Schema
 from omnigraph.api.table import Table
 from omnigraph.api.transaction import GraphTransaction
 from omnigraph.api.upkeep_verbs import UpkeepVerbs
+from omnigraph.api.view import CommitInfo
 from omnigraph.commit.graph_runtime import Branch
 from omnigraph.commit.publish_plan import Receipt, WriteOptions
 from omnigraph.history.diff import Change, diff

@@ -1,4 +1,4 @@
-"""What every verb of a graph stands on: the branch it is held at, and pinned views of it."""
+"""The base of `Graph`: a handle on one branch of one graph, and the pinned views that its verbs read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STREAM_LENGTH = 26
 
 
 class Handle:
-    """A branch of a graph, seen now or at a commit."""
+    """A handle on one branch, which can be viewed as it is now or at a commit."""
 
     def __init__(
         self, runtime: GraphRuntime, branch: Branch, *, freshness: Freshness = "latest", holder: str | None = None
@@ -26,7 +26,7 @@ class Handle:
         self._branch = branch
         self._freshness = freshness
         self._holder = holder
-        self._asked_at = float("-inf")
+        self._refreshed_at = float("-inf")
 
     @property
     def uri(self) -> str:
@@ -54,8 +54,8 @@ class Handle:
     def _view_named(self, branch: str | None) -> GraphView:
         if branch is None or branch == self.branch_name:
             return self.view()
-        other = self._runtime.branch(branch)
-        return self._open_view(other, other.publisher.refresh())
+        opened = self._runtime.branch(branch)
+        return self._open_view(opened, opened.publisher.refresh())
 
     def _open_view(self, branch: Branch, record: CommitRecord) -> GraphView:
         if record.kind == "close":
@@ -70,8 +70,8 @@ class Handle:
         """A commit, or the newest commit of a branch."""
         if name is None:
             return self.view().state
-        found = self._resolve(name)
-        record = found if isinstance(found, CommitRecord) else found.publisher.refresh()
+        source = self._resolve(name)
+        record = source if isinstance(source, CommitRecord) else source.publisher.refresh()
         return self._view_of(record).state
 
     def _resolve(self, source: str | None) -> Branch | CommitRecord:
@@ -86,24 +86,24 @@ class Handle:
     def _head(self, fresh: bool | None) -> CommitRecord:
         clock, publisher = self._runtime.backend.clock, self._branch.publisher
         if fresh is None:
-            fresh = self._freshness == "latest" or clock.monotonic() - self._asked_at >= float(self._freshness)
+            fresh = self._freshness == "latest" or clock.monotonic() - self._refreshed_at >= float(self._freshness)
         if not fresh:
             return publisher.head
-        asked_at = clock.monotonic()
+        started_at = clock.monotonic()
         newest = publisher.refresh()
-        self._asked_at = asked_at
+        self._refreshed_at = started_at
         return newest
 
     def _view_of(self, record: CommitRecord, names: Catalog | None = None) -> GraphView:
         catalog = self._runtime.catalogs.get(record.schema)
         return GraphView(self._runtime, Snapshot(self._runtime.backend, record, catalog), names)
 
-    def _for_writing(self) -> None:
+    def _require_writable(self) -> None:
         if self._runtime.read_only:
             raise Unsupported(
                 "this graph was opened read-only", code="read_only", advice="Open it without read_only=True"
             )
 
 
-def not_built(what: str, advice: str) -> Unsupported:
-    return Unsupported(f"{what}: not built yet in this version", code="not_built", advice=advice)
+def not_built(feature: str, advice: str) -> Unsupported:
+    return Unsupported(f"{feature}: not built yet in this version", code="not_built", advice=advice)

@@ -1,17 +1,19 @@
-"""How a graph is made and opened, and the parts of a process that all its handles share."""
+"""Makes, opens and verifies graphs, and checks queries against a schema: the functions of `omnigraph` itself."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from threading import Lock
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from omnigraph.api.graph import Graph
 from omnigraph.api.handle import Freshness
 from omnigraph.api.recovery import make_recovery
-from omnigraph.api.schema import read_schema
+from omnigraph.api.schema import Schema, read_schema
 from omnigraph.api.view import GraphView
+from omnigraph.clock import SystemIds
 from omnigraph.commit.birth import init_graph
 from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
@@ -21,6 +23,8 @@ from omnigraph.intents.states import list_intents
 from omnigraph.log.branches import MAIN
 from omnigraph.log.commit_record import parse_commit_id
 from omnigraph.log.snapshot import Snapshot
+from omnigraph.query.language.lint import LintReport
+from omnigraph.query.language.lint import lint as lint_queries
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.address import parse_address
@@ -29,11 +33,9 @@ from omnigraph.storage.open_backend import make_backend
 from omnigraph.upkeep.verify.findings import VerifyReport
 from omnigraph.upkeep.verify.verify import verify_graph
 
-_TOKEN = 8
-
-
-_SITES: WeakValueDictionary[tuple[object, ...], GraphRuntime] = WeakValueDictionary()
-_SITES_LOCK = Lock()
+_ID_LENGTH = 8  # characters of a new type or property id
+_RUNTIMES: WeakValueDictionary[tuple[object, ...], GraphRuntime] = WeakValueDictionary()
+_RUNTIMES_LOCK = Lock()
 
 
 def init(
@@ -67,7 +69,7 @@ def open(
     """
     if exclusive and read_only:
         raise InvalidInput("a read-only handle cannot be exclusive", advice="Leave out one of the two")
-    runtime = _shared_site(os.fspath(uri), read_only, storage_options, config)
+    runtime = _get_shared_runtime(os.fspath(uri), read_only, storage_options, config)
     return open_branch(runtime, branch, freshness=freshness, exclusive=exclusive, recover=recover)
 
 
@@ -79,23 +81,23 @@ def open_branch(
     exclusive: bool = False,
     recover: bool = True,
 ) -> Graph:
-    """A handle on a branch of a graph, with what opening it for writing entails."""
+    """A handle on a branch of an opened graph; recovers bulk operations and claims the branch as `open` does."""
     if runtime.read_only or not recover:
-        found, ended = runtime.branch(branch), []
+        opened, recovered = runtime.branch(branch), []
     else:
-        # The listing costs a request, and no time beside those that open the branch.
-        listed = runtime.backend.start(lambda: list_intents(runtime.backend.store))
-        found = runtime.branch(branch)
-        ended = make_recovery(runtime).run(folders=listed.result())
-    holder = runtime.claim(found, WriteOptions()) if exclusive else None
-    graph = Graph(runtime, found, freshness=freshness, holder=holder)
-    if holder is not None and any(one.verdict == "waiting" for one in ended):
+        # The listing costs a request but no time: it runs beside the requests that open the branch.
+        folders = runtime.backend.start(lambda: list_intents(runtime.backend.store))
+        opened = runtime.branch(branch)
+        recovered = make_recovery(runtime).run(folders=folders.result())
+    holder = runtime.claim(opened, WriteOptions()) if exclusive else None
+    graph = Graph(runtime, opened, freshness=freshness, holder=holder)
+    if holder is not None and any(result.verdict == "waiting" for result in recovered):
         _recover_claimed(graph)
     return graph
 
 
 def _recover_claimed(graph: Graph) -> None:
-    """What waited for the claim of a dead writer can be ended by the one that took it over."""
+    """End the bulk operations that waited for the claim of a dead writer, which `graph` has taken over."""
     try:
         graph.recover()
     except BaseException:
@@ -112,7 +114,7 @@ def open_at(
 ) -> GraphView:
     """One commit, read-only, without a look at any branch: it can be read even if a newer record is damaged."""
     stream, seq = parse_commit_id(commit_id)
-    runtime = _shared_site(os.fspath(uri), True, storage_options, config)
+    runtime = _get_shared_runtime(os.fspath(uri), True, storage_options, config)
     record = runtime.records(stream).record(seq)
     return GraphView(runtime, Snapshot(runtime.backend, record, runtime.catalogs.get(record.schema)))
 
@@ -124,28 +126,53 @@ def verify(
     storage_options: Mapping[str, str] | None = None,
     config: Config | None = None,
 ) -> VerifyReport:
-    """Check a graph without opening a branch of it: that must be possible whatever is damaged."""
-    return verify_graph(_shared_site(os.fspath(uri), True, storage_options, config), deep=deep)
+    """Check a graph without opening a branch of it, which may be impossible in a damaged graph."""
+    return verify_graph(_get_shared_runtime(os.fspath(uri), True, storage_options, config), deep=deep)
 
 
-def _shared_site(
+def _get_shared_runtime(
     uri: str, read_only: bool, storage_options: Mapping[str, str] | None, config: Config | None
 ) -> GraphRuntime:
     """All handles of one process on one graph share a runtime; a forked child gets its own."""
     config = config or Config.from_environment()
-    place = parse_address(uri, storage_options)
-    key = (os.getpid(), place.uri, tuple(sorted(place.options.items())), read_only, config)
-    with _SITES_LOCK:
-        known = _SITES.get(key)
-    if known is not None:
-        return known
+    address = parse_address(uri, storage_options)
+    key = (os.getpid(), address.uri, tuple(sorted(address.options.items())), read_only, config)
+    with _RUNTIMES_LOCK:
+        runtime = _RUNTIMES.get(key)
+    if runtime is not None:
+        return runtime
     runtime = GraphRuntime.open(make_backend(uri, storage_options, config), read_only=read_only)
-    with _SITES_LOCK:
-        return _SITES.setdefault(key, runtime)
+    with _RUNTIMES_LOCK:
+        return _RUNTIMES.setdefault(key, runtime)
 
 
 def catalog_of(schema: str | os.PathLike[str] | Catalog, backend: Backend) -> Catalog:
     if isinstance(schema, Catalog):
         return schema
     text, file = read_schema(schema)
-    return compile_schema(text, file=file, mint=lambda: backend.ids.token(_TOKEN))
+    return compile_schema(text, file=file, mint=lambda: backend.ids.token(_ID_LENGTH))
+
+
+class HasSource(Protocol):
+    """`g.schema`, of a graph here or behind a server."""
+
+    @property
+    def source(self) -> str: ...
+
+
+def lint(source: str, schema: HasSource | Catalog | str | os.PathLike[str]) -> LintReport:
+    """All errors and warnings of the queries in `source`. Raises only for a wrong call, such as a broken schema.
+
+    `schema` is `g.schema`, a `.pg` file, the text of one, or a compiled catalog.
+    """
+    return lint_queries(source, _compile_catalog(schema))
+
+
+def _compile_catalog(schema: HasSource | Catalog | str | os.PathLike[str]) -> Catalog:
+    if isinstance(schema, Schema):
+        return schema.catalog
+    if isinstance(schema, Catalog):
+        return schema
+    text, file = read_schema(schema) if isinstance(schema, (str, os.PathLike)) else (schema.source, "<schema>")
+    ids = SystemIds()
+    return compile_schema(text, file=file, mint=lambda: ids.token(_ID_LENGTH))

@@ -1,4 +1,7 @@
-"""Recovery as the facade runs it: with the judges of operations that live in layers above the write path."""
+"""Recovery of bulk operations, for the facade: it also knows how a load decides whether it conflicts.
+
+`intents` may not import `load`, so the function is handed down from here.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from omnigraph.intents.recovery import Recovery
 
 
 def make_recovery(runtime: GraphRuntime, holders: Mapping[str, str] | None = None) -> Recovery:
-    return Recovery(runtime, holders, restore_conflict_check=_judge_of)
+    return Recovery(runtime, holders, restore_conflict_check=_restore_conflict_check)
 
 
-def _judge_of(runtime: GraphRuntime, saved: SavedPlan) -> ConflictCheck:
+def _restore_conflict_check(runtime: GraphRuntime, saved: SavedPlan) -> ConflictCheck:
     # Only a pending load needs this, so only it pays for the import.
     from omnigraph.load.spark.rebase import restore_conflict_check
 

@@ -49,7 +49,7 @@ class Schema:
     ) -> Receipt:
         """Bring this branch to `schema`, in one commit. `Receipt.result` is the plan that was carried out."""
         graph = self._graph
-        graph._for_writing()
+        graph._require_writable()
         text, file = read_schema(schema)
         change = SchemaChange(graph._runtime.backend, text, file=file, allow_data_loss=allow_data_loss)
         options = WriteOptions(actor, message, client_key, if_commit)

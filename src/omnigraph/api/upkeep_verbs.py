@@ -26,10 +26,10 @@ class UpkeepVerbs(Handle):
 
     def fold(self) -> str | None:
         """Move what rides in the newest record into tables. The commit that did it, or None."""
-        self._for_writing()
+        self._require_writable()
         self._branch.publisher.refresh()
-        done = self._branch.folder.fold(self._holder)
-        return done.commit_id if done else None
+        fold_record = self._branch.folder.fold(self._holder)
+        return fold_record.commit_id if fold_record else None
 
     def optimize(
         self,
@@ -46,7 +46,7 @@ class UpkeepVerbs(Handle):
         session.
         """
         if not dry_run:
-            self._for_writing()
+            self._require_writable()
         executor = None
         if engine == "spark" and not dry_run:
             from omnigraph.upkeep.compact_on_spark import SparkWorkers
@@ -80,12 +80,12 @@ class UpkeepVerbs(Handle):
         Only a preview unless `confirm`. All branches; tags, starts of branches and merge bases stay. `policy` has
         the finer settings, and then decides alone.
         """
-        wanted = policy or Policy(keep, parse_age_s(older_than) if older_than is not None else None)
+        retention = policy or Policy(keep, parse_age_s(older_than) if older_than is not None else None)
         if confirm:
-            self._for_writing()
+            self._require_writable()
         holders = {self._branch.entry.stream: self._holder} if self._holder else {}
-        run = Cleanup(self._runtime, wanted, holders)
-        return run.run() if confirm else run.preview()
+        job = Cleanup(self._runtime, retention, holders)
+        return job.run() if confirm else job.preview()
 
     def recover(self, now: str | None = None) -> list[RecoveryResult]:
         """End the bulk operations whose process is gone, on all branches; `now` names one that need not be waited for.
@@ -93,7 +93,7 @@ class UpkeepVerbs(Handle):
         What was staged in full is published, the rest is given up; nothing is deleted. Opening for writing does the
         same.
         """
-        self._for_writing()
+        self._require_writable()
         holders = {self._branch.entry.stream: self._holder} if self._holder else {}
         return make_recovery(self._runtime, holders).run(now=now)
 
@@ -107,7 +107,7 @@ class UpkeepVerbs(Handle):
 
     def repair(self) -> RepairReport:
         """Make anew what is derived and damaged: indexes, registry tombstones. Data is never guessed."""
-        self._for_writing()
+        self._require_writable()
         return repair(self._runtime, self._holder)
 
     @property

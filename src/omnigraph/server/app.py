@@ -35,7 +35,7 @@ from omnigraph.server.hosting import Host, HostedGraph
 from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.middleware import BodyRefused, RequestMiddleware
-from omnigraph.server.problems import error_for_status, error_response, malformed_request
+from omnigraph.server.problems import bad_request_error, error_for_status, error_response
 from omnigraph.server.routes import branches, bulk, history, queries, schemas
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import Tokens, tokens_of_environment
@@ -130,7 +130,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def answer_malformed(_: Request, error: RequestValidationError) -> Response:
-        return error_response(malformed_request(error.errors()))
+        return error_response(bad_request_error(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def answer_framework_error(_: Request, error: HTTPException) -> Response:

@@ -94,9 +94,9 @@ class Call:
 
         return await self.service.workers.write(self.request, self.actor, key, run)
 
-    def stored_key(self, key: str | None) -> str | None:
+    def graph_key(self, key: str | None) -> str | None:
         """The caller's idempotency key as the graph stores it."""
-        return self.graph.stored_key(self.actor, key) if key is not None else None
+        return self.graph.graph_key(self.actor, key) if key is not None else None
 
     def require_write_role(self) -> None:
         if self.identity.role != "write":
@@ -159,6 +159,6 @@ def precondition(if_match: str | None, if_commit: str | None) -> str | None:
     return commit_id
 
 
-def replayed_header(is_replayed: bool) -> dict[str, str]:
+def replay_header(is_replayed: bool) -> dict[str, str]:
     """The header that marks the answer to a repeated request."""
     return {REPLAYED: "true"} if is_replayed else {}

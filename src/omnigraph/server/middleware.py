@@ -111,7 +111,7 @@ class RequestMiddleware:
         started_s = self._clock.monotonic()
         try:
             scope["omnigraph.identity"] = self._identify(scope["path"], headers)
-            await self._app(scope, self._bound_body(scope, headers, receive), answer.send)
+            await self._app(scope, self._limit_body(scope, headers, receive), answer.send)
         except ClientLeft:
             scope["omnigraph.left"] = True
         except OmnigraphError as error:
@@ -136,7 +136,7 @@ class RequestMiddleware:
             raise Unauthenticated("the token has expired", code="token_expired", advice="Ask for a new one")
         return Identity(token.name, token.role)
 
-    def _bound_body(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Receive:
+    def _limit_body(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Receive:
         """A `receive` that refuses large and slow bodies. Bodies are never unpacked, so their size is their cost."""
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise InvalidInput(

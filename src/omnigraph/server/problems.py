@@ -70,7 +70,7 @@ def internal_error() -> OmnigraphError:
     return OmnigraphError("internal error", code="internal", advice="The server's log has it under this request's id")
 
 
-def malformed_request(errors: Sequence[Mapping[str, Any]]) -> InvalidInput:
+def bad_request_error(errors: Sequence[Mapping[str, Any]]) -> InvalidInput:
     """A request that does not have the documented shape, with all of its faults."""
     faults = [
         {"where": ".".join(str(part) for part in error.get("loc", ())), "message": str(error.get("msg", ""))}

@@ -13,7 +13,7 @@ import omnigraph as og
 from omnigraph import aio
 from omnigraph import api as graph
 from omnigraph.api import remote as client
-from omnigraph.api.asynchronous.twins import Asked, Awaited, Giving, Iterated
+from omnigraph.api.asynchronous.twins import AwaitedProperty, AwaitedVerb, IteratedVerb, TwinVerb
 from omnigraph.api.branches import Branches
 from omnigraph.api.remote import RemoteGraph
 from omnigraph.api.schema import Schema
@@ -52,11 +52,11 @@ def test_a_twin_stands_for_the_verb_of_its_name(blocking: type, awaited: type, i
     for name in _names(blocking) - inner:
         attr_static = inspect.getattr_static(awaited, name)
         verb = inspect.getattr_static(blocking, name, None)
-        if isinstance(attr_static, (Awaited, Giving, Iterated)):
+        if isinstance(attr_static, (AwaitedVerb, TwinVerb, IteratedVerb)):
             assert attr_static._name == name
             assert attr_static.__doc__ == attr_static.__wrapped__.__doc__
         elif isinstance(verb, property):
-            assert not isinstance(attr_static, Awaited), name
+            assert not isinstance(attr_static, AwaitedVerb), name
 
 
 def test_transactions_are_begun_alike() -> None:
@@ -104,4 +104,4 @@ async def check_types(g: aio.AsyncGraph) -> None:
 
 def test_a_property_that_costs_a_request_is_awaited() -> None:
     for kind, name in ((aio.AsyncSchema, "source"), (aio.AsyncSchema, "catalog"), (aio.AsyncGraph, "graph_id")):
-        assert isinstance(inspect.getattr_static(kind, name), Asked)
+        assert isinstance(inspect.getattr_static(kind, name), AwaitedProperty)

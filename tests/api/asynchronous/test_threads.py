@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from omnigraph.api.asynchronous.open_graph import Opening
-from omnigraph.api.asynchronous.threads import Threads, Turns
-from omnigraph.api.asynchronous.twins import Held, Iterated, Twin
+from omnigraph.api.asynchronous.threads import CallQueue, Threads
+from omnigraph.api.asynchronous.twins import ClosableTwin, IteratedVerb, Twin
 
 _PATIENCE_S = 30
 
@@ -52,13 +52,13 @@ def test_work_that_has_begun_goes_on_and_is_waited_for() -> None:
         await _wait_until_set(step.begun)
         await _cancel_and_wait(task)
         assert not step.has_ended()
-        waiting = asyncio.create_task(threads.settled())
+        waiting = asyncio.create_task(threads.wait_until_idle())
         await asyncio.sleep(0)
         assert not waiting.done()
         step.go_on.set()
         await waiting
         assert step.has_ended()
-        threads.forget()
+        threads.shut_down()
 
     asyncio.run(story())
 
@@ -73,9 +73,9 @@ def test_work_that_has_not_begun_never_does() -> None:
         await _cancel_and_wait(queued)
         first.go_on.set()
         await running
-        await threads.settled()
+        await threads.wait_until_idle()
         assert not second.begun.is_set()
-        threads.forget()
+        threads.shut_down()
 
     asyncio.run(story())
 
@@ -96,7 +96,7 @@ def test_what_nobody_waits_for_any_more_is_closed() -> None:
             step()
             return Claim()
 
-        opening = asyncio.ensure_future(Opening(Held, 1, work))
+        opening = asyncio.ensure_future(Opening(ClosableTwin, 1, work))
         await _wait_until_set(step.begun)
         await _cancel_and_wait(opening)
         step.go_on.set()
@@ -108,7 +108,7 @@ def test_what_nobody_waits_for_any_more_is_closed() -> None:
 def test_turns_wait_for_the_step_of_a_cancelled_caller() -> None:
     async def story() -> None:
         threads = Threads(4)
-        turns, step = Turns(threads), Step()
+        turns, step = CallQueue(threads), Step()
         task = asyncio.create_task(turns.run(step))
         await _wait_until_set(step.begun)
         await _cancel_and_wait(task)
@@ -116,7 +116,7 @@ def test_turns_wait_for_the_step_of_a_cancelled_caller() -> None:
         await asyncio.sleep(0)
         step.go_on.set()
         assert await after
-        threads.forget()
+        threads.shut_down()
 
     asyncio.run(story())
 
@@ -132,7 +132,7 @@ def test_a_reader_that_stops_half_way_closes_what_it_read() -> None:
                 closed.set()
 
     class Reader(Twin):
-        numbers = Iterated(Source.numbers)
+        numbers = IteratedVerb(Source.numbers)
 
     async def story() -> None:
         threads = Threads(2)
@@ -143,7 +143,7 @@ def test_a_reader_that_stops_half_way_closes_what_it_read() -> None:
         assert await anext(found) == 0
         await found.aclose()
         assert closed.is_set()
-        threads.forget()
+        threads.shut_down()
 
     asyncio.run(story())
 
@@ -156,6 +156,6 @@ def test_the_context_of_the_caller_is_seen_in_the_thread() -> None:
         threads = Threads(1)
         span.set("mine")
         assert await threads.run(span.get) == "mine"
-        threads.forget()
+        threads.shut_down()
 
     asyncio.run(story())

@@ -1,4 +1,4 @@
-"""The facade, awaited: what `omnigraph.aio` hands out."""
+"""The classes of `omnigraph.aio`: the facade, awaited."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from omnigraph.api import Graph
-from omnigraph.api.asynchronous.threads import Runner, Turns
-from omnigraph.api.asynchronous.twins import Asked, Awaited, Giving, Held, Iterated, Part, Plain, Queried, Twin
+from omnigraph.api.asynchronous.threads import CallQueue, ThreadRunner
+from omnigraph.api.asynchronous.twins import (
+    AwaitedProperty,
+    AwaitedVerb,
+    CancellableQuery,
+    ClosableTwin,
+    IteratedVerb,
+    PlainProperty,
+    Twin,
+    TwinVerb,
+    VerbGroup,
+)
 from omnigraph.api.branches import Branches
 from omnigraph.api.remote import RemoteGraph
 from omnigraph.api.schema import Schema
@@ -26,56 +36,56 @@ A = TypeVar("A")
 class AsyncTable(Twin):
     """One type of one snapshot."""
 
-    key = Plain[str]("key")
-    to_arrow = Awaited(Table.to_arrow)
-    count = Awaited(Table.count)
-    spark = Awaited(Table.spark)
-    lance = Plain[Callable[..., NoReturn]]("lance")
+    key = PlainProperty[str]("key")
+    to_arrow = AwaitedVerb(Table.to_arrow)
+    count = AwaitedVerb(Table.count)
+    spark = AwaitedVerb(Table.spark)
+    lance = PlainProperty[Callable[..., NoReturn]]("lance")
 
 
-class AsyncView(Held):
+class AsyncView(ClosableTwin):
     """A graph pinned to one commit: everything that can be read, nothing that can be written."""
 
-    commit_id = Plain[str]("commit_id")
-    catalog = Plain[Catalog]("catalog")
-    query = Queried(GraphView.query)
-    explain = Queried(GraphView.explain)
-    table = Giving(GraphView.table, lambda: AsyncTable)
-    snapshot = Awaited(GraphView.snapshot)
-    commits = Awaited(GraphView.commits)
-    commit = Awaited(GraphView.commit)
-    blob = Awaited(GraphView.blob)
-    export = Awaited(GraphView.export)
-    spark = Awaited(GraphView.spark)
-    spark_views = Awaited(GraphView.spark_views)
+    commit_id = PlainProperty[str]("commit_id")
+    catalog = PlainProperty[Catalog]("catalog")
+    query = CancellableQuery(GraphView.query)
+    explain = CancellableQuery(GraphView.explain)
+    table = TwinVerb(GraphView.table, lambda: AsyncTable)
+    snapshot = AwaitedVerb(GraphView.snapshot)
+    commits = AwaitedVerb(GraphView.commits)
+    commit = AwaitedVerb(GraphView.commit)
+    blob = AwaitedVerb(GraphView.blob)
+    export = AwaitedVerb(GraphView.export)
+    spark = AwaitedVerb(GraphView.spark)
+    spark_views = AwaitedVerb(GraphView.spark_views)
 
 
 class AsyncBranches(Twin):
     """`g.branch`: create, list, merge and delete branches."""
 
-    create = Giving(Branches.create, lambda: AsyncGraph)
-    list = Awaited(Branches.list)
-    delete = Awaited(Branches.delete)
-    merge = Awaited(Branches.merge)
+    create = TwinVerb(Branches.create, lambda: AsyncGraph)
+    list = AwaitedVerb(Branches.list)
+    delete = AwaitedVerb(Branches.delete)
+    merge = AwaitedVerb(Branches.merge)
 
 
 class AsyncSchema(Twin):
     """`g.schema`: what the schema is, what a new text would change, and the change itself."""
 
-    catalog = Asked[Catalog]("catalog")
-    source = Asked[str]("source")
-    plan = Awaited(Schema.plan)
-    apply = Awaited(Schema.apply)
+    catalog = AwaitedProperty[Catalog]("catalog")
+    source = AwaitedProperty[str]("source")
+    plan = AwaitedVerb(Schema.plan)
+    apply = AwaitedVerb(Schema.apply)
 
 
 class AsyncTags(Twin):
     """`g.tags`: names for commits, which cleanup never collects."""
 
-    create = Awaited(Tags.create)
-    list = Awaited(Tags.list)
-    get = Awaited(Tags.get)
-    delete = Awaited(Tags.delete)
-    scan = Iterated(Tags.scan)
+    create = AwaitedVerb(Tags.create)
+    list = AwaitedVerb(Tags.list)
+    get = AwaitedVerb(Tags.get)
+    delete = AwaitedVerb(Tags.delete)
+    scan = IteratedVerb(Tags.scan)
 
 
 class AsyncTransaction(Twin):
@@ -85,12 +95,12 @@ class AsyncTransaction(Twin):
     it a client key, and ask again with the same.
     """
 
-    receipt = Plain[Receipt | None]("receipt")
-    mutate = Awaited(GraphTransaction.mutate)
-    query = Awaited(GraphTransaction.query)
+    receipt = PlainProperty[Receipt | None]("receipt")
+    mutate = AwaitedVerb(GraphTransaction.mutate)
+    query = AwaitedVerb(GraphTransaction.query)
 
-    def __init__(self, begin: Callable[[], GraphTransaction], threads: Runner) -> None:
-        super().__init__(self._begun, Turns(threads))
+    def __init__(self, begin: Callable[[], GraphTransaction], threads: ThreadRunner) -> None:
+        super().__init__(self._require_begun, CallQueue(threads))
         self._begin = begin
         self._transaction: GraphTransaction | None = None
 
@@ -101,10 +111,10 @@ class AsyncTransaction(Twin):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After the step that may still run: its caller was cancelled, its thread was not.
-        await self._threads.run(lambda: self._begun().__exit__(kind, error, trace))
+        # The queue runs this after a verb whose caller was cancelled but whose thread still runs.
+        await self._threads.run(lambda: self._require_begun().__exit__(kind, error, trace))
 
-    def _begun(self) -> GraphTransaction:
+    def _require_begun(self) -> GraphTransaction:
         if self._transaction is None:
             raise InvalidInput(
                 "the transaction has not begun",
@@ -114,58 +124,58 @@ class AsyncTransaction(Twin):
         return self._transaction
 
 
-class AsyncGraph(Held):
+class AsyncGraph(ClosableTwin):
     """A handle on one branch, for programs with an event loop. May be used by any number of tasks at once.
 
     Verbs have the names and parameters of `Graph` and are awaited; `diff` is iterated with `async for`. A task that
     is cancelled stops its query; a write that has begun goes on to its end, which `close` waits for.
     """
 
-    uri = Plain[str]("uri")
-    branch_name = Plain[str]("branch_name")
-    graph_id = Asked[str]("graph_id")
-    branch = Part("branch", AsyncBranches)
-    schema = Part("schema", AsyncSchema)
-    tags = Part("tags", AsyncTags)
+    uri = PlainProperty[str]("uri")
+    branch_name = PlainProperty[str]("branch_name")
+    graph_id = AwaitedProperty[str]("graph_id")
+    branch = VerbGroup("branch", AsyncBranches)
+    schema = VerbGroup("schema", AsyncSchema)
+    tags = VerbGroup("tags", AsyncTags)
 
-    query = Queried(Graph.query)
-    blob = Awaited(Graph.blob)
-    table = Giving(Graph.table, lambda: AsyncTable)
-    view = Giving(Graph.view, lambda: AsyncView)
-    at = Giving(Graph.at, lambda: AsyncView)
-    snapshot = Awaited(Graph.snapshot)
-    refresh = Awaited(Graph.refresh)
-    on_branch = Giving(Graph.on_branch, lambda: AsyncGraph)
+    query = CancellableQuery(Graph.query)
+    blob = AwaitedVerb(Graph.blob)
+    table = TwinVerb(Graph.table, lambda: AsyncTable)
+    view = TwinVerb(Graph.view, lambda: AsyncView)
+    at = TwinVerb(Graph.at, lambda: AsyncView)
+    snapshot = AwaitedVerb(Graph.snapshot)
+    refresh = AwaitedVerb(Graph.refresh)
+    on_branch = TwinVerb(Graph.on_branch, lambda: AsyncGraph)
 
-    apply = Awaited(Graph.apply)
-    mutate = Awaited(Graph.mutate)
-    mutate_many = Awaited(Graph.mutate_many)
+    apply = AwaitedVerb(Graph.apply)
+    mutate = AwaitedVerb(Graph.mutate)
+    mutate_many = AwaitedVerb(Graph.mutate_many)
 
-    commits = Awaited(Graph.commits)
-    diff = Iterated(Graph.diff)
-    diff_spark = Awaited(Graph.diff_spark)
-    diff_page = Awaited(Graph.diff_page)
-    commit_changes = Awaited(Graph.commit_changes)
-    changes = Awaited(Graph.changes)
+    commits = AwaitedVerb(Graph.commits)
+    diff = IteratedVerb(Graph.diff)
+    diff_spark = AwaitedVerb(Graph.diff_spark)
+    diff_page = AwaitedVerb(Graph.diff_page)
+    commit_changes = AwaitedVerb(Graph.commit_changes)
+    changes = AwaitedVerb(Graph.changes)
 
-    load = Awaited(Graph.load)
-    load_frames = Awaited(Graph.load_frames)
-    export = Awaited(Graph.export)
-    spark = Awaited(Graph.spark)
-    spark_views = Awaited(Graph.spark_views)
-    draw = Plain[Callable[..., NoReturn]]("draw")
-    stream = Plain[Callable[..., NoReturn]]("stream")
-    analytics = Plain[NoReturn]("analytics")
+    load = AwaitedVerb(Graph.load)
+    load_frames = AwaitedVerb(Graph.load_frames)
+    export = AwaitedVerb(Graph.export)
+    spark = AwaitedVerb(Graph.spark)
+    spark_views = AwaitedVerb(Graph.spark_views)
+    draw = PlainProperty[Callable[..., NoReturn]]("draw")
+    stream = PlainProperty[Callable[..., NoReturn]]("stream")
+    analytics = PlainProperty[NoReturn]("analytics")
 
-    fold = Awaited(Graph.fold)
-    optimize = Awaited(Graph.optimize)
-    optimize_if_needed = Awaited(Graph.optimize_if_needed)
-    needs_upkeep = Awaited(Graph.needs_upkeep)
-    cleanup = Awaited(Graph.cleanup)
-    recover = Awaited(Graph.recover)
-    recover_list = Awaited(Graph.recover_list)
-    verify = Awaited(Graph.verify)
-    repair = Awaited(Graph.repair)
+    fold = AwaitedVerb(Graph.fold)
+    optimize = AwaitedVerb(Graph.optimize)
+    optimize_if_needed = AwaitedVerb(Graph.optimize_if_needed)
+    needs_upkeep = AwaitedVerb(Graph.needs_upkeep)
+    cleanup = AwaitedVerb(Graph.cleanup)
+    recover = AwaitedVerb(Graph.recover)
+    recover_list = AwaitedVerb(Graph.recover_list)
+    verify = AwaitedVerb(Graph.verify)
+    repair = AwaitedVerb(Graph.repair)
 
     def transaction(
         self,
@@ -178,22 +188,22 @@ class AsyncGraph(Held):
         """Several mutations in one commit, each seeing the ones before; for use in an `async with` block."""
 
         def begin() -> GraphTransaction:
-            begun: GraphTransaction = self._of().transaction(
+            transaction: GraphTransaction = self._get_target().transaction(
                 actor=actor, message=message, client_key=client_key, if_commit=if_commit
             )
-            return begun
+            return transaction
 
         return AsyncTransaction(begin, self._threads)
 
     async def run(self, work: Callable[[Graph], A]) -> A:
-        """Something of one's own with the blocking handle, in one of the threads: several reads in one go."""
-        return await self._threads.run(lambda: work(self._of()))
+        """Run a function of the caller with the blocking handle in one of the threads: several reads in one call."""
+        return await self._threads.run(lambda: work(self._get_target()))
 
-    def _end(self) -> None:
-        self._of().close()
+    def _close_target(self) -> None:
+        self._get_target().close()
 
 
 class AsyncRemoteGraph(AsyncGraph):
     """A graph behind a server, for programs with an event loop."""
 
-    queries = Awaited(RemoteGraph.queries)
+    queries = AwaitedVerb(RemoteGraph.queries)

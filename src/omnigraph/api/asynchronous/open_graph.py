@@ -1,4 +1,4 @@
-"""How a graph is opened for programs with an event loop."""
+"""Opens graphs for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from omnigraph import api as graph
-from omnigraph.api import remote as client
+from omnigraph import api
+from omnigraph.api import remote
 from omnigraph.api.asynchronous.graph import AsyncGraph, AsyncRemoteGraph, AsyncView
 from omnigraph.api.asynchronous.threads import THREADS, Threads
-from omnigraph.api.asynchronous.twins import Held
+from omnigraph.api.asynchronous.twins import ClosableTwin
 from omnigraph.config import Config
 from omnigraph.log.branches import MAIN
 from omnigraph.schema.catalog import Catalog
 
-T = TypeVar("T", bound=Held)
+T = TypeVar("T", bound=ClosableTwin)
 
 
 class Opening(Generic[T]):
-    """To be awaited, or to be entered: `g = await aio.open(…)` or `async with aio.open(…) as g:`.
+    """A graph that is being opened: `g = await aio.open(…)` or `async with aio.open(…) as g:`.
 
-    Whoever awaits it closes the graph; at the end of the block the threads are gone, and nothing runs any more.
+    A caller who awaits it closes the graph. The end of the block waits for running calls and closes the graph itself.
     """
 
-    def __init__(self, made: type[T], threads: int, work: Callable[[], Any]) -> None:
-        self._made = made
+    def __init__(self, twin_class: type[T], threads: int, open_target: Callable[[], Any]) -> None:
+        self._twin_class = twin_class
         self._threads = Threads(threads)
-        self._work = work
+        self._open_target = open_target
         self._opened: T | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -46,12 +46,12 @@ class Opening(Generic[T]):
 
     async def _open(self) -> T:
         try:
-            # A handle that nobody waits for any more may hold a claim.
-            found = await self._threads.run(self._work, unheard=_closed)
+            # A handle whose caller was cancelled may hold a claim on the branch, so it is closed.
+            target = await self._threads.run(self._open_target, on_abandoned=_close)
         except BaseException:
-            self._threads.forget()
+            self._threads.shut_down()
             raise
-        return self._made(lambda: found, self._threads).owning(self._threads)
+        return self._twin_class(lambda: target, self._threads).owning(self._threads)
 
 
 def init(
@@ -63,7 +63,7 @@ def init(
     threads: int = THREADS,
 ) -> Opening[AsyncGraph]:
     """Create a graph. `schema` is a `.pg` file, the text of one, or a compiled catalog."""
-    return Opening(AsyncGraph, threads, lambda: graph.init(uri, schema, storage_options=storage_options, config=config))
+    return Opening(AsyncGraph, threads, lambda: api.init(uri, schema, storage_options=storage_options, config=config))
 
 
 def open(
@@ -71,7 +71,7 @@ def open(
     branch: str = MAIN,
     *,
     read_only: bool = False,
-    freshness: graph.Freshness = "latest",
+    freshness: api.Freshness = "latest",
     exclusive: bool = False,
     recover: bool = True,
     storage_options: Mapping[str, str] | None = None,
@@ -82,7 +82,7 @@ def open(
     return Opening(
         AsyncGraph,
         threads,
-        lambda: graph.open(
+        lambda: api.open(
             uri,
             branch,
             read_only=read_only,
@@ -105,7 +105,7 @@ def open_at(
 ) -> Opening[AsyncView]:
     """One commit, read-only, without a look at any branch."""
     return Opening(
-        AsyncView, threads, lambda: graph.open_at(uri, commit_id, storage_options=storage_options, config=config)
+        AsyncView, threads, lambda: api.open_at(uri, commit_id, storage_options=storage_options, config=config)
     )
 
 
@@ -119,9 +119,9 @@ def connect(
     threads: int = THREADS,
 ) -> Opening[AsyncRemoteGraph]:
     """A graph behind a server: `http://host:port/graphs/NAME`, or `graph=`; neither is needed if it has only one."""
-    return Opening(AsyncRemoteGraph, threads, lambda: client.connect(url, token, graph=graph, branch=branch, ca=ca))
+    return Opening(AsyncRemoteGraph, threads, lambda: remote.connect(url, token, graph=graph, branch=branch, ca=ca))
 
 
-def _closed(opened: Any) -> None:
+def _close(opened: Any) -> None:
     if hasattr(opened, "close"):
         opened.close()

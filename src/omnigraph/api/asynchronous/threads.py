@@ -1,4 +1,4 @@
-"""Blocking calls on a bounded number of threads, awaited; and what a cancelled caller leaves behind."""
+"""Runs blocking calls on a bounded number of threads, so that an event loop can await and cancel them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ A = TypeVar("A")
 THREADS = 16
 
 
-class Runner(Protocol):
-    """Runs blocking work and is awaited for what it gives."""
+class ThreadRunner(Protocol):
+    """Runs blocking work in threads; its result is awaited."""
 
     async def run(
         self,
         work: Callable[[], A],
         *,
         stop: Callable[[], None] | None = None,
-        unheard: Callable[[A], None] | None = None,
+        on_abandoned: Callable[[A], None] | None = None,
     ) -> A: ...
 
 
 class Threads:
-    """The threads that all handles of one opened graph share. Bound to no event loop."""
+    """The threads that all handles of one opened graph share. They belong to no event loop."""
 
     def __init__(self, count: int = THREADS) -> None:
         if count < 1:
@@ -37,69 +37,69 @@ class Threads:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="omnigraph-aio")
         self._lock = Lock()
         self._running: set[Future[Any]] = set()
-        self._is_over = False
+        self._is_shut_down = False
 
     async def run(
         self,
         work: Callable[[], A],
         *,
         stop: Callable[[], None] | None = None,
-        unheard: Callable[[A], None] | None = None,
+        on_abandoned: Callable[[A], None] | None = None,
     ) -> A:
-        """What `work` gives, from a thread. For a cancelled caller, work that has not begun never does.
+        """Run `work` in a thread and return its result. If the caller is cancelled, work that has not begun never does.
 
         Work that has begun goes on to its end, since half a write must not exist: `stop` asks it to end early, and
-        `unheard` gets what it made although nobody waits for it.
+        `on_abandoned` gets the result that nobody waits for.
         """
-        begun = self._submit(work)
+        future = self._submit(work)
         try:
-            return await asyncio.wrap_future(begun)
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             if stop is not None:
                 stop()
-            if unheard is not None:
-                begun.add_done_callback(lambda ended: _hand_over(ended, unheard))
+            if on_abandoned is not None:
+                future.add_done_callback(lambda ended: _hand_over(ended, on_abandoned))
             raise
 
     @property
-    def is_over(self) -> bool:
-        return self._is_over
+    def is_shut_down(self) -> bool:
+        return self._is_shut_down
 
-    async def settled(self) -> None:
-        """Wait until everything that has begun has ended."""
+    async def wait_until_idle(self) -> None:
+        """Wait until all running work has ended."""
         with self._lock:
-            left = list(self._running)
-        if left:
-            await asyncio.get_running_loop().run_in_executor(None, wait, left)
+            running = list(self._running)
+        if running:
+            await asyncio.get_running_loop().run_in_executor(None, wait, running)
 
-    def forget(self) -> None:
-        """Take no more work; what runs ends by itself."""
-        self._is_over = True
+    def shut_down(self) -> None:
+        """Take no more work; running work goes on to its end."""
+        self._is_shut_down = True
         self._pool.shutdown(wait=False)
 
     def _submit(self, work: Callable[[], A]) -> Future[A]:
-        if self._is_over:
+        if self._is_shut_down:
             raise InvalidInput(
                 "the graph was closed", code="closed_handle", advice="Use it inside `async with`, or open it again"
             )
-        begun = self._pool.submit(copy_context().run, work)
+        future = self._pool.submit(copy_context().run, work)
         with self._lock:
-            self._running.add(begun)
-        begun.add_done_callback(self._ended)
-        return begun
+            self._running.add(future)
+        future.add_done_callback(self._discard)
+        return future
 
-    def _ended(self, one: Future[A]) -> None:
+    def _discard(self, future: Future[A]) -> None:
         with self._lock:
-            self._running.discard(one)
+            self._running.discard(future)
 
 
-class Turns:
-    """Calls on one object that is not for several threads at once: each waits for the one before.
+class CallQueue:
+    """Runs calls on one object one after the other, for objects that several threads may not use at once.
 
-    The one before may be of a caller that was cancelled and has gone on to clean up.
+    The call before may be one whose caller was cancelled.
     """
 
-    def __init__(self, threads: Runner) -> None:
+    def __init__(self, threads: ThreadRunner) -> None:
         self._threads = threads
         self._turn = Lock()
 
@@ -108,15 +108,15 @@ class Turns:
         work: Callable[[], A],
         *,
         stop: Callable[[], None] | None = None,
-        unheard: Callable[[A], None] | None = None,
+        on_abandoned: Callable[[A], None] | None = None,
     ) -> A:
-        return await self._threads.run(lambda: self._alone(work), stop=stop, unheard=unheard)
+        return await self._threads.run(lambda: self._run_alone(work), stop=stop, on_abandoned=on_abandoned)
 
-    def _alone(self, work: Callable[[], A]) -> A:
+    def _run_alone(self, work: Callable[[], A]) -> A:
         with self._turn:
             return work()
 
 
-def _hand_over(ended: Future[A], unheard: Callable[[A], None]) -> None:
+def _hand_over(ended: Future[A], on_abandoned: Callable[[A], None]) -> None:
     if not ended.cancelled() and ended.exception() is None:
-        unheard(ended.result())
+        on_abandoned(ended.result())

@@ -1,7 +1,7 @@
-"""From a verb that blocks to one that is awaited, with the same name, parameters and result.
+"""Turns verbs that block into verbs that are awaited, with the same names, parameters and results.
 
-A class of the facade has a twin here whose attributes say, name by name, how each verb is awaited. Parameters and
-results are taken from the verb itself, so a type checker sees what the facade has and nothing is written twice.
+A class of the facade has a twin whose attributes say, verb by verb, how it is awaited. Parameters and results come from
+the verb itself, so a type checker sees those of the facade and no signature is written twice.
 """
 
 from __future__ import annotations
@@ -12,42 +12,45 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from omnigraph.api.asynchronous.threads import Runner, Threads, Turns
+from omnigraph.api.asynchronous.threads import CallQueue, ThreadRunner, Threads
 
 P = ParamSpec("P")
 A = TypeVar("A")
 T = TypeVar("T", bound="Twin")
 C = TypeVar("C", bound=Callable[..., object])
 
-_AT_ONCE = 256
+_BATCH = 256
 
 
 class Twin:
-    """Something of the facade and the threads on which it is asked. `of` is called in a thread, too: it may refuse."""
+    """An object of the facade and the threads that run its verbs.
 
-    def __init__(self, of: Callable[[], Any], threads: Runner) -> None:
-        self._of = of
+    `get_target` returns the object. It is called in a thread as well, because it may raise.
+    """
+
+    def __init__(self, get_target: Callable[[], Any], threads: ThreadRunner) -> None:
+        self._get_target = get_target
         self._threads = threads
 
 
-class Held(Twin):
-    """A twin that a caller opened and closes. The one that was opened owns the threads; those made from it borrow."""
+class ClosableTwin(Twin):
+    """A twin that a caller closes. The twin that was opened owns the threads; twins made from it share them."""
 
-    _own: Threads | None = None
+    _owned_threads: Threads | None = None
 
     def owning(self, threads: Threads) -> Self:
-        self._own = threads
+        self._owned_threads = threads
         return self
 
     async def close(self) -> None:
-        """Wait for what has begun, then let go of everything. Handles that were made from this one end with it."""
-        if self._own is None:
-            await self._threads.run(self._end)
-        elif not self._own.is_over:
-            # A claim is given up after the writes that rest on it.
-            await self._own.settled()
-            await self._threads.run(self._end)
-            self._own.forget()
+        """Wait for running calls, then release the threads. Handles that were made from this one end with it."""
+        if self._owned_threads is None:
+            await self._threads.run(self._close_target)
+        elif not self._owned_threads.is_shut_down:
+            # The claim on the branch is released after the writes that need it.
+            await self._owned_threads.wait_until_idle()
+            await self._threads.run(self._close_target)
+            self._owned_threads.shut_down()
 
     async def __aenter__(self) -> Self:
         return self
@@ -57,28 +60,28 @@ class Held(Twin):
     ) -> None:
         await self.close()
 
-    def _end(self) -> None:
-        """What closing the thing itself takes."""
+    def _close_target(self) -> None:
+        """Close the object of the facade; runs in a thread."""
 
 
 class _Verb(Generic[P]):
-    """What descriptors here have in common: the verb they stand for, also for `help()`."""
+    """Base of the descriptors for verbs: each stands for one verb of the facade, also for `help()`."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], object]) -> None:
         self._name = verb.__name__
         self.__doc__ = verb.__doc__
         self.__wrapped__ = verb
 
-    def _bound(self, twin: Twin, *args: P.args, **kwargs: P.kwargs) -> Callable[[], Any]:
-        return lambda: getattr(twin._of(), self._name)(*args, **kwargs)
+    def _bind(self, twin: Twin, *args: P.args, **kwargs: P.kwargs) -> Callable[[], Any]:
+        return lambda: getattr(twin._get_target(), self._name)(*args, **kwargs)
 
-    def _named(self, call: C) -> C:
+    def _present(self, call: C) -> C:
         for name, value in (("__name__", self._name), ("__doc__", self.__doc__), ("__wrapped__", self.__wrapped__)):
             setattr(call, name, value)
         return call
 
 
-class Awaited(_Verb[P], Generic[P, A]):
+class AwaitedVerb(_Verb[P], Generic[P, A]):
     """A verb whose result is plain data."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], A]) -> None:
@@ -95,37 +98,37 @@ class Awaited(_Verb[P], Generic[P, A]):
         async def call(*args: P.args, **kwargs: P.kwargs) -> A:
             return await self._run(twin, *args, **kwargs)
 
-        return self._named(call)
+        return self._present(call)
 
     async def _run(self, twin: Twin, *args: P.args, **kwargs: P.kwargs) -> A:
-        found: A = await twin._threads.run(self._bound(twin, *args, **kwargs))
-        return found
+        result: A = await twin._threads.run(self._bind(twin, *args, **kwargs))
+        return result
 
 
-class Queried(Awaited[P, A]):
-    """A query in this process: it is stopped, and its thread free again, when its caller is cancelled."""
+class CancellableQuery(AwaitedVerb[P, A]):
+    """A query in this process: it stops, and frees its thread, when its caller is cancelled."""
 
     async def _run(self, twin: Twin, *args: P.args, **kwargs: P.kwargs) -> A:
         from omnigraph.api import Graph
         from omnigraph.api.view import GraphView
         from omnigraph.query.limits import Cancellation, QueryLimits
 
-        if not isinstance(twin._of(), (Graph, GraphView)):
+        if not isinstance(twin._get_target(), (Graph, GraphView)):
             return await super()._run(twin, *args, **kwargs)
-        given = kwargs.get("limits")
-        limits = given if isinstance(given, QueryLimits) else QueryLimits()
+        requested = kwargs.get("limits")
+        limits = requested if isinstance(requested, QueryLimits) else QueryLimits()
         cancellation = limits.cancellation or Cancellation()
         kwargs["limits"] = replace(limits, cancellation=cancellation)
-        found: A = await twin._threads.run(self._bound(twin, *args, **kwargs), stop=cancellation.cancel)
-        return found
+        result: A = await twin._threads.run(self._bind(twin, *args, **kwargs), stop=cancellation.cancel)
+        return result
 
 
-class Giving(_Verb[P], Generic[P, T]):
-    """A verb whose result has verbs itself: it becomes a twin, on the same threads."""
+class TwinVerb(_Verb[P], Generic[P, T]):
+    """A verb whose result has verbs of its own: the result becomes a twin on the same threads."""
 
-    def __init__(self, verb: Callable[Concatenate[Any, P], object], made: Callable[[], type[T]]) -> None:
+    def __init__(self, verb: Callable[Concatenate[Any, P], object], twin_class: Callable[[], type[T]]) -> None:
         super().__init__(verb)
-        self._made = made
+        self._twin_class = twin_class
 
     @overload
     def __get__(self, twin: None, owner: type[Twin]) -> Self: ...
@@ -136,14 +139,14 @@ class Giving(_Verb[P], Generic[P, T]):
             return self
 
         async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            found = await twin._threads.run(self._bound(twin, *args, **kwargs))
-            return self._made()(lambda: found, twin._threads)
+            target = await twin._threads.run(self._bind(twin, *args, **kwargs))
+            return self._twin_class()(lambda: target, twin._threads)
 
-        return self._named(call)
+        return self._present(call)
 
 
-class Iterated(_Verb[P], Generic[P, A]):
-    """A verb that gives one thing after the other: for `async for`, some at a time from a thread."""
+class IteratedVerb(_Verb[P], Generic[P, A]):
+    """A verb that returns an iterator: for `async for`, a batch at a time from a thread."""
 
     def __init__(self, verb: Callable[Concatenate[Any, P], Iterator[A]]) -> None:
         super().__init__(verb)
@@ -157,21 +160,21 @@ class Iterated(_Verb[P], Generic[P, A]):
             return self
 
         async def call(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[A, None]:
-            turns = Turns(twin._threads)
-            found: Iterator[A] = await turns.run(self._bound(twin, *args, **kwargs))
+            turns = CallQueue(twin._threads)
+            iterator: Iterator[A] = await turns.run(self._bind(twin, *args, **kwargs))
             try:
-                while some := await turns.run(lambda: list(islice(found, _AT_ONCE))):
-                    for one in some:
-                        yield one
+                while batch := await turns.run(lambda: list(islice(iterator, _BATCH))):
+                    for item in batch:
+                        yield item
             finally:
-                # A reader that stops half-way must not leave open what the generator below holds.
-                if hasattr(found, "close"):
-                    await turns.run(found.close)
+                # If the reader stops half-way, the resources of the generator are released at once.
+                if hasattr(iterator, "close"):
+                    await turns.run(iterator.close)
 
-        return self._named(call)
+        return self._present(call)
 
 
-class Asked(Generic[A]):
+class AwaitedProperty(Generic[A]):
     """A property that may cost a request: `await g.schema.source`."""
 
     def __init__(self, name: str) -> None:
@@ -184,10 +187,10 @@ class Asked(Generic[A]):
     def __get__(self, twin: Twin | None, owner: type[Twin]) -> Self | Coroutine[Any, Any, A]:
         if twin is None:
             return self
-        return twin._threads.run(lambda: getattr(twin._of(), self._name))
+        return twin._threads.run(lambda: getattr(twin._get_target(), self._name))
 
 
-class Plain(Generic[A]):
+class PlainProperty(Generic[A]):
     """A property that costs nothing."""
 
     def __init__(self, name: str) -> None:
@@ -200,16 +203,16 @@ class Plain(Generic[A]):
     def __get__(self, twin: Twin | None, owner: type[Twin]) -> Self | A:
         if twin is None:
             return self
-        found: A = getattr(twin._of(), self._name)
-        return found
+        value: A = getattr(twin._get_target(), self._name)
+        return value
 
 
-class Part(Generic[T]):
+class VerbGroup(Generic[T]):
     """A group of verbs, such as `g.branch`."""
 
-    def __init__(self, name: str, made: type[T]) -> None:
+    def __init__(self, name: str, twin_class: type[T]) -> None:
         self._name = name
-        self._made = made
+        self._twin_class = twin_class
 
     @overload
     def __get__(self, twin: None, owner: type[Twin]) -> Self: ...
@@ -218,5 +221,5 @@ class Part(Generic[T]):
     def __get__(self, twin: Twin | None, owner: type[Twin]) -> Self | T:
         if twin is None:
             return self
-        # Looked up by the verb, in its thread: a group that a server does not have is refused there.
-        return self._made(lambda: getattr(twin._of(), self._name), twin._threads)
+        # The verb looks the group up in its thread: a group that a server does not have is refused there.
+        return self._twin_class(lambda: getattr(twin._get_target(), self._name), twin._threads)

@@ -85,7 +85,7 @@ async def merge(call: OneCall, body: MergeBody, key: KeyHeader = None, match: Ma
             delete_branch=body.delete_branch,
             actor=call.actor,
             message=body.message,
-            client_key=call.stored_key(key),
+            client_key=call.graph_key(key),
             if_commit=if_commit,
         )
         return Reply(report.to_json(), commit_id=report.commit_id)

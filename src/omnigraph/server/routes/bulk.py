@@ -85,7 +85,7 @@ async def load(
         "engine": engine,
         "actor": call.actor,
         "message": message,
-        "client_key": call.stored_key(key),
+        "client_key": call.graph_key(key),
         "if_commit": precondition(match, if_commit),
         "on_conflict": on_conflict,
     }

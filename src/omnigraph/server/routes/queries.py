@@ -18,7 +18,7 @@ from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.query.limits import Cancellation, QueryLimits
 from omnigraph.query.run.result import Result
 from omnigraph.server.bodies import MutateBody, QueryBody, StoredBody
-from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition, replayed_header
+from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition, replay_header
 from omnigraph.server.documents import (
     QUERIES_EXAMPLE,
     QUERY_EXAMPLE,
@@ -142,7 +142,7 @@ class _RemoteMutation:
                 strict=self.strict,
                 actor=call.actor,
                 message=self.message,
-                client_key=call.stored_key(key),
+                client_key=call.graph_key(key),
                 if_commit=if_commit,
                 on_conflict=self.on_conflict,
             )
@@ -161,7 +161,7 @@ def receipt_reply(branch: str, receipt: Receipt) -> Reply:
         "attempts": receipt.attempts,
         "waited_s": receipt.waited_s,
     }
-    return Reply(document, commit_id=receipt.commit_id, headers=replayed_header(receipt.replayed))
+    return Reply(document, commit_id=receipt.commit_id, headers=replay_header(receipt.replayed))
 
 
 @blob_router.get("/blob", response_class=Response, responses={**read_responses(None), **_BLOB_RESPONSES})

@@ -9,7 +9,7 @@ from omnigraph.api import Graph
 from omnigraph.api.view import GraphView
 from omnigraph.query.limits import Cancellation
 from omnigraph.server.bodies import ApplyBody, SchemaBody
-from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition, replayed_header
+from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition, replay_header
 from omnigraph.server.documents import (
     PLAN_EXAMPLE,
     SCHEMA_EXAMPLE,
@@ -67,11 +67,11 @@ async def apply(call: OneCall, body: ApplyBody, key: KeyHeader = None, match: Ma
             allow_data_loss=body.allow_data_loss,
             actor=call.actor,
             message=body.message,
-            client_key=call.stored_key(key),
+            client_key=call.graph_key(key),
             if_commit=if_commit,
         )
         document = {"branch": handle.branch_name, "commit_id": receipt.commit_id, **receipt.result}
-        return Reply(document, commit_id=receipt.commit_id, headers=replayed_header(receipt.replayed))
+        return Reply(document, commit_id=receipt.commit_id, headers=replay_header(receipt.replayed))
 
     return await call.write("schema_apply", lambda graph: graph.with_branch(body.branch, apply_schema), key)
 
