@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from omnigraph.errors import ConstraintViolation, InvalidInput, KeyConflict, OmnigraphError, ParseError, TypeCheckError
+from omnigraph.query.language.statements import And, Compare, Delete, InsertNode, Overwrite, Statement, Update
 from omnigraph.storage.metering import Measurement, MeteredStore
 from omnigraph.storage.store import Store
 from tests.mutate.ground import MutationGround
@@ -360,3 +361,34 @@ def test_bad_calls_cost_no_write(inline: MutationGround, source: str, code: str)
     error, cost = meter.refuses(source, InvalidInput)
     assert error.code == code
     assert not any(request.kind == "PUT" for request in cost.log)
+
+
+# --- statements from Python --------------------------------------------------------------------------------------
+
+
+_EXISTING = InsertNode("Person", {"name": "ada"}, strict=True)
+_UNKNOWN_TYPE = Delete("Nope", Compare("name", "=", "ada"))
+_BAD_VALUE_THEN_UNKNOWN_NAME = And((Compare("age", "=", "old"), Compare("nope", "=", 1)))
+
+
+@pytest.mark.parametrize(
+    ("statements", "code"),
+    [
+        ([_EXISTING, _UNKNOWN_TYPE], "key_conflict"),
+        ([_UNKNOWN_TYPE, _EXISTING], "type_not_found"),
+        ([_UNKNOWN_TYPE, InsertNode("Person", {"nope": 1})], "unknown_property"),
+        ([InsertNode("Person"), InsertNode("Nope")], "OG-V-001"),
+        ([Update("Person", {"age": "old", "nope": 1}, _BAD_VALUE_THEN_UNKNOWN_NAME)], "unknown_property"),
+        ([Update("Person", {"name": "eve"}, _BAD_VALUE_THEN_UNKNOWN_NAME)], "key_immutable"),
+        ([Update("Person", {}, _BAD_VALUE_THEN_UNKNOWN_NAME)], "OG-V-002"),
+        ([Overwrite("Company", [{"name": "a", "size": 1}, {"name": "a", "size": 2}, {"nope": 1}])], "key_conflict"),
+    ],
+)
+def test_apply_wrong_statements_raises_the_first_error(
+    ground: MutationGround, statements: list[Statement], code: str
+) -> None:
+    """Inserts are checked before anything runs; every other statement when its turn comes."""
+    ground.run(PEOPLE)
+    with pytest.raises(OmnigraphError) as caught:
+        ground.graph.apply(statements)
+    assert caught.value.code == code

@@ -111,7 +111,7 @@ class MutationRun:
                 raise self._too_many_rows(self._changes.row_count)
 
     def state(self, type_def: TypeDef) -> PendingTable:
-        return self._changes.state(type_def)
+        return self._changes.pending_table(type_def)
 
     def read_whole(self, tables: Iterable[str]) -> Snapshot:
         """The state as the next statement sees it, for a caller that decides by what it reads in these tables."""

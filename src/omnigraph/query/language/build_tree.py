@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from lark import Token, Tree
 
+from omnigraph.query.language.statements import CompareOp
 from omnigraph.query.language.syntax import (
     AggregateSyntax,
     AliasSyntax,
@@ -22,7 +23,6 @@ from omnigraph.query.language.syntax import (
     ClauseSyntax,
     ColumnCompareSyntax,
     ColumnNullSyntax,
-    CompareOp,
     ConditionSyntax,
     DateLiteralSyntax,
     DeleteSyntax,

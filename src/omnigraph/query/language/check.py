@@ -7,7 +7,7 @@ from omnigraph.query.language.check_context import CheckContext, did_you_mean
 from omnigraph.query.language.check_mutations import check_mutation
 from omnigraph.query.language.check_reads import check_read
 from omnigraph.query.language.checked import CheckedMutation, CheckedQuery, CheckedRead, Parameter
-from omnigraph.query.language.parse import summarize_findings
+from omnigraph.query.language.parse import error_with_findings
 from omnigraph.query.language.syntax import ParamSyntax, QuerySyntax, ReadSyntax
 from omnigraph.schema.catalog import Catalog, PropType, Scalar
 from omnigraph.schema.diagnostics import Diagnostics
@@ -21,14 +21,8 @@ def check_query(query: QuerySyntax, catalog: Catalog) -> CheckedQuery:
     diagnostics = Diagnostics(query.source, query.file)
     checked = check_into(query, catalog, diagnostics)
     if checked is None or diagnostics:
-        raise type_error(diagnostics)
+        raise error_with_findings(TypeCheckError, diagnostics)
     return checked
-
-
-def type_error(diagnostics: Diagnostics) -> TypeCheckError:
-    """The error that carries these findings."""
-    code, text, details = summarize_findings(diagnostics)
-    return TypeCheckError(text, code=code, **details)
 
 
 def check_into(query: QuerySyntax, catalog: Catalog, diagnostics: Diagnostics) -> CheckedQuery | None:

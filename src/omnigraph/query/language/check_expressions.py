@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal
 
 from omnigraph.query.language.check_context import CheckContext, entity_type
 from omnigraph.query.language.check_functions import (
@@ -14,7 +14,7 @@ from omnigraph.query.language.check_functions import (
 )
 from omnigraph.query.language.check_operators import Operand
 from omnigraph.query.language.checked import AggregateCall, Entity, Expr, Now, Prop, Rank
-from omnigraph.query.language.coerce import UntypedSyntax, is_untyped, type_alone
+from omnigraph.query.language.coerce import is_untyped, type_alone
 from omnigraph.query.language.scope import Scope, look_up
 from omnigraph.query.language.syntax import (
     AggregateSyntax,
@@ -32,7 +32,7 @@ Clause = Literal["match", "return", "order", "aggregate"]
 
 def resolve_operand(ctx: CheckContext, scope: Scope, node: ExprSyntax) -> Operand | None:
     """One side of a filter. Literals and parameters stay untyped until the type of the other side is known."""
-    return cast(UntypedSyntax, node) if is_untyped(ctx, node) else resolve(ctx, scope, node, "match")
+    return node if is_untyped(node, ctx) else resolve(ctx, scope, node, "match")
 
 
 def resolve(ctx: CheckContext, scope: Scope, node: ExprSyntax, clause: Clause) -> Expr | None:

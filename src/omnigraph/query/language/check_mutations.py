@@ -26,7 +26,7 @@ from omnigraph.query.language.checked import (
     Predicate,
     Prop,
 )
-from omnigraph.query.language.coerce import UntypedSyntax, is_untyped, refuse_value, type_for_assignment
+from omnigraph.query.language.coerce import is_untyped, refuse_value, type_for_assignment
 from omnigraph.query.language.syntax import (
     AndSyntax,
     ColumnCompareSyntax,
@@ -244,8 +244,7 @@ def _find_condition_column(ctx: CheckContext, name: NameSyntax, type_def: TypeDe
 def _check_operand(ctx: CheckContext, node: ExprSyntax) -> Operand | None:
     if isinstance(node, NowSyntax):
         return Now()
-    if is_untyped(ctx, node):
-        untyped: UntypedSyntax = node  # type: ignore[assignment]
-        return untyped
+    if is_untyped(node, ctx):
+        return node
     refuse_value(ctx, node)
     return None

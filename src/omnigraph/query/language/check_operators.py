@@ -7,19 +7,19 @@ from dataclasses import replace
 from omnigraph.query.language.check_context import CheckContext
 from omnigraph.query.language.checked import STRING, CheckedCompare, Entity, Expr, Value
 from omnigraph.query.language.coerce import (
-    UntypedSyntax,
     are_comparable,
     element_type,
     type_alone,
     type_family,
     type_for_comparison,
 )
+from omnigraph.query.language.statements import CompareOp
 from omnigraph.query.language.syntax import (
-    CompareOp,
     DateLiteralSyntax,
     ListSyntax,
     LiteralSyntax,
     SourceSpan,
+    UntypedSyntax,
     VariableSyntax,
 )
 from omnigraph.schema.catalog import PropType

@@ -10,13 +10,13 @@ from omnigraph.query.language.check_functions import TEXT_FUNCTIONS, check_text_
 from omnigraph.query.language.check_operators import check_compare
 from omnigraph.query.language.checked import AnyOf, CheckedNullTest, Direction, Hop, Pattern, Predicate, TextFilter
 from omnigraph.query.language.scope import Scope, ScopeVariable, look_up, to_bound_variable
+from omnigraph.query.language.statements import CompareOp
 from omnigraph.query.language.syntax import (
     AggregateSyntax,
     AnyOfSyntax,
     BindingSyntax,
     CallSyntax,
     ClauseSyntax,
-    CompareOp,
     ExprSyntax,
     FilterSyntax,
     ListSyntax,

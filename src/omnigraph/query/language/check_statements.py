@@ -22,6 +22,7 @@ from omnigraph.query.language.checked import (
     CheckedInsert,
     CheckedNullTest,
     CheckedOverwrite,
+    CheckedStatement,
     CheckedUpdate,
     Const,
     Predicate,
@@ -29,6 +30,7 @@ from omnigraph.query.language.checked import (
 )
 from omnigraph.query.language.statements import (
     And,
+    CompareOp,
     Condition,
     Delete,
     InsertEdge,
@@ -39,7 +41,6 @@ from omnigraph.query.language.statements import (
     Statement,
     Update,
 )
-from omnigraph.query.language.syntax import CompareOp
 from omnigraph.schema.catalog import Catalog, Property, Scalar, TypeDef, no_such_type
 from omnigraph.schema.values import convert
 
@@ -48,30 +49,32 @@ _END_COLUMNS = {"from": "src", "to": "dst"}
 
 def check_statement(statement: Statement, catalog: Catalog) -> BoundStatement:
     """The checked form of one statement. Raises `NotFound` for a type and `InvalidInput` for a property or a value."""
+    is_strict = isinstance(statement, InsertNode | InsertEdge) and statement.strict
+    return BoundStatement(_check(statement, _find_type(statement, catalog)), CONSTANTS_ONLY, is_strict)
+
+
+def _find_type(statement: Statement, catalog: Catalog) -> TypeDef:
+    node = None if isinstance(statement, InsertEdge) else catalog.node(statement.type)
+    edge = None if isinstance(statement, InsertNode) else catalog.edge(statement.type)
+    type_def = node or edge
+    if type_def is None:
+        raise no_such_type(statement.type, catalog)
+    return type_def
+
+
+def _check(statement: Statement, type_def: TypeDef) -> CheckedStatement | CheckedOverwrite:
     match statement:
         case InsertNode():
-            node = _require_type(catalog.node(statement.type), statement.type, catalog)
-            return BoundStatement(_check_insert(node, statement.values), CONSTANTS_ONLY, statement.strict)
+            return _check_insert(type_def, statement.values)
         case InsertEdge():
-            edge = _require_type(catalog.edge(statement.type), statement.type, catalog)
-            values = {**statement.values, "src": statement.source, "dst": statement.target}
-            return BoundStatement(_check_insert(edge, values), CONSTANTS_ONLY, statement.strict)
-    type_def = _require_type(catalog.node(statement.type) or catalog.edge(statement.type), statement.type, catalog)
-    match statement:
+            return _check_insert(type_def, {**statement.values, "src": statement.source, "dst": statement.target})
         case Update():
-            return BoundStatement(_check_update(type_def, statement), CONSTANTS_ONLY)
+            return _check_update(type_def, statement)
         case Delete():
-            where = check_condition(type_def, statement.where)
-            return BoundStatement(CheckedDelete(entity_type(type_def), where), CONSTANTS_ONLY)
+            return CheckedDelete(entity_type(type_def), check_condition(type_def, statement.where))
         case Overwrite():
             rows = (_check_insert(type_def, values) for values in statement.rows)
-            return BoundStatement(CheckedOverwrite(entity_type(type_def), rows), CONSTANTS_ONLY, is_strict=True)
-
-
-def _require_type(type_def: TypeDef | None, name: str, catalog: Catalog) -> TypeDef:
-    if type_def is None:
-        raise no_such_type(name, catalog)
-    return type_def
+            return CheckedOverwrite(entity_type(type_def), rows)
 
 
 def _check_insert(type_def: TypeDef, values: Mapping[str, Any]) -> CheckedInsert:

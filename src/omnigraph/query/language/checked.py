@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from omnigraph.query.language.syntax import AggregateFn, CompareOp
+from omnigraph.query.language.statements import CompareOp
+from omnigraph.query.language.syntax import AggregateFn
 from omnigraph.schema.catalog import EntityKind, PropType, Scalar
 
 Direction = Literal["forward", "backward", "either"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 from omnigraph.query.language.check_context import CheckContext, did_you_mean
 from omnigraph.query.language.checked import (
@@ -36,13 +36,11 @@ from omnigraph.query.language.syntax import (
     LiteralSyntax,
     NowSyntax,
     SourceSpan,
+    UntypedSyntax,
     VariableSyntax,
 )
 from omnigraph.schema.catalog import Property, PropType, Scalar
 from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, ValueRefused, convert, quote_value, round_to_f32
-
-#: Expressions that take their type from their position: literals and parameters.
-UntypedSyntax = LiteralSyntax | DateLiteralSyntax | ListSyntax | VariableSyntax
 
 _FAMILIES = {
     Scalar.STRING: "text",
@@ -78,10 +76,9 @@ def are_comparable(lhs: PropType, rhs: PropType) -> bool:
     return kind != "list" or are_comparable(element_type(lhs), element_type(rhs))
 
 
-def is_untyped(ctx: CheckContext, node: ExprSyntax) -> bool:
-    return isinstance(node, (LiteralSyntax, DateLiteralSyntax, ListSyntax)) or (
-        isinstance(node, VariableSyntax) and node.name in ctx.params
-    )
+def is_untyped(node: ExprSyntax, ctx: CheckContext) -> TypeGuard[UntypedSyntax]:
+    """Whether the node is a literal or a parameter; a variable that is no parameter has a type."""
+    return node.name in ctx.params if isinstance(node, VariableSyntax) else isinstance(node, UntypedSyntax)
 
 
 # ---- as it stands ----------------------------------------------------------------------------------------------------
@@ -134,8 +131,8 @@ def _type_list_alone(ctx: CheckContext, items: tuple[ExprSyntax, ...], span: Sou
     first = items[0]
     if isinstance(first, NowSyntax):
         return _type_list(ctx, items, DATETIME, span, compared=True)
-    first_value = type_alone(ctx, cast(UntypedSyntax, first)) if is_untyped(ctx, first) else None
-    if is_untyped(ctx, first) and first_value is None:
+    first_value = type_alone(ctx, first) if is_untyped(first, ctx) else None
+    if is_untyped(first, ctx) and first_value is None:
         return None
     if first_value is None or type_family(first_value.type) in {"list", "vector"}:
         _refuse_item(ctx, first)

@@ -7,15 +7,17 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from omnigraph.errors import InvalidInput, ParseError
+from omnigraph.errors import InvalidInput, OmnigraphError, ParseError
 from omnigraph.query.language.codes import CODES
 from omnigraph.query.language.syntax import DeleteSyntax, MutationSyntax, QuerySyntax, SourceSpan
 from omnigraph.schema.diagnostics import Diagnostic, Diagnostics, render
 
 if TYPE_CHECKING:
     from lark import Lark
+
+E = TypeVar("E", bound=OmnigraphError)
 
 #: How deep brackets may nest. Bounds every recursion over the tree; no real query comes near.
 MAX_NESTING = 64
@@ -55,7 +57,7 @@ def _parse_cached(source: str, file: str) -> tuple[QuerySyntax, ...]:
     diagnostics = Diagnostics(source, file)
     queries = parse_into(source, file, diagnostics)
     if diagnostics:
-        raise parse_error(diagnostics)
+        raise error_with_findings(ParseError, diagnostics)
     return queries
 
 
@@ -86,24 +88,19 @@ def add_finding(diagnostics: Diagnostics, code: str, span: SourceSpan, message: 
     diagnostics.add(code, message, span.line, span.column, width=max(1, len(marked)), advice=advice)
 
 
-def parse_error(diagnostics: Diagnostics) -> ParseError:
-    """The error that carries these findings."""
-    code, text, details = summarize_findings(diagnostics)
-    return ParseError(text, code=code, **details)
-
-
-def summarize_findings(diagnostics: Iterable[Diagnostic]) -> tuple[str, str, dict[str, Any]]:
-    """The code, the text for people and the details of the error that carries these findings."""
+def error_with_findings(error: type[E], diagnostics: Iterable[Diagnostic]) -> E:
+    """The error that carries these findings; the first decides its code."""
     all_diagnostics = list(diagnostics)
     first = all_diagnostics[0]
     count = "one error" if len(all_diagnostics) == 1 else f"{len(all_diagnostics)} errors"
-    details = {
+    details: dict[str, Any] = {
         "file": first.file,
         "line": first.line,
         "column": first.column,
         "diagnostics": [diagnostic.to_json() for diagnostic in all_diagnostics],
     }
-    return first.code, "\n".join([f"the query text has {count}", *map(render, all_diagnostics)]), details
+    text = "\n".join([f"the query text has {count}", *map(render, all_diagnostics)])
+    return error(text, code=first.code, **details)
 
 
 @cache

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from omnigraph.query.language.statements import CompareOp
 from omnigraph.schema.catalog import Annotation
 
-CompareOp = Literal["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with", "in"]
 Sorted = Literal["asc", "desc"]
 AggregateFn = Literal["count", "sum", "avg", "min", "max"]
 
@@ -126,17 +126,9 @@ class CallSyntax:
     span: SourceSpan
 
 
-ExprSyntax = (
-    LiteralSyntax
-    | DateLiteralSyntax
-    | ListSyntax
-    | NowSyntax
-    | VariableSyntax
-    | PropertySyntax
-    | AliasSyntax
-    | AggregateSyntax
-    | CallSyntax
-)
+#: Expressions that take their type from their position: literals and, if the variable is one, parameters.
+UntypedSyntax = LiteralSyntax | DateLiteralSyntax | ListSyntax | VariableSyntax
+ExprSyntax = UntypedSyntax | NowSyntax | PropertySyntax | AliasSyntax | AggregateSyntax | CallSyntax
 
 
 # ---- clauses of match ------------------------------------------------------------------------------------------------
@@ -234,16 +226,7 @@ class OptionalSyntax:
 
 
 PredicateSyntax = FilterSyntax | NullTestSyntax | AnyOfSyntax
-ClauseSyntax = (
-    BindingSyntax
-    | TraversalSyntax
-    | FilterSyntax
-    | NullTestSyntax
-    | AnyOfSyntax
-    | TextCallSyntax
-    | NotSyntax
-    | OptionalSyntax
-)
+ClauseSyntax = BindingSyntax | TraversalSyntax | PredicateSyntax | TextCallSyntax | NotSyntax | OptionalSyntax
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
