@@ -221,9 +221,7 @@ def _call(node: Any) -> CallSyntax | AggregateSyntax | DateLiteralSyntax | NowSy
     match name.text:
         case "now" if not arguments and distinct is None:
             return NowSyntax(span)
-        case "date" | "datetime" if (
-            isinstance(only, LiteralSyntax) and isinstance(only.value, str) and distinct is None
-        ):
+        case "date" | "datetime" if isinstance(only, LiteralSyntax) and isinstance(only.value, str) and not distinct:
             return DateLiteralSyntax("date" if name.text == "date" else "datetime", only.value, span)
         case "count" | "sum" | "avg" | "min" | "max" if only is not None:
             return AggregateSyntax(name.text, only, distinct is not None, span)
@@ -244,9 +242,8 @@ def _clause(node: Node) -> ClauseSyntax:
 
 
 def _pairs(node: Node | None) -> tuple[PairSyntax, ...]:
-    return tuple(
-        PairSyntax(_name(pair.children[0]), _expr(pair.children[1])) for pair in _trees(node) if pair.data == "pair"
-    )
+    pairs = [child.children for child in _trees(node) if child.data == "pair"]
+    return tuple(PairSyntax(_name(name), _expr(value)) for name, value in pairs)
 
 
 def _binding(node: Node) -> BindingSyntax:
@@ -385,7 +382,6 @@ def _condition(node: Any) -> ConditionSyntax:
                 return parts[0]
             return OrSyntax(parts) if word == "disjunction" else AndSyntax(parts)
         case "column_compare":
-            return ColumnCompareSyntax(
-                _name(children[0]), cast(CompareOp, str(children[1])), _expr(children[2]), _span(node)
-            )
+            op = cast(CompareOp, str(children[1]))
+            return ColumnCompareSyntax(_name(children[0]), op, _expr(children[2]), _span(node))
     return ColumnNullSyntax(_name(children[0]), children[2] is not None, _span(node))

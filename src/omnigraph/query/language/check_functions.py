@@ -161,9 +161,8 @@ def check_whole_number(
             return None
         if is_integer(param.type) and not param.nullable:
             return ctx.slot(param, I64, at_least)
-        ctx.fail(
-            code, node.span, f"{noun} is a whole number, `${param.name}` is {param.type_text}", "Declare it as I64"
-        )
+        message = f"{noun} is a whole number, `${param.name}` is {param.type_text}"
+        ctx.fail(code, node.span, message, "Declare it as I64")
         return None
     value = node.value if isinstance(node, LiteralSyntax) else None
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
@@ -302,9 +301,8 @@ def _aggregate_type(name: AggregateFn, argument: Prop | Entity, distinct: bool) 
         return None
     kind = type_family(argument.type)
     if name in {"min", "max"}:
-        return (
-            argument.type if kind in {"number", "text", "date", "datetime"} and not argument.type.enum_values else None
-        )
+        has_order = kind in {"number", "text", "date", "datetime"} and not argument.type.enum_values
+        return argument.type if has_order else None
     if kind != "number":
         return None
     if name == "avg" or argument.type.scalar in FLOATS:

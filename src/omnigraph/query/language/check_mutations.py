@@ -233,9 +233,8 @@ def _find_condition_column(ctx: CheckContext, name: NameSyntax, type_def: TypeDe
     if prop is None:
         return None
     if prop.type.scalar is Scalar.BLOB:
-        ctx.fail(
-            "T11", name.span, f"`{name.text}` is a Blob and never a query value", "Choose rows by another property"
-        )
+        advice = "Choose rows by another property"
+        ctx.fail("T11", name.span, f"`{name.text}` is a Blob and never a query value", advice)
         return None
     ctx.read(type_def.id, (prop.id,))
     return Prop("", type_def.id, prop.id, prop.name, prop.type, prop.nullable)

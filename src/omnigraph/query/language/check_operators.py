@@ -50,9 +50,8 @@ def check_compare(
     if not are_comparable(lhs_type, rhs_type):
         ctx.fail("T7", span, f"`{op}` cannot compare {lhs_type} with {rhs_type}", _advice(lhs_type, rhs_type))
         return None
-    if op not in {"=", "!="} and (
-        type_family(lhs_type) not in _ORDERED or lhs_type.enum_values or rhs_type.enum_values
-    ):
+    has_order = type_family(lhs_type) in _ORDERED and not lhs_type.enum_values and not rhs_type.enum_values
+    if op not in {"=", "!="} and not has_order:
         ctx.fail("T7", span, f"`{op}` needs values with an order, not {lhs_type}", "Use `=` or `!=`")
         return None
     return CheckedCompare(sides[0], op, sides[1])
