@@ -1,6 +1,6 @@
-"""Random small graphs and changes of them, and an oracle that is right because it looks at everything.
+"""Random small graphs and changes of them, and an oracle that finds violations by reading the whole graph.
 
-A graph is rows by table and id. The oracle computes the graph after the change and judges all of it.
+A graph is rows by table and id. The oracle computes the graph after the change and checks all of it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ edge Leads: Team -> Person @card(1..2)
 edge Likes: Person -> Person @card(0..1)
 """
 CATALOG = compile_text(SCHEMA)
-NAMES = {one.id: one.name for one in CATALOG.types}
+NAMES = {type_def.id: type_def.name for type_def in CATALOG.types}
 
 Row = dict[str, Any]
 Table = dict[str, Row]
 Graph = dict[str, Table]
-Found = set[tuple[Any, ...]]
-"""(code, type, and what the rule returns)"""
+Violations = set[tuple[Any, ...]]
+"""(code, type, and the columns that the constraint returns)"""
 
 _IDS = {"node": st.sampled_from("abc"), "edge": st.sampled_from("123")}
-#: The two zeros are one value to a rule, and so is a number before and after it was stored in single precision.
+#: Constraints treat the two zeros as one value, and also a number before and after it is stored in single precision.
 _VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "email": st.sampled_from([None, "x", "y", "Y"]),
     "weight": st.sampled_from([None, 0.0, -0.0, 0.1]),
@@ -44,7 +44,7 @@ _VALUES: Mapping[str, st.SearchStrategy[Any]] = {
 
 @dataclass(frozen=True)
 class GraphChange:
-    """`changes` by table: new images, or None for what is removed. `overwritten` tables keep no other row."""
+    """`changes` by table: new images, or None for removed rows. `overwritten` tables keep no other row."""
 
     base: Graph
     changes: Mapping[str, Mapping[str, Row | None]]
@@ -161,9 +161,9 @@ def _degree(edges: Table, node: str) -> int:
     return sum(row["src"] == node for row in edges.values())
 
 
-def oracle(change: GraphChange, *, strict: bool = False) -> Found:
+def oracle(change: GraphChange, *, strict: bool = False) -> Violations:
     """What every rule must return, by looking at all rows of the graph before and after."""
-    violations: Found = set()
+    violations: Violations = set()
     for type_def in CATALOG.types:
         for columns in type_def.uniques:
             violations |= {("unique", type_def.name, *details) for details in _broken_unique(change, type_def, columns)}

@@ -61,13 +61,13 @@ def _placeless(value: Any) -> Any:
 
 @RELAXED
 @given(st.text(max_size=60))
-def test_any_text(source: str) -> None:
+def test_compiling_any_text_gives_a_catalog_or_a_schema_error(source: str) -> None:
     compile_or_refuse(source)
 
 
 @RELAXED
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=25).map(" ".join))
-def test_any_words_of_the_language(source: str) -> None:
+def test_compiling_any_words_of_the_language_gives_a_catalog_or_a_schema_error(source: str) -> None:
     compile_or_refuse(source)
 
 
@@ -97,7 +97,7 @@ def test_a_schema_with_a_hole_or_a_stray_character(source: str, data: st.DataObj
 
 @RELAXED
 @given(sound_schemas(), sound_schemas())
-def test_any_change_has_a_plan_that_ends_where_the_new_schema_is(first: str, second: str) -> None:
+def test_planning_any_change_leads_to_the_new_schema(first: str, second: str) -> None:
     old = compile_text(first)
     new = compile_text(second, previous=old, start=500)
     plan = plan_change(old, new)

@@ -1,4 +1,4 @@
-"""Identities survive renames, and a name given up and taken again is a new life. S103, S104, H12."""
+"""Identities survive renames; a name that is dropped and added again gets a new identity. S103, S104, H12."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def node(catalog: Catalog, name: str) -> TypeDef:
 
 
 def chain(*sources: str) -> list[Catalog]:
-    """Each schema applied on the one before."""
+    """Apply each schema on the one before."""
     catalogs: list[Catalog] = []
     for at, source in enumerate(sources):
         catalogs.append(compile_text(source, previous=catalogs[-1] if catalogs else None, start=100 * at + 1))
@@ -144,8 +144,8 @@ def test_tokens_are_minted_in_the_order_of_the_text_and_never_for_a_wrong_schema
     assert mint() == "00000001"
 
 
-def test_a_vacuous_rule_needs_no_validation() -> None:
+def test_a_vacuous_constraint_needs_no_validation() -> None:
     first, second = chain("node A { p: String }", "node A { p: String q: I32? @unique }")
-    (rule,) = [step for step in plan_change(first, second) if isinstance(step, Tighten)]
-    assert rule.vacuous
-    assert not rule.validates_rows
+    (tighten,) = [step for step in plan_change(first, second) if isinstance(step, Tighten)]
+    assert tighten.vacuous
+    assert not tighten.validates_rows

@@ -143,7 +143,7 @@ def test_a_value_that_does_not_fit(property: Property, given_value: Any, code: s
 
 
 @pytest.mark.parametrize("property", [prop("String"), ENUM, VECTOR, prop("I32", is_list=True)])
-def test_null_passes_since_required_is_a_rule_of_the_row(property: Property) -> None:
+def test_null_passes_since_required_is_a_row_constraint(property: Property) -> None:
     assert convert(property, None) is None
     assert to_output(property, None) is None
 
@@ -207,7 +207,7 @@ def test_a_key_without_a_usable_value(row: dict[str, Any], code: str) -> None:  
     assert caught.value.code == code
 
 
-def test_default_of() -> None:
+def test_default_value_is_the_stored_form_of_the_annotation() -> None:
     assert default_value(prop("I32")) is None
     property = Property("p_1", "p", PropType(Scalar.DATE), annotations=(Annotation("default", ("2026-01-31",)),))
     assert default_value(property) == date(2026, 1, 31)

@@ -104,7 +104,7 @@ class ChangeChecker:
         self._changes = changes
         self._tables = {table: table_of(catalog.by_id[table]) for table in changes}
         self._kept_rows: dict[tuple[str, str], list[Row]] = {}
-        images = {table: _changed_images(rows, self._tables[table]) for table, rows in changes.items()}
+        images = {table: _images_of(rows, self._tables[table]) for table, rows in changes.items()}
         self._constraints = [
             (prepared, EvaluationContext(partial(self._read, prepared.lookup_columns)))
             for prepared in prepare_constraints(catalog, images, strict)
@@ -199,7 +199,7 @@ class _Probe:
     columns: dict[str, None] = field(default_factory=dict)
 
 
-def _changed_images(changes: Sequence[RowChange], table: PendingTable) -> ChangedImages:
+def _images_of(changes: Sequence[RowChange], table: PendingTable) -> ChangedImages:
     removes_rows = any(change.after is None for change in changes)
     return ChangedImages(
         has_new=any(change.after is not None for change in changes),

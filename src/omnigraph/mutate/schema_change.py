@@ -217,7 +217,7 @@ def _check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> V
         columns = {column for step in type_steps if step.rule in _VALUE_CONSTRAINTS for column in step.columns}
         if columns:
             checks.append(partial(_check_values, txn, _restrict_to(type_def, columns)))
-        constraints = _tightened_constraints(new, type_def, type_steps)
+        constraints = _find_tightened(new, type_def, type_steps)
         checks += [partial(_check_constraint, txn, new, constraint) for constraint in constraints]
     report = ViolationReport()
     for part in txn.snapshot.backend.in_parallel(lambda check: check(), checks):
@@ -225,7 +225,7 @@ def _check_tightened(txn: WriteTxn, new: Catalog, steps: Sequence[Tighten]) -> V
     return report
 
 
-def _tightened_constraints(new: Catalog, type_def: TypeDef, steps: Sequence[Tighten]) -> Iterator[Constraint]:
+def _find_tightened(new: Catalog, type_def: TypeDef, steps: Sequence[Tighten]) -> Iterator[Constraint]:
     """The relational constraints of the type that the steps add or tighten."""
     uniques = {tuple(step.columns) for step in steps if step.rule == "unique"}
     bounds_edges = any(step.rule == "card" for step in steps)

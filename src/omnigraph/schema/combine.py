@@ -59,10 +59,10 @@ def _union(host: Catalog, guest: Catalog) -> Catalog:
 
 
 def _all_properties(host_type: TypeDef, guest: Catalog) -> tuple[Property, ...]:
-    return (*host_type.properties, *_added_by_guest(host_type, guest.by_id.get(host_type.id)))
+    return (*host_type.properties, *_guest_additions(host_type, guest.by_id.get(host_type.id)))
 
 
-def _added_by_guest(host_type: TypeDef, guest_type: TypeDef | None) -> list[Property]:
+def _guest_additions(host_type: TypeDef, guest_type: TypeDef | None) -> list[Property]:
     return [prop for prop in guest_type.properties if prop.id not in host_type.by_id] if guest_type is not None else []
 
 
@@ -82,7 +82,7 @@ def _insert_additions(host: Catalog, guest: Catalog) -> str:
         )
         if host_type is not None and guest_type is not None:
             written = guest_declarations[guest_type.kind, guest_type.name]
-            new = [_property_text(guest.source, *written, prop.name) for prop in _added_by_guest(host_type, guest_type)]
+            new = [_property_text(guest.source, *written, prop.name) for prop in _guest_additions(host_type, guest_type)]
             insertions += _insert_properties(host.source, part, [text for text in new if text is not None])
     text = host.source
     for offset, addition in sorted(insertions, reverse=True):

@@ -16,7 +16,7 @@ from omnigraph.constraints.screen_sql import compile_screen
 from omnigraph.constraints.sql import relation_sql, view_name
 from omnigraph.schema.arrow import arrow_schema
 from tests.constraints.graphs import CATALOG, GraphChange, is_valid, oracle, row_of
-from tests.constraints.test_constraint_planes import comparable_row, images_of
+from tests.constraints.test_constraint_engines import comparable_row, images_of
 
 _BY_NAME = {one.name: one for one in CATALOG.types}
 

@@ -21,8 +21,8 @@ from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.keys import KeyClass
 from omnigraph.storage.metering import Measurement, MeteredStore, RequestKind
 from omnigraph.storage.store import Store
+from tests.mutate.schema_change.base_schema import SCHEMA, edit_schema, load_people, rows, with_person
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, edit_schema, load_people, rows, with_person
 from tests.schedules.world import Actor, World
 
 MANY = 200_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.query.language.statements import InsertNode
+from tests.mutate.schema_change.base_schema import SCHEMA, edit_schema, rows, with_person
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, edit_schema, rows, with_person
 from tests.mutate.schema_change.workers import change_and_die
 from tests.schedules.world import World
 from tests.support.processes import Workers

@@ -13,8 +13,8 @@ from omnigraph.errors import Corruption
 from omnigraph.log.snapshot import schema_key
 from omnigraph.query.language.statements import Compare, Delete, InsertNode, Update
 from omnigraph.schema.compile import compile_schema
+from tests.mutate.schema_change.base_schema import SCHEMA, edit_schema, with_person
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, edit_schema, with_person
 from tests.schedules.world import Actor, World
 
 ASKED: dict[str, Callable[[Actor], object]] = {

@@ -9,8 +9,8 @@ import pytest
 from omnigraph.errors import ConstraintViolation, InvalidInput, KeyConflict, OmnigraphError
 from omnigraph.query.language.statements import And, Compare, Delete, InsertEdge, InsertNode, Update
 from omnigraph.schema.values import ValueRefused
+from tests.mutate.schema_change.base_schema import rows
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import rows
 from tests.schedules.world import Actor, World
 
 SCHEMA = """
@@ -77,7 +77,7 @@ def expect_refusal(actor: Actor, *statements: Any) -> OmnigraphError:
         ({"homePage": "ftp://x"}, "check"),
     ],
 )
-def test_s95_values_that_break_a_rule(actor: Actor, values: dict[str, Any], rule: str) -> None:
+def test_s95_values_that_violate_a_row_constraint_are_refused(actor: Actor, values: dict[str, Any], rule: str) -> None:
     for statement in (person("Bob", **values), ada(**values), Update("Person", values, by_name("Ada"))):
         error = expect_refusal(actor, statement)
         assert isinstance(error, ConstraintViolation)
@@ -88,7 +88,7 @@ def test_s95_values_that_break_a_rule(actor: Actor, values: dict[str, Any], rule
 @pytest.mark.parametrize(
     "values", [{"level": "mid"}, {"age": "old"}, {"age": 2**31}, {"born": "yesterday"}, {"mail": 3}]
 )
-def test_s95_values_of_another_type(actor: Actor, values: dict[str, Any]) -> None:
+def test_s95_values_of_another_type_are_refused(actor: Actor, values: dict[str, Any]) -> None:
     for statement in (person("Bob", **values), ada(**values), Update("Person", values, by_name("Ada"))):
         assert isinstance(expect_refusal(actor, statement), ValueRefused)
 

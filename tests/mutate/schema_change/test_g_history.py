@@ -10,8 +10,8 @@ from omnigraph.api import Graph
 from omnigraph.api.view import GraphView
 from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.query.language.statements import Compare, InsertNode, NullTest, Update
+from tests.mutate.schema_change.base_schema import rows
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import rows
 from tests.schedules.world import Actor
 
 BEFORE = "node Person { name: String @key  nick: String? }\nnode Tag { name: String @key }\n"

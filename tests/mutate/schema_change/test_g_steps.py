@@ -9,8 +9,8 @@ import pytest
 from omnigraph.errors import ConstraintViolation, OmnigraphError
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, NullTest, Update
 from omnigraph.schema.change_steps import NEEDS_DEFAULT, UNSUPPORTED, VIOLATED, SchemaChangeRefused
+from tests.mutate.schema_change.base_schema import SCHEMA, edit_schema, rows, with_person
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, edit_schema, rows, with_person
 from tests.schedules.world import Actor, World
 
 in_both = pytest.mark.parametrize("actor", ["both"], indirect=True)
@@ -180,7 +180,7 @@ def test_several_steps_in_one_commit(actor: Actor) -> None:
         ("Person -> Pet", "Pet -> Pet", UNSUPPORTED, "edge:Owns"),
     ],
 )
-def test_s106_s107_steps_that_are_not_possible(actor: Actor, old: str, new: str, code: str, entity: str) -> None:
+def test_s106_s107_impossible_steps_are_refused(actor: Actor, old: str, new: str, code: str, entity: str) -> None:
     text = edit_schema((old, new)).replace("String @key  age: I32? @unique", "String  age: I32? @unique")
     assert not actor.graph.schema.plan(text).supported
     error = expect_refusal(actor, text)
@@ -200,7 +200,9 @@ def test_s106_s107_steps_that_are_not_possible(actor: Actor, old: str, new: str,
         ("Person -> Pet", "Person -> Pet @card(0..0)", "cardinality", ["Ada"]),
     ],
 )
-def test_s106_rules_that_rows_break(actor: Actor, old: str, new: str, rule: str, rows_named: list[str]) -> None:
+def test_s106_tightening_a_constraint_that_rows_violate_is_refused(
+    actor: Actor, old: str, new: str, rule: str, rows_named: list[str]
+) -> None:
     error = expect_refusal(actor, edit_schema((old, new)))
     assert isinstance(error, ConstraintViolation)
     assert error.code == VIOLATED
@@ -209,7 +211,7 @@ def test_s106_rules_that_rows_break(actor: Actor, old: str, new: str, rule: str,
     assert error.violations
 
 
-def test_s106_every_broken_rule_of_every_type_is_listed(actor: Actor) -> None:
+def test_s106_violations_of_every_constraint_of_every_type_are_listed(actor: Actor) -> None:
     actor.apply(person("Eve", age=36, weight=-1.0), InsertNode("Pet", {"name": "Rex"}))
     text = edit_schema(
         ("age: I32?", "age: I32 @unique"), ("weight: F32?", "weight: F32? @range(0..)"), ("dog)?", "dog)")
@@ -225,7 +227,7 @@ def test_s106_every_broken_rule_of_every_type_is_listed(actor: Actor) -> None:
     assert "apply the schema again" in str(error)
 
 
-def test_rules_that_all_rows_keep(actor: Actor) -> None:
+def test_tightening_a_constraint_that_all_rows_fulfil_succeeds(actor: Actor) -> None:
     """They hold from now on, and only since now."""
     actor.apply(Update("Person", {"age": 3}, NullTest("age")))
     text = edit_schema(("age: I32?", "age: I32 @unique @range(0..99)"), ("Person -> Pet", "Person -> Pet @card(..1)"))
@@ -261,7 +263,7 @@ def test_a_new_type_of_edge_that_every_node_must_have(make_world: MakeWorld) -> 
 
 
 @pytest.mark.parametrize("where", ["overlay", "table"])
-def test_all_violations_of_rules_between_rows_are_counted(make_world: MakeWorld, where: str) -> None:
+def test_all_violations_of_relational_constraints_are_counted(make_world: MakeWorld, where: str) -> None:
     actor = make_world(SCHEMA).actor()
     people = [person(f"p{number:03}", age=number % 2) for number in range(150)]
     edges = [InsertEdge("Owns", f"p{number:03}", "Kit") for number in range(120) for _ in range(2)]

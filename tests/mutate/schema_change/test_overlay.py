@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Update
+from tests.mutate.schema_change.base_schema import SCHEMA, edit_schema, rows, with_person
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, edit_schema, rows, with_person
 from tests.schedules.world import WAIT_S, Actor, World
 
 STEPS = {

@@ -13,8 +13,8 @@ from omnigraph.clock import SystemClock
 from omnigraph.errors import ConstraintViolation, InvalidInput, NotFound, PreconditionFailed, ReadSetChanged
 from omnigraph.query.language.statements import Compare, Delete, InsertEdge, InsertNode, Statement, Update
 from omnigraph.schema.change_steps import VIOLATED
+from tests.mutate.schema_change.base_schema import SCHEMA, edit_schema, rows, with_person
 from tests.mutate.schema_change.conftest import MakeWorld
-from tests.mutate.schema_change.ground import SCHEMA, edit_schema, rows, with_person
 from tests.schedules.world import WAIT_S, World
 
 DEFAULT = with_person("rank: I32 @default(7)")
@@ -97,7 +97,7 @@ def test_h12_a_change_that_rewrites_rows_misses_none(world: World, schema: str, 
     ],
     ids=["unique", "range", "required", "check", "unique-default", "card-max", "card-min", "card-new-edge"],
 )
-def test_h13_a_rule_is_checked_again_if_rows_landed_meanwhile(
+def test_h13_a_constraint_is_checked_again_if_rows_landed_meanwhile(
     make_world: MakeWorld, schema: str, bad: Statement | None
 ) -> None:
     """The rule held when it was checked; the row that breaks it lands first. Both orders end without it broken. H13"""
@@ -122,7 +122,7 @@ def _race_of_rule_and_row(world: World, schema: str, bad: Statement | None, *, c
     assert world.reader().graph.schema.source == (schema if change_first else SCHEMA)
 
 
-def test_h13_a_fixed_row_makes_the_rule_possible(world: World) -> None:
+def test_h13_a_constraint_is_accepted_after_the_violating_row_is_fixed(world: World) -> None:
     """Checked again means checked again: what was a violation at first is none any more. H13"""
     world.actor().apply(person("Ada"))
     changer, writer = world.actor(), world.actor()

@@ -1,4 +1,4 @@
-"""Value rules of a row, vectorised. S95, S98."""
+"""Row constraints, vectorised. S95, S98."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def type_of(
     return TypeDef("node.t-1", "node", "T", (prop,), ranges=ranges, checks=checks)
 
 
-def broken(type_def: TypeDef, values: list[Any], **options: Any) -> list[tuple[str, str]]:
+def find_broken(type_def: TypeDef, values: list[Any], **options: Any) -> list[tuple[str, str]]:
     rows = pa.table({"id": [f"r{at}" for at in range(len(values))], "p_1": values}, schema=arrow_schema(type_def))
-    return [(row_violation.id, row_violation.rule) for row_violation in row_violations(type_def, rows, **options)]
+    return [(violation.id, violation.rule) for violation in row_violations(type_def, rows, **options)]
 
 
-def test_required() -> None:
-    assert broken(type_of("I32", nullable=False), [1, None, 3, None]) == [("r1", "required"), ("r3", "required")]
-    assert broken(type_of("I32"), [1, None]) == []
+def test_required_property_that_is_null_is_a_violation() -> None:
+    assert find_broken(type_of("I32", nullable=False), [1, None, 3, None]) == [("r1", "required"), ("r3", "required")]
+    assert find_broken(type_of("I32"), [1, None]) == []
 
 
 def test_required_property_whose_column_is_absent() -> None:
@@ -39,14 +39,17 @@ def test_required_property_whose_column_is_absent() -> None:
     assert [violation.id for violation in violations] == ["a", "b"]
 
 
-def test_every_rule_accepts_an_absent_optional_column() -> None:
+def test_absent_optional_column_violates_no_constraint() -> None:
     rows = pa.table({"id": ["a"]})
     for type_def in (type_of("I32", low=0), type_of("String", check="x"), type_of("F32", vector_size=2)):
         assert row_violations(type_def, rows) == []
 
 
-def test_enum() -> None:
-    assert broken(type_of("String", enum_values=("a", "b")), ["a", "c", None, "B"]) == [("r1", "enum"), ("r3", "enum")]
+def test_value_outside_the_enum_is_a_violation() -> None:
+    assert find_broken(type_of("String", enum_values=("a", "b")), ["a", "c", None, "B"]) == [
+        ("r1", "enum"),
+        ("r3", "enum"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,28 +70,28 @@ def test_enum() -> None:
         (type_of("F32", high=0.10000000149011612), [0.1, 0.2], ["r1"]),
     ],
 )
-def test_range(type_def: TypeDef, values: list[Any], bad: list[str]) -> None:
-    assert broken(type_def, values) == [(row, "range") for row in bad]
+def test_range_ends_are_inclusive_and_nan_is_outside(type_def: TypeDef, values: list[Any], bad: list[str]) -> None:
+    assert find_broken(type_def, values) == [(row, "range") for row in bad]
 
 
 def test_check_searches_and_null_is_exempt() -> None:
-    assert broken(type_of("String", check="b+"), ["abbc", "ac", "", None]) == [("r1", "check"), ("r2", "check")]
-    assert broken(type_of("String", check="^b+$"), ["abbc", "bb"]) == [("r0", "check")]
+    assert find_broken(type_of("String", check="b+"), ["abbc", "ac", "", None]) == [("r1", "check"), ("r2", "check")]
+    assert find_broken(type_of("String", check="^b+$"), ["abbc", "bb"]) == [("r0", "check")]
 
 
 def test_list_items_are_never_null() -> None:
-    assert broken(type_of("I32", is_list=True), [[1], None, [], [1, None]]) == [("r3", "list")]
+    assert find_broken(type_of("I32", is_list=True), [[1], None, [], [1, None]]) == [("r3", "list")]
 
 
 def test_vector_must_be_finite() -> None:
     values = [[1.0, 2.0], None, [math.nan, 1.0], [1.0, None], [math.inf, 0.0]]
-    assert broken(type_of("F32", vector_size=2), values) == [("r2", "vector"), ("r3", "vector"), ("r4", "vector")]
+    assert find_broken(type_of("F32", vector_size=2), values) == [("r2", "vector"), ("r3", "vector"), ("r4", "vector")]
 
 
 def test_vector_of_another_length_in_a_plain_list_column() -> None:
     type_def = type_of("F32", vector_size=2)
     rows = pa.table({"id": ["a", "b", "c"], "p_1": pa.array([[1.0], [1.0, 2.0], None], pa.list_(pa.float32()))})
-    assert [row_violation.id for row_violation in row_violations(type_def, rows)] == ["a"]
+    assert [violation.id for violation in row_violations(type_def, rows)] == ["a"]
 
 
 def test_chunks_and_slices_count_rows_from_the_start_of_the_table() -> None:
@@ -97,7 +100,7 @@ def test_chunks_and_slices_count_rows_from_the_start_of_the_table() -> None:
         {"id": ["x", "a", "b"], "p_1": [[0.0, 0.0], [1.0, 1.0], [math.nan, 0.0]]}, schema=arrow_schema(type_def)
     )
     rows = pa.concat_tables([part.slice(1), part.slice(2)])
-    assert [row_violation.id for row_violation in row_violations(type_def, rows)] == ["b", "b"]
+    assert [violation.id for violation in row_violations(type_def, rows)] == ["b", "b"]
 
 
 def test_violations_come_by_row_then_by_property_and_stop_at_the_limit() -> None:
@@ -117,8 +120,8 @@ def test_violations_come_by_row_then_by_property_and_stop_at_the_limit() -> None
     assert row_violations(type_def, rows, limit=0) == []
 
 
-def test_no_rows() -> None:
-    assert broken(type_of("I32", nullable=False, low=0), []) == []
+def test_empty_table_has_no_violations() -> None:
+    assert find_broken(type_of("I32", nullable=False, low=0), []) == []
     assert row_violations(type_of("I32"), arrow_schema(type_of("I32")).empty_table()) == []
 
 

@@ -1,6 +1,6 @@
-"""One rule, three ways: in-process, as SQL on DuckDB, and by looking at the whole graph. S95, S96, S97
+"""Evaluates every constraint in-process, as SQL on DuckDB, and by an oracle over the whole graph. S95, S96, S97
 
-Ids, tuples and ends come from tiny sets, so that most changes break something.
+Ids, tuples and ends come from tiny sets, so that most changes violate a constraint.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from omnigraph.storage.backend import Backend
 from tests.constraints.graphs import (
     CATALOG,
     NAMES,
-    Found,
     Graph,
     GraphChange,
+    Violations,
     changes,
     is_valid,
     oracle,
@@ -50,13 +50,13 @@ from tests.constraints.graphs import (
 A = TypeVar("A")
 B = TypeVar("B")
 
-PERSON = next(one for one in CATALOG.types if one.name == "Person")
+PERSON = next(type_def for type_def in CATALOG.types if type_def.name == "Person")
 SOME = settings(deadline=None, max_examples=25)
 SCREENED = ("endpoint", "cardinality", "duplicate_key")
 
 
-class OneByOne:
-    """As much of a backend as a check needs."""
+class SequentialBackend:
+    """The part of a backend that a check needs: runs tasks one after the other."""
 
     def in_parallel(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
         return [work(item) for item in items]
@@ -74,36 +74,36 @@ def images_of(change: GraphChange) -> dict[str, ChangedImages]:
     }
 
 
-# --- the three ways ------------------------------------------------------------------------------------------------
+# --- the three evaluations -------------------------------------------------------------------------------------------
 
 
-def in_process(change: GraphChange, *, strict: bool = False) -> Found:
-    checked = check_change(change, strict=strict)
-    checked.read_committed_rows()
-    return {comparable_row(rule, row) for rule, rows in checked.evaluate_constraints() for row in rows}
+def in_process(change: GraphChange, *, strict: bool = False) -> Violations:
+    checker = check_change(change, strict=strict)
+    checker.read_committed_rows()
+    return {comparable_row(constraint, row) for constraint, rows in checker.evaluate_constraints() for row in rows}
 
 
 def check_change(change: GraphChange, *, strict: bool = False) -> ChangeChecker:
-    states = {type_def.id: state_of(type_def, change) for type_def in CATALOG.types}
-    changes = {table: list(state.changes()) for table, state in states.items()}
+    pending_tables = {type_def.id: pending_table(type_def, change) for type_def in CATALOG.types}
+    changes = {table: list(pending.changes()) for table, pending in pending_tables.items()}
     changes = {table: rows for table, rows in changes.items() if rows}
-    backend = cast(Backend, OneByOne())
-    return ChangeChecker(backend, CATALOG, lambda type_def: states[type_def.id], changes, strict=strict)
+    backend = cast(Backend, SequentialBackend())
+    return ChangeChecker(backend, CATALOG, lambda type_def: pending_tables[type_def.id], changes, strict=strict)
 
 
-def state_of(type_def: TypeDef, change: GraphChange) -> PendingTable:
+def pending_table(type_def: TypeDef, change: GraphChange) -> PendingTable:
     schema = arrow_schema(type_def)
     rows = pa.Table.from_pylist(list(change.base[type_def.id].values()), schema)
-    state = PendingTable(type_def, TableView(schema, None, OverlayTable.of_change(schema, rows, (), "")))
+    pending = PendingTable(type_def, TableView(schema, None, OverlayTable.of_change(schema, rows, (), "")))
     if type_def.id in change.overwritten:
-        state.remove_all()
-    state.must_leave_no_edges = True
+        pending.remove_all()
+    pending.must_leave_no_edges = True
     for row_id, row in change.changes[type_def.id].items():
         if row is None:
-            state.remove(row_id)
+            pending.remove(row_id)
         else:
-            state.put(row)
-    return state
+            pending.put(row)
+    return pending
 
 
 @cache
@@ -116,8 +116,8 @@ def connection() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1})
 
 
-class Sql:
-    """The views of a change in DuckDB. `address` is a column of the new rows: the place of a row in the input."""
+class DuckDbViews:
+    """The views of a change in DuckDB. `_at` is a column of the new rows: the position of a row in the input."""
 
     def __init__(self, change: GraphChange, repeated: Mapping[str, list[dict[str, Any]]] | None = None) -> None:
         self._connection = connection()
@@ -144,20 +144,20 @@ class Sql:
         assert tuple(column[0] for column in result.description or ()) == columns
         return result.fetchall()
 
-    def find_violations(self, rules: Iterable[Constraint]) -> Found:
-        violations: Found = set()
-        for rule in rules:
-            rows = [comparable_row(rule, row) for row in self.rows(rule.query)]
-            assert len(rows) == len(set(rows)), f"{rule} returned a row twice"
+    def find_violations(self, constraints: Iterable[Constraint]) -> Violations:
+        violations: Violations = set()
+        for constraint in constraints:
+            rows = [comparable_row(constraint, row) for row in self.rows(constraint.query)]
+            assert len(rows) == len(set(rows)), f"{constraint} returned a row twice"
             violations |= set(rows)
         return violations
 
 
-def comparable_row(rule: Constraint, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row of a rule's query; of a unique rule without the tuple, whose form is the engine's."""
-    values = dict(zip(columns_of(rule.query), row, strict=True))
-    other_values = {name: value for name, value in values.items() if name not in rule.columns}
-    return (rule.code, NAMES[rule.type_id], *other_values.values())
+def comparable_row(constraint: Constraint, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row of a constraint's query, without the unique tuple, whose form depends on the engine."""
+    values = dict(zip(columns_of(constraint.query), row, strict=True))
+    other_values = {name: value for name, value in values.items() if name not in constraint.columns}
+    return (constraint.code, NAMES[constraint.type_id], *other_values.values())
 
 
 # --- tests ---------------------------------------------------------------------------------------------------------
@@ -172,54 +172,56 @@ def test_in_process_sql_and_the_whole_graph_agree(change: GraphChange, strict: b
 @pytest.mark.slow
 @settings(deadline=None, max_examples=1000)
 @given(changes(), st.booleans())
-def test_they_agree_on_many_more_graphs(change: GraphChange, strict: bool) -> None:
+def test_in_process_sql_and_the_whole_graph_agree_on_many_graphs(change: GraphChange, strict: bool) -> None:
     agree(change, strict)
 
 
 def agree(change: GraphChange, strict: bool) -> None:
     expected = oracle(change, strict=strict)
     assert in_process(change, strict=strict) == expected
-    assert Sql(change).find_violations(compile_constraints(CATALOG, images_of(change), strict=strict)) == expected
+    assert (
+        DuckDbViews(change).find_violations(compile_constraints(CATALOG, images_of(change), strict=strict)) == expected
+    )
 
 
 @pytest.mark.parametrize(("stored", "written"), [(0.1, 0.1), (0.0, -0.0), (-0.0, 0.0)])
 def test_a_number_is_the_same_before_and_after_it_was_stored(stored: float, written: float) -> None:
-    """The column is of single precision, a value on its way there is not."""
+    """The column has single precision; a value before it is stored has double precision."""
     kept_row = row_of(PERSON, {"id": "a", "weight": stored, "born": date(2000, 2, 29)})
     new = row_of(PERSON, {"id": "b", "weight": written, "born": date(2000, 2, 29)})
     nothing: Graph = {type_def.id: {} for type_def in CATALOG.types}
     change = GraphChange(nothing | {PERSON.id: {"a": kept_row}}, {**nothing, PERSON.id: {"b": new}}, frozenset())
     assert in_process(change) == {("unique", "Person", "b", "a")}
-    assert Sql(change).find_violations(compile_constraints(CATALOG, images_of(change))) == {
+    assert DuckDbViews(change).find_violations(compile_constraints(CATALOG, images_of(change))) == {
         ("unique", "Person", "b", "a")
     }
 
 
 @SOME
 @given(changes())
-def test_the_rules_find_something_exactly_if_the_graph_is_broken(change: GraphChange) -> None:
+def test_constraints_report_violations_exactly_if_the_graph_is_invalid(change: GraphChange) -> None:
     after: Graph = {table: change.after(table) for table in change.base}
     assert (in_process(change) == set()) is is_valid(after)
 
 
 @SOME
 @given(changes())
-def test_without_old_rows_the_same_is_found_but_for_sources_that_lose_an_edge(change: GraphChange) -> None:
+def test_without_old_images_only_sources_that_lose_an_edge_are_missed(change: GraphChange) -> None:
     blind = {
         table: ChangedImages(images.has_new, False, images.has_gone, images.has_kept)
         for table, images in images_of(change).items()
     }
-    violations, expected = Sql(change).find_violations(compile_constraints(CATALOG, blind)), oracle(change)
+    violations, expected = DuckDbViews(change).find_violations(compile_constraints(CATALOG, blind)), oracle(change)
     missed = {violation for violation in expected - violations if violation[0] != "cardinality" or violation[3] >= 1}
     assert missed == set()
-    # An edge that stays where it was is looked at again, and its removed end is found once more.
+    # An edge that keeps its ends is checked again, and its removed end is found once more.
     assert {violation[0] for violation in violations - expected} <= {"endpoint"}
 
 
 @SOME
 @given(changes(), st.booleans())
-def test_a_screen_leaves_out_nothing_that_matters(change: GraphChange, duplicates: bool) -> None:
-    images, sql = images_of(change), Sql(change)
+def test_screened_constraints_find_all_violations(change: GraphChange, duplicates: bool) -> None:
+    images, sql = images_of(change), DuckDbViews(change)
     suspects: dict[str, set[str]] = {type_def.id: set() for type_def in CATALOG.types if type_def.kind == "node"}
     screen = compile_screen(CATALOG, images, duplicates=duplicates)
     if screen is not None:
@@ -235,30 +237,30 @@ def test_a_screen_leaves_out_nothing_that_matters(change: GraphChange, duplicate
 
 @SOME
 @given(changes())
-def test_blame_names_rows_of_the_change_alike_in_both_planes(change: GraphChange) -> None:
-    checked, sql = check_change(change), Sql(change)
-    checked.read_committed_rows()
+def test_in_process_and_sql_evaluation_blame_the_same_rows(change: GraphChange) -> None:
+    checker, sql = check_change(change), DuckDbViews(change)
+    checker.read_committed_rows()
     blamed = {
         (violation.rule, violation.type, violation.id, table, row_id)
-        for violation, rows in checked.violations_with_rows()
+        for violation, rows in checker.violations_with_rows()
         for table, row_id in rows
     }
     expected = set()
-    for rule in compile_constraints(CATALOG, images_of(change)):
-        for table, relation in input_rows_to_reject(rule, CATALOG, "_at").items():
+    for constraint in compile_constraints(CATALOG, images_of(change)):
+        for table, relation in input_rows_to_reject(constraint, CATALOG, "_at").items():
             ids = list(change.new(table))
-            key = CATALOG.by_id[rule.type_id].table_key
-            expected |= {(rule.code, key, row[0], table, ids[row[-1]]) for row in sql.rows(relation)}
+            key = CATALOG.by_id[constraint.type_id].table_key
+            expected |= {(constraint.code, key, row[0], table, ids[row[-1]]) for row in sql.rows(relation)}
     assert blamed == expected
 
 
 @SOME
 @given(changes())
-def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(change: GraphChange) -> None:
+def test_removing_blamed_rows_leaves_only_violations_by_committed_rows(change: GraphChange) -> None:
     while True:
-        checked = check_change(change)
-        checked.read_committed_rows()
-        blame = list(checked.violations_with_rows())
+        checker = check_change(change)
+        checker.read_committed_rows()
+        blame = list(checker.violations_with_rows())
         blamed = {row for _, rows in blame for row in rows}
         if not blamed:
             break
@@ -270,7 +272,7 @@ def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(
         change = GraphChange(change.base, remaining, change.overwritten)
     assert (blame == []) is is_valid({table: change.after(table) for table in change.base})
     for violation, _ in blame:
-        table = next(of for of in CATALOG.types if of.table_key == violation.type)
+        table = next(type_def for type_def in CATALOG.types if type_def.table_key == violation.type)
         if violation.rule == "orphan_edge":
             assert violation.id in change.rows_unchanged(table.id)
         else:
@@ -281,14 +283,20 @@ def test_without_the_blamed_rows_the_graph_holds_together_or_nobody_is_to_blame(
 
 @SOME
 @given(tables(PERSON), st.lists(st.sampled_from("abc"), max_size=6))
-def test_repeated_ids_of_an_input(base: dict[str, dict[str, Any]], ids: list[str]) -> None:
-    """The first of an id is no duplicate, the last of an id is what a merge keeps."""
+def test_repeated_ids_in_the_input_are_duplicates_except_the_first(
+    base: dict[str, dict[str, Any]], ids: list[str]
+) -> None:
+    """The first row of an id is no duplicate; a merge keeps the last row of an id."""
     change = GraphChange({type_def.id: {} for type_def in CATALOG.types} | {PERSON.id: base}, {}, frozenset())
     given_rows = [row_of(PERSON, {"id": row_id}) for row_id in ids]
-    sql = Sql(change, {PERSON.id: given_rows})
+    sql = DuckDbViews(change, {PERSON.id: given_rows})
     images = {PERSON.id: ChangedImages(has_new=bool(ids))}
-    rules = [rule for rule in compile_constraints(CATALOG, images, ordinal="_at") if rule.code == "duplicate_key"]
-    repetitions = {row for rule in rules for row in sql.rows(rule.query)}
+    constraints = [
+        constraint
+        for constraint in compile_constraints(CATALOG, images, ordinal="_at")
+        if constraint.code == "duplicate_key"
+    ]
+    repetitions = {row for constraint in constraints for row in sql.rows(constraint.query)}
     assert repetitions == {(row_id, at, ids.index(row_id)) for at, row_id in enumerate(ids) if ids.index(row_id) != at}
     last = {row_id: at for at, row_id in enumerate(ids)}
     assert set(sql.rows(input_rows_replaced_later(PERSON.id, "_at"))) == {
@@ -299,11 +307,11 @@ def test_repeated_ids_of_an_input(base: dict[str, dict[str, Any]], ids: list[str
     assert {row_id for _, row_id in suspects} >= {row[0] for row in repetitions}
 
 
-def test_the_images_needed_are_those_that_the_statements_name() -> None:
+def test_images_read_by_lists_exactly_the_images_in_the_sql() -> None:
     images = {type_def.id: ChangedImages(has_new=True, has_old=True, has_gone=True) for type_def in CATALOG.types}
-    rules = compile_constraints(CATALOG, images, strict=True, ordinal="_at", screened=True)
-    needed = images_read_by(rule.query for rule in rules)
-    text = "".join(relation_sql(rule.query, "duckdb") for rule in rules)
+    constraints = compile_constraints(CATALOG, images, strict=True, ordinal="_at", screened=True)
+    needed = images_read_by(constraint.query for constraint in constraints)
+    text = "".join(relation_sql(constraint.query, "duckdb") for constraint in constraints)
     for image in ("new", "old", "gone", "kept", "suspect"):
         for type_def in CATALOG.types:
             assert ((image, type_def.id) in needed) is (f'"{view_name(image, type_def.id)}"' in text)
