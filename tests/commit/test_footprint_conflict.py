@@ -1,4 +1,4 @@
-"""The one conflict test: which commit in between invalidates which plan."""
+"""The conflict test: which commit that landed in between conflicts with which plan."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ QUICK = ("fold", "H5", "H35-fence")
 SCENES = REAL + PLANTED + REACHED
 
 
-@pytest.mark.parametrize("scene", [one for one in SCENES if one.name in QUICK], ids=lambda one: one.name)
+@pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.name in QUICK], ids=lambda scene: scene.name)
 def test_quick_scenes(scene: Scene) -> None:
     assert check(scene).violated == scene.expected
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("scene", [one for one in SCENES if one.name not in QUICK], ids=lambda one: one.name)
+@pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.name not in QUICK], ids=lambda scene: scene.name)
 def test_every_scene(scene: Scene) -> None:
     verdict = check(scene)
     assert verdict.violated == scene.expected, verdict.output

@@ -81,7 +81,7 @@ def _by_id_only(patch: Patch) -> None:
 def _no_tombstones(patch: Patch) -> None:
     """H2: a delete of a row that the pin does not hold just drops its entry."""
     unpinned: set[tuple[str, str]] = set()
-    action_of, apply = PendingTable.action, next_record_module._apply
+    action_of, apply = PendingTable.action, next_record_module._apply_action
 
     def action(self: PendingTable, changes: Sequence[RowChange]) -> TableAction:
         table_action = action_of(self, changes)
@@ -99,7 +99,7 @@ def _no_tombstones(patch: Patch) -> None:
             draft.overlay[action.table] = draft.overlay[action.table].without_ids(unpinned_ids)
 
     patch(PendingTable, "action", action)
-    patch(next_record_module, "_apply", apply_action)
+    patch(next_record_module, "_apply_action", apply_action)
 
 
 @_rule("empty-staging-rides-inline")
@@ -115,7 +115,7 @@ def _empty_staging_moves_nothing(patch: Patch) -> None:
 @_rule("supersede")
 def _keep_overlay_under_staged(patch: Patch) -> None:
     """H3: a staged write leaves older overlay entries of its ids in place."""
-    apply = next_record_module._apply
+    apply = next_record_module._apply_action
 
     def apply_action(draft: Any, action: TableAction, rid: str, seq: int) -> None:
         entries = draft.overlay.get(action.table)
@@ -123,7 +123,7 @@ def _keep_overlay_under_staged(patch: Patch) -> None:
         if action.move is not None and entries is not None:
             draft.overlay[action.table] = entries
 
-    patch(next_record_module, "_apply", apply_action)
+    patch(next_record_module, "_apply_action", apply_action)
 
 
 @_rule("restage-lookup")

@@ -56,7 +56,7 @@ class GraphRuntime:
 
     @classmethod
     def open(cls, backend: Backend, *, read_only: bool) -> GraphRuntime:
-        """Read the stamp and, for writing, check that the store refuses to replace an object conditionally created."""
+        """Read the stamp and, for writing, check that the store supports put-if-absent."""
         stamp, data = read_stamp(backend.store)
         if not read_only:
             probe_for_writing(backend, data)

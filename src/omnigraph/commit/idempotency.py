@@ -94,7 +94,7 @@ def decode_receipt(text: str, commit_id: str) -> Receipt:
     return Receipt(commit_id, fields["counts"], fields["result"], replayed=True)
 
 
-def ops_entry(plan: PublishPlan, stream: str, seq: int, now: datetime) -> TableAction:
+def make_ops_action(plan: PublishPlan, stream: str, seq: int, now: datetime) -> TableAction:
     """The rows of `_ops` that hold the receipt of `plan`, for its client key and its intent, in the record at `seq`."""
     key = plan.options.client_key
     ids = [*([ops_row_id(stream, key)] if key is not None else []), *plan.answers]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from omnigraph.commit.footprint import merge_writes
-from omnigraph.commit.idempotency import ops_entry
+from omnigraph.commit.idempotency import make_ops_action
 from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, TableAction
 from omnigraph.log.branches import MAIN
 from omnigraph.log.commit_record import (
@@ -53,12 +53,12 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
     seq = previous.seq + 1
     for plan in members:
         for action in plan.actions:
-            _apply(draft, action, rid, seq)
+            _apply_action(draft, action, rid, seq)
         for fold in plan.folds:
-            _fold(draft, fold)
-        _reshape(draft, plan, rid)
+            _apply_fold(draft, fold)
+        _apply_schema_change(draft, plan, rid)
         if plan.options.client_key is not None or plan.answers:
-            _apply(draft, ops_entry(plan, previous.stream, seq, now), rid, seq)
+            _apply_action(draft, make_ops_action(plan, previous.stream, seq, now), rid, seq)
     parents = [previous.header, first.merged] if first.merged else [previous.header]
     header = Header(
         stream=previous.stream,
@@ -133,7 +133,7 @@ def live_folds(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[Fol
     )
 
 
-def _apply(draft: CommitDraft, action: TableAction, rid: str, seq: int) -> None:
+def _apply_action(draft: CommitDraft, action: TableAction, rid: str, seq: int) -> None:
     pin = draft.pins.get(action.table, _NO_PIN)
     entries = draft.overlay.get(action.table)
     if action.move is None:
@@ -166,7 +166,7 @@ def _touch(before: TouchedTable | None, action: TableAction, old_version: str | 
     )
 
 
-def _fold(draft: CommitDraft, fold: FoldAction) -> None:
+def _apply_fold(draft: CommitDraft, fold: FoldAction) -> None:
     pin = draft.pins.get(fold.table, _NO_PIN)
     draft.pins[fold.table] = _move_pin(replace(pin, rows=pin.rows - fold.rows_removed), fold.move, fold.table)
     if fold.stamps:
@@ -180,7 +180,7 @@ def _move_pin(pin: Pin, move: StagedMove, table: str) -> Pin:
     return replace(pin, version=move.version, size_bytes=move.size_bytes, fragments=move.fragments)
 
 
-def _reshape(draft: CommitDraft, plan: PublishPlan, rid: str) -> None:
+def _apply_schema_change(draft: CommitDraft, plan: PublishPlan, rid: str) -> None:
     for table, reshape in plan.reshapes.items():
         if table in draft.overlay:
             draft.overlay[table] = reshape(draft.overlay[table], rid)
