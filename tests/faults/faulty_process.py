@@ -145,7 +145,7 @@ class _Counter:
         self._seen = 0
         self._lock = threading.Lock()
 
-    def hit(self) -> bool:
+    def count_call(self) -> bool:
         with self._lock:
             self._seen += 1
             return self._seen >= self._n and (self._times is None or self._seen < self._n + self._times)
@@ -155,7 +155,7 @@ def _failing(
     name: str, original: Callable[..., Any], counter: _Counter, hits: list[str], *, after: bool
 ) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        hit = counter.hit()
+        hit = counter.count_call()
         if hit:
             hits.append(name)
         if hit and not after:

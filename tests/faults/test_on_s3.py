@@ -16,9 +16,9 @@ from tests.faults.atomicity import DIED, AtomicityCheck, FaultAnswer, attempt, n
 from tests.faults.faulty_process import FaultyProcess, content_of
 from tests.faults.operations import BY_NAME, FaultOperation
 from tests.faults.workers import run_until_killed
-from tests.support.faults import How
 from tests.support.processes import Workers
 from tests.support.proxy import Proxy
+from tests.support.proxy_faults import How
 from tests.support.s3 import S3Place, ServerProcess, fresh_bucket
 
 pytestmark = pytest.mark.s3

@@ -47,7 +47,7 @@ class FaultHit:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RequestFilter:
     """The requests that a fault may hit; None means any."""
 
     kinds: Collection[RequestKind] | None = None
@@ -69,8 +69,8 @@ class FaultPlan:
     def __init__(self, *choosers: Callable[[RequestKind, str, bool], Fault | None]) -> None:
         self._choosers = choosers
         self._lock = threading.Lock()
-        self._fired: list[FaultHit] = []
-        self._seen = 0
+        self._hits: list[FaultHit] = []
+        self._request_count = 0
 
     @classmethod
     def none(cls) -> FaultPlan:
@@ -92,11 +92,11 @@ class FaultPlan:
         """
         if n < 1:
             raise ValueError(f"requests are counted from 1, not {n}")
-        where, matched = Where(kinds, key_classes), 0
+        request_filter, matched = RequestFilter(kinds, key_classes), 0
 
         def choose(kind: RequestKind, key: str, conditional: bool) -> Fault | None:
             nonlocal matched
-            if not (_can_happen(fault, kind, conditional) and where.matches(kind, key)):
+            if not (_can_happen(fault, kind, conditional) and request_filter.matches(kind, key)):
                 return None
             matched += 1
             return fault if n <= matched and (times is None or matched < n + times) else None
@@ -113,10 +113,10 @@ class FaultPlan:
         key_classes: Collection[KeyClass] | None = None,
     ) -> FaultPlan:
         """Hit matching requests at random: each fault with its own rate, `roll` answering numbers in [0, 1)."""
-        where = Where(kinds, key_classes)
+        request_filter = RequestFilter(kinds, key_classes)
 
         def choose(kind: RequestKind, key: str, conditional: bool) -> Fault | None:
-            if not where.matches(kind, key):
+            if not request_filter.matches(kind, key):
                 return None
             rolled = roll()
             for fault, rate in rates.items():
@@ -136,23 +136,23 @@ class FaultPlan:
     @property
     def hits(self) -> list[FaultHit]:
         with self._lock:
-            return list(self._fired)
+            return list(self._hits)
 
     @property
     def request_count(self) -> int:
         """Requests so far, hit or not."""
         with self._lock:
-            return self._seen
+            return self._request_count
 
     def decide(self, kind: RequestKind, key: str, *, conditional: bool = False) -> Fault | None:
         """Count one request and say what happens to it."""
         with self._lock:
-            self._seen += 1
+            self._request_count += 1
             # Every chooser counts every request, so all are asked even after one has chosen.
             decisions = [choose(kind, key, conditional) for choose in self._choosers]
             fault = next((decision for decision in decisions if decision is not None), None)
             if fault is not None:
-                self._fired.append(FaultHit(self._seen, fault, kind, key))
+                self._hits.append(FaultHit(self._request_count, fault, kind, key))
             return fault
 
 

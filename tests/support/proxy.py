@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import get_args
 from urllib.parse import urlsplit
 
-from tests.support.faults import How, ServerFault
 from tests.support.http1 import CHUNK_BYTES, Connection, Message, body_of
+from tests.support.proxy_faults import How, ServerFault
 from tests.support.traffic import Request, Slope, Target, Traffic, check_names, fit, parse_target, wall_s
 
 _ERROR_CODES = {

@@ -15,8 +15,8 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, PermissionDeniedError
 from obstore.store import S3Store
 
-from tests.support.faults import How
 from tests.support.proxy import Proxy
+from tests.support.proxy_faults import How
 from tests.support.s3 import S3Place
 
 pytestmark = pytest.mark.s3

@@ -15,7 +15,7 @@ How = Literal[
 
 
 class ServerFault:
-    """A planned misfortune. It counts the requests that match and strikes from the `nth` on, `times` times."""
+    """A planned fault. Counts the requests that match and strikes from the `nth` on, `times` times."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ServerFault:
         self._times = times
         self._matches = matches
         self._on_hit = on_hit
-        self._seen = 0
+        self._match_count = 0
         self._hit = threading.Event()
         self._done = threading.Event()
         self._released = threading.Event()
@@ -54,8 +54,8 @@ class ServerFault:
         """Count the request if it matches; whether this is one to strike."""
         if not self._matches(target):
             return False
-        self._seen += 1
-        if self._seen < self._nth or (self._times is not None and self._seen >= self._nth + self._times):
+        self._match_count += 1
+        if self._match_count < self._nth or (self._times is not None and self._match_count >= self._nth + self._times):
             return False
         self.hits += 1
         return True
