@@ -145,10 +145,6 @@ class ByteCache:
                 _, (_, dropped_bytes) = self._entries.popitem(last=False)
                 self._used -= dropped_bytes
 
-    @property
-    def used_bytes(self) -> int:
-        return self._used
-
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()

@@ -29,6 +29,7 @@ from omnigraph.query.language.checked import (
     Rrf,
     Value,
 )
+from omnigraph.query.plan import nodes
 from omnigraph.query.plan.facts import entity_columns
 from omnigraph.query.plan.leaf_columns import (
     DEGREE,
@@ -39,28 +40,6 @@ from omnigraph.query.plan.leaf_columns import (
     property_column,
     result_columns,
     search_column,
-)
-from omnigraph.query.plan.nodes import (
-    KEY,
-    Aggregation,
-    AntiJoin,
-    Degrees,
-    DistinctVariables,
-    Edges,
-    Leaf,
-    LeftJoin,
-    Limit,
-    NaturalJoin,
-    Pairs,
-    Plan,
-    Project,
-    RankFusion,
-    Reach,
-    Scan,
-    Selection,
-    Sort,
-    TopK,
-    children,
 )
 from omnigraph.query.plan.sql_values import Key, Parameters, Translator, cast, sql_type
 from omnigraph.schema.catalog import Catalog
@@ -77,7 +56,7 @@ class Statement:
     """A query over the tables of `leaves`, in this order; `outputs` are the SQL columns of every result column."""
 
     query: exp.Select
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[nodes.Leaf, ...]
     parameters: Mapping[str, Value]
     outputs: tuple[tuple[str, ...], ...]
 
@@ -85,7 +64,7 @@ class Statement:
         return self.query.sql(dialect=dialect, pretty=pretty, identify=False)
 
 
-def to_sql(plan: Plan, catalog: Catalog) -> Statement:
+def to_sql(plan: nodes.Plan, catalog: Catalog) -> Statement:
     writer = _StatementWriter(catalog)
     query, outputs = writer.result(plan)
     return Statement(query, tuple(writer.leaves), writer.parameters.values, outputs)
@@ -126,26 +105,26 @@ class _StatementWriter:
     """Translates one plan, bottom up; collects its leaves and parameters."""
 
     catalog: Catalog
-    leaves: list[Leaf] = field(default_factory=list)
+    leaves: list[nodes.Leaf] = field(default_factory=list)
     parameters: Parameters = field(default_factory=Parameters)
     _aliases: int = 0
 
-    def block(self, plan: Plan) -> _FromClause:
+    def block(self, plan: nodes.Plan) -> _FromClause:
         match plan:
-            case Scan() | Pairs() | Edges() | Reach() | Degrees():
+            case nodes.Scan() | nodes.Pairs() | nodes.Edges() | nodes.Reach() | nodes.Degrees():
                 return self._leaf(plan)
-            case NaturalJoin():
+            case nodes.NaturalJoin():
                 return self._join(plan)
-            case Selection():
+            case nodes.Selection():
                 block = self.block(plan.input)
                 translate = self._over(block.columns)
                 block.where += [translate.condition(condition) for condition in plan.where]
                 return block
-            case LeftJoin() | AntiJoin():
+            case nodes.LeftJoin() | nodes.AntiJoin():
                 return self._block_join(plan)
-            case DistinctVariables():
+            case nodes.DistinctVariables():
                 return self._narrow(plan)
-            case RankFusion():
+            case nodes.RankFusion():
                 return self._fuse(plan)
         raise AssertionError(f"{type(plan).__name__} ends a plan")
 
@@ -161,38 +140,38 @@ class _StatementWriter:
 
     # ---- leaves ------------------------------------------------------------------------------------------------------
 
-    def _leaf(self, leaf: Leaf) -> _FromClause:
+    def _leaf(self, leaf: nodes.Leaf) -> _FromClause:
         if leaf not in self.leaves:
             self.leaves.append(leaf)
         alias = self._alias()
         table = exp.alias_(exp.to_table(leaf_table(self.leaves.index(leaf))), alias, table=True)
         columns: dict[Key, exp.Expr] = {}
         where: list[exp.Expr] = []
-        if isinstance(leaf, (Scan, Edges, Degrees)):
-            columns[leaf.var, KEY] = exp.column(ENTITY.key, alias)
-        if isinstance(leaf, (Scan, Edges)):
+        if isinstance(leaf, (nodes.Scan, nodes.Edges, nodes.Degrees)):
+            columns[leaf.var, nodes.KEY] = exp.column(ENTITY.key, alias)
+        if isinstance(leaf, (nodes.Scan, nodes.Edges)):
             for position, column in enumerate(leaf.columns):
                 columns[leaf.var, column] = exp.column(property_column(position), alias)
             for position, search in enumerate(leaf.searches):
                 columns[leaf.var, search] = exp.column(search_column(position), alias)
-        if isinstance(leaf, Degrees):
+        if isinstance(leaf, nodes.Degrees):
             columns[leaf.weight, _WEIGHT] = exp.column(DEGREE, alias)
             if leaf.ids:
                 columns[leaf.var, "id"] = exp.column(ENTITY.id, alias)
-        if isinstance(leaf, (Pairs, Edges, Reach)):
+        if isinstance(leaf, (nodes.Pairs, nodes.Edges, nodes.Reach)):
             if leaf.left == leaf.right:
                 where.append(exp.EQ(this=exp.column(LEFT_END.key, alias), expression=exp.column(RIGHT_END.key, alias)))
             for var, end in ((leaf.left, LEFT_END), (leaf.right, RIGHT_END)):
-                columns[var, KEY] = exp.column(end.key, alias)
+                columns[var, nodes.KEY] = exp.column(end.key, alias)
                 if var in leaf.ids:
                     columns[var, "id"] = exp.column(end.id, alias)
-        if isinstance(leaf, (Scan, Edges)):
+        if isinstance(leaf, (nodes.Scan, nodes.Edges)):
             where += [self._over(columns).condition(condition) for condition in leaf.where]
         return _FromClause([(table, "", [])], columns, where)
 
     # ---- joins -------------------------------------------------------------------------------------------------------
 
-    def _join(self, plan: NaturalJoin) -> _FromClause:
+    def _join(self, plan: nodes.NaturalJoin) -> _FromClause:
         if not plan.inputs:
             return _FromClause([], {})
         block = self.block(plan.inputs[0])
@@ -200,7 +179,7 @@ class _StatementWriter:
             right = self.block(child)
             if right.has_outer_joins:
                 right = self._wrap(right)
-            shared = [key for key in right.columns if key[1] == KEY and key in block.columns]
+            shared = [key for key in right.columns if key[1] == nodes.KEY and key in block.columns]
             on = [exp.EQ(this=block.columns[key].copy(), expression=right.columns[key].copy()) for key in shared]
             (table, _, table_conditions), *further_tables = right.tables
             block.tables += [(table, "", [*on, *table_conditions]), *further_tables]
@@ -208,14 +187,15 @@ class _StatementWriter:
             block.columns = {**right.columns, **block.columns}
         return block
 
-    def _block_join(self, plan: LeftJoin | AntiJoin) -> _FromClause:
+    def _block_join(self, plan: nodes.LeftJoin | nodes.AntiJoin) -> _FromClause:
         left, right = self.block(plan.left), self.block(plan.right)
-        kind = "LEFT" if isinstance(plan, LeftJoin) else "ANTI"
+        kind = "LEFT" if isinstance(plan, nodes.LeftJoin) else "ANTI"
         if len(right.tables) > 1 or right.has_outer_joins:
             right = self._wrap(right)
         equal: type[exp.Binary] = exp.NullSafeEQ if plan.null_safe else exp.EQ
         on: list[exp.Expr] = [
-            equal(this=left.columns[var, KEY].copy(), expression=right.columns[var, KEY].copy()) for var in plan.on
+            equal(this=left.columns[var, nodes.KEY].copy(), expression=right.columns[var, nodes.KEY].copy())
+            for var in plan.on
         ]
         translate = self._over(right.columns, left.columns)
         on += [translate.condition(condition) for condition in plan.where]
@@ -240,7 +220,7 @@ class _StatementWriter:
             [(query.subquery(alias), "", [])], {key: exp.column(name, alias) for key, name in names.items()}
         )
 
-    def _narrow(self, plan: DistinctVariables) -> _FromClause:
+    def _narrow(self, plan: nodes.DistinctVariables) -> _FromClause:
         block = self.block(plan.input)
         block.columns = {key: column for key, column in block.columns.items() if key[0] in plan.variables}
         wrapped = self._wrap(block)
@@ -248,7 +228,7 @@ class _StatementWriter:
         inner.set("distinct", exp.Distinct())
         return wrapped
 
-    def _fuse(self, plan: RankFusion) -> _FromClause:
+    def _fuse(self, plan: nodes.RankFusion) -> _FromClause:
         block = self.block(plan.input)
         translate = self._over(block.columns)
         for rank in plan.ranks:
@@ -270,20 +250,20 @@ class _StatementWriter:
 
     # ---- the result --------------------------------------------------------------------------------------------------
 
-    def result(self, plan: Plan) -> tuple[exp.Select, tuple[tuple[str, ...], ...]]:
+    def result(self, plan: nodes.Plan) -> tuple[exp.Select, tuple[tuple[str, ...], ...]]:
         limit: Const | Param | None = None
         offset: Const | Param | None = None
         keys: tuple[OrderBy, ...] = ()
         ties: tuple[Expr, ...] = ()
-        if isinstance(plan, (Limit, TopK)):
+        if isinstance(plan, (nodes.Limit, nodes.TopK)):
             limit, offset = plan.limit, plan.offset
-        if isinstance(plan, (Sort, TopK)):
+        if isinstance(plan, (nodes.Sort, nodes.TopK)):
             keys, ties = plan.keys, plan.ties
-        if isinstance(plan, Limit) and isinstance(plan.input, Sort):
+        if isinstance(plan, nodes.Limit) and isinstance(plan.input, nodes.Sort):
             keys, ties = plan.input.keys, plan.input.ties
             plan = plan.input
-        end = plan if isinstance(plan, (Project, Aggregation)) else children(plan)[0]
-        assert isinstance(end, (Project, Aggregation))
+        end = plan if isinstance(plan, (nodes.Project, nodes.Aggregation)) else nodes.children(plan)[0]
+        assert isinstance(end, (nodes.Project, nodes.Aggregation))
         query, outputs, translate = self._columns(end)
         order = [translate.order_key(key.value, key.descending) for key in keys]
         order += [translate.order_key(tie, False) for tie in ties]
@@ -295,12 +275,14 @@ class _StatementWriter:
             query = query.offset(translate.plain.value(offset), copy=False)
         return query, outputs
 
-    def _columns(self, end: Project | Aggregation) -> tuple[exp.Select, tuple[tuple[str, ...], ...], _ResultTranslator]:
+    def _columns(
+        self, end: nodes.Project | nodes.Aggregation
+    ) -> tuple[exp.Select, tuple[tuple[str, ...], ...], _ResultTranslator]:
         block = self.block(end.input)
         plain = self._over(block.columns)
-        keys = () if isinstance(end, Project) else tuple(end.columns[position].value for position in end.keys)
-        weights = end.weights if isinstance(end, Aggregation) else ()
-        translate = _ResultTranslator(plain, isinstance(end, Aggregation), keys, weights)
+        keys = () if isinstance(end, nodes.Project) else tuple(end.columns[position].value for position in end.keys)
+        weights = end.weights if isinstance(end, nodes.Aggregation) else ()
+        translate = _ResultTranslator(plain, isinstance(end, nodes.Aggregation), keys, weights)
         selected, outputs = [], []
         for position, column in enumerate(end.columns):
             parts = self._parts(column.value, translate)
@@ -309,7 +291,7 @@ class _StatementWriter:
             outputs.append(names)
         query = block.select(selected)
         groups = [plain.value(key) for key in keys]
-        if isinstance(end, Aggregation) and groups:
+        if isinstance(end, nodes.Aggregation) and groups:
             query = query.group_by(*groups, copy=False)
         return query, tuple(outputs), translate
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.adjacency.coded_tables import CodedTables
-from omnigraph.adjacency.column_cache import ColumnCache
 from omnigraph.adjacency.reachability import unique_values
-from omnigraph.log.snapshot import Snapshot
-from omnigraph.query.language.bind import ValueResolver
-from omnigraph.query.limits import Budget, Deadline, QueryLimits
-from omnigraph.query.plan.facts import Facts
 from omnigraph.query.plan.leaf_columns import DEGREE, ENTITY, LEFT_END, RIGHT_END, property_column
 from omnigraph.query.plan.nodes import Degrees, Edges, HopLeaf, Pairs, Reach, Scan
-from omnigraph.query.run.leaf_rows import KnownKeys, LeafRows, cheapest_end, to_positional_columns
+from omnigraph.query.run.leaf_rows import KnownKeys, LeafAccess, LeafRows, cheapest_end, to_positional_columns
 from omnigraph.query.run.storage_filters import exact_ids, to_filter
 from omnigraph.query.run.traverse import (
     BoundedReach,
@@ -27,7 +21,7 @@ from omnigraph.query.run.traverse import (
     edge_columns_at,
     orient_edges,
 )
-from omnigraph.query.search.search_columns import Searcher, columns_to_search, text_filter_mask
+from omnigraph.query.search.search_columns import columns_to_search, text_filter_mask
 
 #: A filter that is estimated to select less than this share of the rows is applied before the statement runs.
 _SELECTIVE = 0.05
@@ -37,19 +31,8 @@ _SOURCE, _TARGET = "s", "t"
 _WHOLE_RATIO = 4
 
 
-@dataclass
-class CodeAccess:
+class CodeAccess(LeafAccess):
     """The `LeafAccess` whose keys are codes. Whole tables are shared with the cache and not charged to the query."""
-
-    snapshot: Snapshot
-    column_cache: ColumnCache
-    searcher: Searcher
-    resolve_value: ValueResolver
-    deadline: Deadline
-    budget: Budget
-    limits: QueryLimits
-    facts: Facts
-    warnings: list[str] = field(default_factory=list)
 
     @cached_property
     def _coded_tables(self) -> CodedTables:
@@ -77,7 +60,7 @@ class CodeAccess:
             table, access = table.filter(mask), "search"
         elif codes is None:
             table, access = self._filter_rows(leaf, table), "filter"
-        return LeafRows(self._count_bytes(table), access)
+        return LeafRows(self.count_bytes(table), access)
 
     def _whole_table(self, leaf: Scan) -> pa.Table:
         """Returns the cached table under positional names: always the same object, so that DuckDB registers it once."""
@@ -117,7 +100,7 @@ class CodeAccess:
         start = np.asarray(known_keys[end]).astype(np.int64)
         positions, neighbours = graph.neighbours(start)
         table = _pairs_table(start[positions], neighbours, backwards=backwards)
-        table = self._count_bytes(self._add_ids(table, leaf.edge, leaf))
+        table = self.count_bytes(self._add_ids(table, leaf.edge, leaf))
         return LeafRows(table, f"adjacency of {len(start)} known nodes")
 
     def _start_end(self, leaf: HopLeaf, known_keys: KnownKeys) -> str | None:
@@ -170,7 +153,7 @@ class CodeAccess:
         flat = flat if mask is None else flat.filter(mask)
         columns = [name for name in flat.column_names if name not in (_SOURCE, _TARGET)]
         oriented = self._add_ids(orient_edges(flat, columns, leaf, _SOURCE, _TARGET), type_def.id, leaf)
-        return LeafRows(oriented if is_whole else self._count_bytes(oriented), access, is_whole_table=is_whole)
+        return LeafRows(oriented if is_whole else self.count_bytes(oriented), access, is_whole_table=is_whole)
 
     def reach(self, leaf: Reach, known_keys: KnownKeys) -> LeafRows:
         bounds = HopBounds.of(leaf, self.limits)
@@ -220,10 +203,6 @@ class CodeAccess:
                 codes = table[end.key].combine_chunks()
                 ids = pa.DictionaryArray.from_arrays(codes, self._coded_tables.ids(type_id or ""))
                 table = table.append_column(end.id, ids)
-        return table
-
-    def _count_bytes(self, table: pa.Table) -> pa.Table:
-        self.budget.take(table.nbytes)
         return table
 
 

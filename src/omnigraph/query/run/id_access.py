@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pyarrow as pa
 
-from omnigraph.adjacency.column_cache import CachedTableKey, ColumnCache
-from omnigraph.log.snapshot import Snapshot
+from omnigraph.adjacency.column_cache import CachedTableKey
 from omnigraph.log.table_view import TableView
-from omnigraph.query.language.bind import ValueResolver
-from omnigraph.query.limits import Budget, Deadline, QueryLimits
-from omnigraph.query.plan.facts import Facts
 from omnigraph.query.plan.leaf_columns import DEGREE, ENTITY, LEFT_END, RIGHT_END
 from omnigraph.query.plan.nodes import Degrees, Edges, HopLeaf, Pairs, Reach, Scan
-from omnigraph.query.run.leaf_rows import PROBE_KEYS, KnownKeys, LeafRows, cheapest_end, to_positional_columns
+from omnigraph.query.run.leaf_rows import (
+    PROBE_KEYS,
+    KnownKeys,
+    LeafAccess,
+    LeafRows,
+    cheapest_end,
+    to_positional_columns,
+)
 from omnigraph.query.run.storage_filters import exact_ids, to_filter
 from omnigraph.query.run.traverse import (
     BoundedReach,
@@ -25,23 +26,12 @@ from omnigraph.query.run.traverse import (
     edge_columns_at,
     orient_edges,
 )
-from omnigraph.query.search.search_columns import Searcher, columns_to_search, text_filter_mask
+from omnigraph.query.search.search_columns import columns_to_search, text_filter_mask
 from omnigraph.schema.catalog import Catalog, TypeDef
 
 
-@dataclass
-class IdAccess:
+class IdAccess(LeafAccess):
     """The `LeafAccess` whose keys are the ids that users see."""
-
-    snapshot: Snapshot
-    column_cache: ColumnCache
-    searcher: Searcher
-    resolve_value: ValueResolver
-    deadline: Deadline
-    budget: Budget
-    limits: QueryLimits
-    facts: Facts
-    warnings: list[str] = field(default_factory=list)
 
     @property
     def _catalog(self) -> Catalog:
@@ -55,7 +45,7 @@ class IdAccess:
         mask = text_filter_mask(leaf, searches)
         rows = rows.append_column(ENTITY.key, rows["id"])
         table = to_positional_columns(rows, leaf.columns, searches, [ENTITY.key])
-        return LeafRows(self._count_bytes(table if mask is None else table.filter(mask)), access)
+        return LeafRows(self.count_bytes(table if mask is None else table.filter(mask)), access)
 
     def _node_rows(
         self, leaf: Scan, type_def: TypeDef, view: TableView, known_ids: pa.Array | None
@@ -79,7 +69,7 @@ class IdAccess:
             rows, access, _ = self._edge_rows(leaf, type_def, view, ["id", "src", "dst"], known_keys)
             table = orient_edges(rows, (), leaf)
             table = distinct_pairs(table) if leaf.distinct else table
-            return LeafRows(self._count_bytes(_add_ids(table, leaf)), access)
+            return LeafRows(self.count_bytes(_add_ids(table, leaf)), access)
         columns = list(dict.fromkeys(("id", "src", "dst", *leaf.columns, *columns_to_search(leaf))))
         rows, access, is_whole = self._edge_rows(leaf, type_def, view, columns, known_keys)
         searches = self.searcher.columns(leaf, rows, CachedTableKey.of(type_def.id, view), view, is_whole=is_whole)
@@ -88,7 +78,7 @@ class IdAccess:
         flat = flat if mask is None else flat.filter(mask)
         table = orient_edges(flat, [name for name in flat.column_names if name not in ("src", "dst")], leaf)
         table = table.rename_columns([ENTITY.key if name == "id" else name for name in table.column_names])
-        return LeafRows(self._count_bytes(_add_ids(table, leaf)), access)
+        return LeafRows(self.count_bytes(_add_ids(table, leaf)), access)
 
     def _edge_rows(
         self, leaf: Pairs | Edges, type_def: TypeDef, view: TableView, columns: list[str], known_keys: KnownKeys
@@ -147,10 +137,6 @@ class IdAccess:
         counts = pairs.table.group_by(column).aggregate([(column, "count")])
         table = pa.table({ENTITY.key: counts[column], DEGREE: counts[f"{column}_count"]})
         return LeafRows(table.append_column(ENTITY.id, table[ENTITY.key]) if leaf.ids else table, pairs.access)
-
-    def _count_bytes(self, table: pa.Table) -> pa.Table:
-        self.budget.take(table.nbytes)
-        return table
 
 
 def _swap_ends(pairs: pa.Table) -> pa.Table:

@@ -7,13 +7,16 @@ blocks, never out of them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 
-from omnigraph.query.limits import Budget, Deadline
+from omnigraph.adjacency.column_cache import ColumnCache
+from omnigraph.log.snapshot import Snapshot
+from omnigraph.query.language.bind import ValueResolver
+from omnigraph.query.limits import Budget, Deadline, QueryLimits
 from omnigraph.query.plan.facts import Facts
 from omnigraph.query.plan.leaf_columns import ENTITY, LEFT_END, RIGHT_END, property_column, search_column
 from omnigraph.query.plan.nodes import (
@@ -31,6 +34,7 @@ from omnigraph.query.plan.nodes import (
     children,
     is_leaf,
 )
+from omnigraph.query.search.search_columns import Searcher
 
 #: Larger sets of keys are not used to look up rows key by key.
 PROBE_KEYS = 4_096
@@ -59,16 +63,36 @@ class ReadStep:
     rows: int
 
 
-class LeafAccess(Protocol):
-    """Reads leaves with one coding of keys."""
+@dataclass
+class LeafAccess(ABC):
+    """Reads leaves for one run, with one coding of keys."""
 
+    snapshot: Snapshot
+    column_cache: ColumnCache
+    searcher: Searcher
+    resolve_value: ValueResolver
+    deadline: Deadline
+    budget: Budget
+    limits: QueryLimits
+    facts: Facts
+    warnings: list[str] = field(default_factory=list)
+
+    @abstractmethod
     def scan(self, leaf: Scan, known_keys: KnownKeys) -> LeafRows: ...
 
+    @abstractmethod
     def edges(self, leaf: Pairs | Edges, known_keys: KnownKeys) -> LeafRows: ...
 
+    @abstractmethod
     def reach(self, leaf: Reach, known_keys: KnownKeys) -> LeafRows: ...
 
+    @abstractmethod
     def degrees(self, leaf: Degrees, known_keys: KnownKeys) -> LeafRows: ...
+
+    def count_bytes(self, table: pa.Table) -> pa.Table:
+        """Charges the table to the query's memory."""
+        self.budget.take(table.nbytes)
+        return table
 
 
 @dataclass
@@ -76,9 +100,6 @@ class LeafLoader:
     """Reads the leaves of one plan for one run."""
 
     access: LeafAccess
-    facts: Facts
-    deadline: Deadline
-    budget: Budget
     rows_by_leaf: dict[Leaf, LeafRows] = field(default_factory=dict)
     steps: list[ReadStep] = field(default_factory=list)
 
@@ -103,9 +124,9 @@ class LeafLoader:
     def _load_leaves(self, pending: list[Leaf], known_keys: KnownKeys) -> None:
         while pending:
             key_counts = {var: float(len(keys)) for var, keys in known_keys.items()}
-            leaf = _cheapest_leaf(pending, key_counts, self.facts)
+            leaf = _cheapest_leaf(pending, key_counts, self.access.facts)
             pending.remove(leaf)
-            self.deadline.check()
+            self.access.deadline.check()
             if leaf not in self.rows_by_leaf:
                 self.rows_by_leaf[leaf] = rows = self._read(leaf, known_keys)
                 self.steps.append(ReadStep(leaf, rows.access, rows.table.num_rows))

@@ -29,7 +29,7 @@ from omnigraph.query.run.count_trees import TreeCounter
 from omnigraph.query.run.duckdb_engine import run_statement
 from omnigraph.query.run.explain import Explanation, StepReport, annotate_plan, describe_leaf
 from omnigraph.query.run.id_access import IdAccess
-from omnigraph.query.run.leaf_rows import LeafLoader, ReadStep, estimate_heaviest_leaf
+from omnigraph.query.run.leaf_rows import LeafAccess, LeafLoader, ReadStep, estimate_heaviest_leaf
 from omnigraph.query.run.lookup import try_lookup
 from omnigraph.query.run.prepare import PreparedQuery, prepare_query
 from omnigraph.query.run.ranked_columns import NeedsSqlFallback, RankedColumns
@@ -172,11 +172,11 @@ class QueryRun:
         started = self.backend.clock.monotonic()
         budget = Budget(self.limits.memory_bytes)
         searcher = Searcher(column_cache, self.resolve_value, deadline, self.embedder)
-        access_type: type[CodeAccess] | type[IdAccess] = CodeAccess if is_coded else IdAccess
+        access_type: type[LeafAccess] = CodeAccess if is_coded else IdAccess
         access = access_type(
             self.snapshot, column_cache, searcher, self.resolve_value, deadline, budget, self.limits, self.facts
         )
-        loader = LeafLoader(access, self.facts, deadline, budget)
+        loader = LeafLoader(access)
         loader.load(self.prepared.plan)
         read_s = self.backend.clock.monotonic() - started
         leaf_rows = {
