@@ -10,7 +10,7 @@ from omnigraph.api import Graph, make_backend
 from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.publish_plan import WriteOptions
 from omnigraph.errors import InvalidInput
-from omnigraph.history.feed import ChangeFeedGap, FeedLimits, Page, decode_cursor, encode_cursor, page_json
+from omnigraph.history.feed import ChangeFeedGap, FeedLimits, Page, decode_cursor, encode_cursor, page_to_json
 from omnigraph.log.commit_record import CommitRecord, Stub, decode_record
 from omnigraph.log.stream import record_key
 from omnigraph.storage.metering import MeteredStore
@@ -186,7 +186,7 @@ def test_the_feed_rebuilds_the_graph(bed: MergeBed) -> None:
 
 
 def test_the_page_as_json(bed: MergeBed) -> None:
-    document = page_json(bed.main.changes())
+    document = page_to_json(bed.main.changes())
     assert list(document) == ["commits", "cursor", "more"]
     assert list(document["commits"][0]) == [
         "commit_id", "parents", "kind", "actor", "created_at", "message", "changes",

@@ -15,8 +15,7 @@ import omnigraph as og
 from omnigraph.api import Graph
 from omnigraph.errors import InvalidInput, Unsupported
 from omnigraph.load.export import export as export_module
-from omnigraph.load.export.export import ExportOptions, export
-from omnigraph.load.export.sort import sort_rows
+from omnigraph.load.export.export import ExportOptions, export, sort_rows
 from omnigraph.query.language.statements import InsertNode
 from omnigraph.storage.address import open_store
 from tests.load.spark.loading import BASE, TYPES, contents, node

@@ -16,7 +16,7 @@ from omnigraph.api.view import GraphView
 from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.query.language.statements import And, Compare, Condition, InsertNode, NullTest, Or, Update
 from omnigraph.spark.data_source import OmnigraphReader, register
-from omnigraph.spark.table_scan import OverlayPart, PinnedPart, parts_of
+from omnigraph.spark.table_scan import OverlayPart, PinnedPart, plan_parts
 from omnigraph.spark.where_text import parse_where, where_text
 from tests.spark.bed import INLINE, LATER, LAYOUTS, comparable, make_graph
 
@@ -52,7 +52,7 @@ def test_the_layouts_are_what_they_say(graphs: dict[str, Graph]) -> None:
     kinds = {}
     for layout, graph in graphs.items():
         state = graph.view().state
-        parts = parts_of(state, state.type("Thing"), part_bytes=1)
+        parts = plan_parts(state, state.type("Thing"), part_bytes=1)
         kinds[layout] = [type(part) for part in parts]
     assert kinds["overlay only"] == [OverlayPart]
     assert kinds["pin only"] == [PinnedPart]
@@ -64,7 +64,7 @@ def test_the_layouts_are_what_they_say(graphs: dict[str, Graph]) -> None:
 
 def test_small_fragments_share_a_part(graphs: dict[str, Graph]) -> None:
     state = graphs["many fragments"].view().state
-    (part,) = parts_of(state, state.type("Thing"))
+    (part,) = plan_parts(state, state.type("Thing"))
     assert isinstance(part, PinnedPart)
     assert len(part.fragment_ids) >= 4
 

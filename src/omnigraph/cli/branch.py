@@ -169,10 +169,10 @@ def _read_resolutions(file: Path | None) -> dict[tuple[str, str], Resolution]:
     if file is None:
         return {}
     from omnigraph.errors import InvalidInput
-    from omnigraph.history.resolutions import resolutions_of
+    from omnigraph.history.decide_row import parse_resolutions
 
     try:
-        return resolutions_of(json.loads(read_text(str(file))), str(file))
+        return parse_resolutions(json.loads(read_text(str(file))), str(file))
     except ValueError as error:
         raise InvalidInput(f"{file} is not JSON: {error}", code="bad_resolutions", file=str(file)) from error
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from omnigraph.errors import InvalidInput
 from omnigraph.history.diff import to_image
 from omnigraph.mutate.changed_rows import ComparedColumns, find_changed_columns, is_same_row
 from omnigraph.mutate.pending_table import Row
@@ -13,6 +14,7 @@ from omnigraph.schema.catalog import TypeDef
 
 Resolution = Literal["ours", "theirs"]
 
+_ENTITY_FIELDS = ("entity_kind", "type_name", "entity_id")
 _CONFLICT_KINDS = {
     "unique": "unique_violation",
     "endpoint": "orphan_edge",
@@ -116,3 +118,38 @@ def as_conflict(violation: Mapping[str, Any]) -> dict[str, Any]:
 def conflict_sort_key(conflict: Mapping[str, Any]) -> tuple[str, ...]:
     """Orders conflicts the same way, whichever executor found them."""
     return tuple(str(conflict[name]) for name in ("entity_kind", "type_name", "entity_id", "kind", "message"))
+
+
+def parse_resolutions(raw: object, where: str = "resolutions") -> dict[tuple[str, str], Resolution]:
+    """By (`kind:Type`, id). Takes a list of conflicts with a field `resolve`, or the error that lists them.
+
+    A conflict without `resolve` stays one; other fields do not matter.
+    """
+    resolutions: dict[tuple[str, str], Resolution] = {}
+    for index, conflict in enumerate(_list_conflicts(raw, where)):
+        if not isinstance(conflict, Mapping) or not all(isinstance(conflict.get(name), str) for name in _ENTITY_FIELDS):
+            raise _bad_resolutions_error(f"{where}, item {index + 1}, does not name an entity")
+        resolution = conflict.get("resolve")
+        if resolution is None:
+            continue
+        if resolution not in ("ours", "theirs"):
+            raise _bad_resolutions_error(f"{where}, item {index + 1}, is resolved by {resolution!r}")
+        entity = (f"{conflict['entity_kind']}:{conflict['type_name']}", conflict["entity_id"])
+        if resolutions.setdefault(entity, resolution) != resolution:
+            raise _bad_resolutions_error(f"{where} settles {entity[0]} {entity[1]!r} both ways")
+    return resolutions
+
+
+def _list_conflicts(raw: object, where: str) -> Sequence[Any]:
+    conflicts = raw.get("merge_conflicts") if isinstance(raw, Mapping) else raw
+    if not isinstance(conflicts, list):
+        raise _bad_resolutions_error(f"{where} is not a list of conflicts")
+    return conflicts
+
+
+def _bad_resolutions_error(message: str) -> InvalidInput:
+    return InvalidInput(
+        message,
+        code="bad_resolutions",
+        advice='Write [{"entity_kind", "type_name", "entity_id", "resolve": "ours" or "theirs"}, …]',
+    )

@@ -34,7 +34,7 @@ class DiffCursor:
     def decode(cls, text: str) -> DiffCursor:
         try:
             version, *parts = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            if version != 1 or len(parts) != 4 or not all(isinstance(one, str) for one in parts):
+            if version != 1 or len(parts) != 4 or not all(isinstance(part, str) for part in parts):
                 raise ValueError("another cursor")
         except (ValueError, TypeError, binascii.Error, UnicodeDecodeError) as error:
             raise InvalidInput(
@@ -54,16 +54,16 @@ class DiffPage:
 
     def to_json(self) -> dict[str, Any]:
         """The shape shared by `--json` and HTTP."""
-        changes = [one.to_json() for one in self.changes]
+        changes = [change.to_json() for change in self.changes]
         return {"old": self.old, "new": self.new, "changes": changes, "cursor": self.cursor}
 
 
-def page_of(old: Snapshot, new: Snapshot, changes: Iterable[Change], limit: int | None) -> DiffPage:
+def take_page(old: Snapshot, new: Snapshot, changes: Iterable[Change], limit: int | None) -> DiffPage:
     """The first `limit` of the changes, all without one."""
-    rest = iter(changes)
-    found = tuple(islice(rest, limit))
-    is_last = limit is None or next(rest, None) is None
-    if is_last or not found:
-        return DiffPage(old.commit_id, new.commit_id, found, None)
-    cursor = DiffCursor(old.commit_id, new.commit_id, found[-1].type_id, found[-1].id)
-    return DiffPage(old.commit_id, new.commit_id, found, cursor.encode())
+    remaining = iter(changes)
+    page = tuple(islice(remaining, limit))
+    is_last = limit is None or next(remaining, None) is None
+    if is_last or not page:
+        return DiffPage(old.commit_id, new.commit_id, page, None)
+    cursor = DiffCursor(old.commit_id, new.commit_id, page[-1].type_id, page[-1].id)
+    return DiffPage(old.commit_id, new.commit_id, page, cursor.encode())

@@ -1,7 +1,7 @@
 """The change feed: commits of a branch in order, each with what it changed against its first parent.
 
-A cursor names the last commit a reader has seen, by its stream, seq and rid. It keeps nothing in the graph, survives
-restarts of both sides, and is refused rather than bent when the branch was re-created or history was collected.
+A cursor names the last commit that a reader has seen, by its stream, seq and rid. The graph stores nothing for it. It
+survives restarts of both sides. The feed refuses a cursor if the branch was created again or its history collected.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from omnigraph.storage.backend import Backend
 
 
 class ChangeFeedGap(NotFound):
-    """The commits after the cursor cannot be told any more: read the graph anew and go on from its cursor."""
+    """The commits after the cursor are no longer readable: read the whole graph and go on from its commit."""
 
     default_code = "change_feed_gap"
 
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """The bounds of one page; a commit is never cut in two, so a large one may exceed them alone."""
+    """The bounds of one page. A commit is never split, so a page of one large commit may exceed them."""
 
     changes: int = 1000
     size_bytes: int = 4 << 20
@@ -46,7 +46,7 @@ class CommitChanges:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What comes next, and the cursor to go on from. `more` says that the page was full."""
+    """The next commits, and the cursor to go on from. `more` says that the page was full."""
 
     commits: tuple[CommitChanges, ...]
     cursor: str
@@ -79,51 +79,53 @@ class Feed:
     def page(self, since: str | None) -> Page:
         """Commits after `since`, oldest first; without it from the birth of the branch.
 
-        `since` is the cursor of a page or the id of a commit. Caught up, it costs the commit's GET and one more.
+        `since` is the cursor of a page or the id of a commit. Without newer commits it costs two GETs.
         """
-        seen = self._seen(since) if since is not None else self._birth()
-        found: list[CommitChanges] = []
+        last_seen = self._find_seen(since) if since is not None else self._read_birth()
+        commits: list[CommitChanges] = []
         changes = size_bytes = 0
-        before = seen
-        for record in self._following(seen):
-            told = self._told(before, record) if record.is_logical else ()
-            weight = sum(len(json.dumps(one.to_json())) for one in told)
-            full = changes + len(told) > self._limits.changes or size_bytes + weight > self._limits.size_bytes
-            if found and full:
-                return Page(tuple(found), encode_cursor(before.ref), more=True)
-            changes, size_bytes, before = changes + len(told), size_bytes + weight, record
-            if record.is_logical:
-                found.append(CommitChanges(record.header, told))
-            if len(found) == self._limits.commits:
-                return Page(tuple(found), encode_cursor(before.ref), more=True)
-        return Page(tuple(found), encode_cursor(before.ref), more=before.seq - seen.seq >= self._reach)
+        before = last_seen
+        for commit_record in self._read_following(last_seen):
+            commit_changes = self._find_changes(before, commit_record) if commit_record.is_logical else ()
+            weight = sum(len(json.dumps(change.to_json())) for change in commit_changes)
+            is_full = (
+                changes + len(commit_changes) > self._limits.changes or size_bytes + weight > self._limits.size_bytes
+            )
+            if commits and is_full:
+                return Page(tuple(commits), encode_cursor(before.ref), more=True)
+            changes, size_bytes, before = changes + len(commit_changes), size_bytes + weight, commit_record
+            if commit_record.is_logical:
+                commits.append(CommitChanges(commit_record.header, commit_changes))
+            if len(commits) == self._limits.commits:
+                return Page(tuple(commits), encode_cursor(before.ref), more=True)
+        return Page(tuple(commits), encode_cursor(before.ref), more=before.seq - last_seen.seq >= self._reach)
 
-    def _told(self, before: CommitRecord, record: CommitRecord) -> tuple[Change, ...]:
-        return tuple(diff(self._snapshot(before), self._snapshot(record)))
+    def _find_changes(self, before: CommitRecord, commit_record: CommitRecord) -> tuple[Change, ...]:
+        return tuple(diff(self._snapshot(before), self._snapshot(commit_record)))
 
-    def _snapshot(self, record: CommitRecord) -> Snapshot:
-        return Snapshot(self._backend, record, self._catalogs.get(record.schema))
+    def _snapshot(self, commit_record: CommitRecord) -> Snapshot:
+        return Snapshot(self._backend, commit_record, self._catalogs.get(commit_record.schema))
 
     @property
     def _reach(self) -> int:
-        """How many records one page looks at: folds and upkeep are passed over, but not without end."""
+        """How many commit records one page reads at most; folds and upkeep count, although they are not in the page."""
         return self._limits.commits * 2
 
-    def _following(self, seen: CommitRecord) -> Iterator[CommitRecord]:
-        """The records after one, read as they are asked for. One GET when there is none."""
-        first = self._records.get(seen.seq + 1)
+    def _read_following(self, last_seen: CommitRecord) -> Iterator[CommitRecord]:
+        """The commit records after `last_seen`, read as they are needed. One GET if there is none."""
+        first = self._records.get(last_seen.seq + 1)
         ahead = [first] if first else []
-        last = seen.seq
-        while ahead and last - seen.seq < self._reach:
-            for entry in ahead[: self._reach - (last - seen.seq)]:
+        last = last_seen.seq
+        while ahead and last - last_seen.seq < self._reach:
+            for entry in ahead[: self._reach - (last - last_seen.seq)]:
                 last = entry.seq
-                yield self._readable(entry)
+                yield self._require_readable(entry)
             ahead = self._records.read_ahead(last + 1)
 
-    def _birth(self) -> CommitRecord:
-        return self._readable(self._records.get(0))
+    def _read_birth(self) -> CommitRecord:
+        return self._require_readable(self._records.get(0))
 
-    def _seen(self, since: str) -> CommitRecord:
+    def _find_seen(self, since: str) -> CommitRecord:
         """The commit that a cursor or a commit id names."""
         if "." in since:
             stream, seq = parse_commit_id(since)
@@ -132,40 +134,40 @@ class Feed:
             cursor = decode_cursor(since)
             stream, seq, rid = cursor.stream, cursor.seq, cursor.rid
         if stream != self._records.stream:
-            raise _gap("the commit belongs to another branch, or the branch was deleted and created again since")
-        record = self._readable(self._records.get(seq))
-        if rid not in (None, record.rid):
-            raise _gap("the commit of the cursor is another one now")
-        if record.kind == "close":
-            raise _gap("the branch was deleted")
-        return record
+            raise _gap_error("the commit belongs to another branch, or the branch was deleted and created again since")
+        commit_record = self._require_readable(self._records.get(seq))
+        if rid not in (None, commit_record.rid):
+            raise _gap_error("the commit of the cursor is another one now")
+        if commit_record.kind == "close":
+            raise _gap_error("the branch was deleted")
+        return commit_record
 
-    def _readable(self, entry: StreamEntry | None) -> CommitRecord:
+    def _require_readable(self, entry: StreamEntry | None) -> CommitRecord:
         if not isinstance(entry, CommitRecord):
-            raise _gap("the commits after the cursor have been collected")
+            raise _gap_error("the commits after the cursor have been collected")
         return entry
 
 
-def _gap(reason: str) -> ChangeFeedGap:
+def _gap_error(reason: str) -> ChangeFeedGap:
     return ChangeFeedGap(
         f"the change feed has a gap: {reason}", advice="Read the graph as it is now and go on from its commit id"
     )
 
 
-def page_json(page: Page) -> dict[str, Any]:
+def page_to_json(page: Page) -> dict[str, Any]:
     """The shape shared by `--json` and HTTP."""
     return {
         "commits": [
             {
-                "commit_id": one.commit.commit_id,
-                "parents": [parent.commit_id for parent in one.commit.parents],
-                "kind": one.commit.kind,
-                "actor": one.commit.actor,
-                "created_at": one.commit.created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "message": one.commit.message,
-                "changes": [change.to_json() for change in one.changes],
+                "commit_id": entry.commit.commit_id,
+                "parents": [parent.commit_id for parent in entry.commit.parents],
+                "kind": entry.commit.kind,
+                "actor": entry.commit.actor,
+                "created_at": entry.commit.created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "message": entry.commit.message,
+                "changes": [change.to_json() for change in entry.changes],
             }
-            for one in page.commits
+            for entry in page.commits
         ],
         "cursor": page.cursor,
         "more": page.more,

@@ -1,4 +1,4 @@
-"""Schemas of two branches: equal identities are the same thing, additions merge, everything else is refused."""
+"""Merges the schemas of two branches: matched by identity, additions merge, everything else is refused."""
 
 from __future__ import annotations
 
@@ -27,35 +27,39 @@ _MERGEABLE = (AddType, AddProperty, RenameType, RenameProperty, AddIndex, DropIn
 def merge_catalogs(bases: Sequence[Catalog], source: Catalog, target: Catalog) -> Catalog:
     """The schema of the merged graph. Raises Unsupported, naming what changed on either side.
 
-    Either side may have changed it in ways under which every row of the other stays as it is. If both did, one of
-    them may only have added things: those go into the schema of the other.
+    Either branch may have changed the schema in ways that keep every row of the other branch valid. If both did, one
+    of them may only have added types, properties or indexes: those are added to the schema of the other.
     """
     if source.hash == target.hash:
         return target
-    # Of several bases the one that knows a side's schema counts: there that side has changed nothing.
-    base = next((one for one in bases if one.hash in (source.hash, target.hash)), bases[0])
-    theirs, ours = list(plan_change(base, source)), list(plan_change(base, target))
-    told = f"the source by {_told(theirs)}, the target by {_told(ours)}"
-    if not all(_merges(one) for one in (*theirs, *ours)):
-        raise _refused(f"a merge carries over added types, added nullable properties and renames only: {told}")
+    # Of several bases, one with the schema of a branch counts: that branch has changed nothing since.
+    base = next((catalog for catalog in bases if catalog.hash in (source.hash, target.hash)), bases[0])
+    source_steps, target_steps = list(plan_change(base, source)), list(plan_change(base, target))
+    changes = f"the source by {_describe_steps(source_steps)}, the target by {_describe_steps(target_steps)}"
+    if not all(_is_mergeable(step) for step in (*source_steps, *target_steps)):
+        raise _schema_merge_error(
+            f"a merge carries over added types, added nullable properties and renames only: {changes}"
+        )
     if base.hash in (source.hash, target.hash):
         return source if base.hash == target.hash else target
-    for host, guest, steps in ((target, source, theirs), (source, target, ours)):
-        merged = combine_schemas(base, host, guest) if all(is_addition(one) for one in steps) else None
+    for host, guest, steps in ((target, source, source_steps), (source, target, target_steps)):
+        merged = combine_schemas(base, host, guest) if all(is_addition(step) for step in steps) else None
         if merged is not None:
             return merged
-    raise _refused(f"both branches changed the schema since they parted, and the two do not fit together: {told}")
+    raise _schema_merge_error(
+        f"both branches changed the schema since they parted, and the two do not fit together: {changes}"
+    )
 
 
-def _merges(one: SchemaStep) -> bool:
-    return isinstance(one, _MERGEABLE) or (isinstance(one, Tighten) and one.vacuous)
+def _is_mergeable(step: SchemaStep) -> bool:
+    return isinstance(step, _MERGEABLE) or (isinstance(step, Tighten) and step.vacuous)
 
 
-def _refused(message: str) -> Unsupported:
+def _schema_merge_error(message: str) -> Unsupported:
     return Unsupported(
         message, code="schema_merge", advice="Bring both branches to one schema with `schema apply`, then merge"
     )
 
 
-def _told(steps: Sequence[SchemaStep]) -> str:
-    return ", ".join(f"{one.step} on {one.table}" if one.table else one.step for one in steps) or "nothing"
+def _describe_steps(steps: Sequence[SchemaStep]) -> str:
+    return ", ".join(f"{step.step} on {step.table}" if step.table else step.step for step in steps) or "nothing"

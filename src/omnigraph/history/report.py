@@ -30,5 +30,5 @@ class MergeReport:
         return cls(receipt.result["outcome"], receipt.commit_id, counts, branch_deleted=branch_deleted)
 
     @classmethod
-    def preview(cls, found: PublishPlan | Receipt) -> MergeReport:
-        return cls(found.result["outcome"], None, {**_NOTHING, **found.counts}, dry_run=True)
+    def preview(cls, prepared: PublishPlan | Receipt) -> MergeReport:
+        return cls(prepared.result["outcome"], None, {**_NOTHING, **prepared.counts}, dry_run=True)

@@ -22,7 +22,7 @@ from omnigraph.spark.constraint_selection import ConstraintQuery, ConstraintSele
 from omnigraph.spark.table_rows import TableRows
 from omnigraph.storage.lance.row_address import ROW_ADDRESS
 
-Rows = TypeVar("Rows")
+Rows = TypeVar("Rows", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.statements import Condition
 from omnigraph.schema.catalog import Catalog, TypeDef, no_such_type
 from omnigraph.spark.session import get_session
-from omnigraph.spark.table_scan import PART_BYTES, Part, TableScan, parts_of
+from omnigraph.spark.table_scan import PART_BYTES, Part, TableScan, plan_parts
 from omnigraph.spark.types import spark_schema, to_spark
 from omnigraph.spark.where_text import parse_where, where_text
 from omnigraph.storage.open_backend import make_backend
@@ -50,16 +50,18 @@ class SourceOptions:
     storage: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """From what Spark hands over; it does not keep the case of option names."""
         storage = {
-            name.removeprefix(STORAGE_PREFIX): value for name, value in given.items() if name.startswith(STORAGE_PREFIX)
+            name.removeprefix(STORAGE_PREFIX): value
+            for name, value in options.items()
+            if name.startswith(STORAGE_PREFIX)
         }
-        named = {name: value for name, value in given.items() if not name.startswith(STORAGE_PREFIX)}
-        path = named.pop("path", None)
+        values = {name: value for name, value in options.items() if not name.startswith(STORAGE_PREFIX)}
+        path = values.pop("path", None)
         if path is not None:
-            named.setdefault("graph", path)
-        unknown = sorted(set(named) - set(_OPTIONS))
+            values.setdefault("graph", path)
+        unknown = sorted(set(values) - set(_OPTIONS))
         if unknown:
             raise InvalidInput(
                 f"format {NAME!r} has no option {unknown[0]!r}",
@@ -67,30 +69,30 @@ class SourceOptions:
                 advice=f"It has {', '.join(_OPTIONS)} and {STORAGE_PREFIX}<setting of the store>",
             )
         for name in ("graph", "type"):
-            if not named.get(name):
+            if not values.get(name):
                 raise InvalidInput(f"format {NAME!r} needs the option {name!r}", code="missing_option")
-        if named.get("branch") and named.get("at"):
+        if values.get("branch") and values.get("at"):
             raise InvalidInput("the options 'branch' and 'at' contradict each other", advice="Leave out one of them")
-        columns = named.get("columns")
+        columns = values.get("columns")
         return cls(
-            graph=named["graph"],
-            type=named["type"],
-            branch=named.get("branch"),
-            at=named.get("at"),
-            columns=tuple(one.strip() for one in columns.split(",")) if columns is not None else None,
-            filter=named.get("filter"),
-            part_bytes=_positive("part_bytes", named["part_bytes"]) if "part_bytes" in named else PART_BYTES,
+            graph=values["graph"],
+            type=values["type"],
+            branch=values.get("branch"),
+            at=values.get("at"),
+            columns=tuple(column.strip() for column in columns.split(",")) if columns is not None else None,
+            filter=values.get("filter"),
+            part_bytes=_positive("part_bytes", values["part_bytes"]) if "part_bytes" in values else PART_BYTES,
             storage=tuple(sorted(storage.items())),
         )
 
     def to_spark(self) -> dict[str, str]:
         """The options as a reader of Spark takes them."""
-        found = {"graph": self.graph, "type": self.type, "branch": self.branch, "at": self.at, "filter": self.filter}
+        options = {"graph": self.graph, "type": self.type, "branch": self.branch, "at": self.at, "filter": self.filter}
         if self.columns is not None:
-            found["columns"] = ",".join(self.columns)
+            options["columns"] = ",".join(self.columns)
         if self.part_bytes != PART_BYTES:
-            found["part_bytes"] = str(self.part_bytes)
-        plain = {name: value for name, value in found.items() if value is not None}
+            options["part_bytes"] = str(self.part_bytes)
+        plain = {name: value for name, value in options.items() if value is not None}
         return plain | {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage}
 
 
@@ -106,12 +108,14 @@ class OmnigraphSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})  # the options may hold credentials; what is needed of them is in the parts
-        asked = SourceOptions.parse(options)
-        snapshot = _snapshot(asked)
-        one = type_of(asked.type, snapshot.catalog)
+        source_options = SourceOptions.parse(options)
+        snapshot = _read_snapshot(source_options)
+        type_def = resolve_type(source_options.type, snapshot.catalog)
         self.commit_id = snapshot.commit_id
-        self._scan = TableScan.of(one, asked.columns, parse_where(asked.filter) if asked.filter else None)
-        self._parts = parts_of(snapshot, one, asked.part_bytes)
+        self._scan = TableScan.of(
+            type_def, source_options.columns, parse_where(source_options.filter) if source_options.filter else None
+        )
+        self._parts = plan_parts(snapshot, type_def, source_options.part_bytes)
 
     @classmethod
     def name(cls) -> str:
@@ -123,10 +127,10 @@ class OmnigraphSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """`schema` is ours, or the user's from `.schema(…)`: then it prunes, and its types must be ours."""
         scan = TableScan.of(self._scan.type, schema.fieldNames(), self._scan.where)
-        for ours, theirs in zip(spark_schema(scan.schema), schema, strict=True):
-            if ours.dataType.simpleString() != theirs.dataType.simpleString():
+        for expected, requested in zip(spark_schema(scan.schema), schema, strict=True):
+            if expected.dataType.simpleString() != requested.dataType.simpleString():
                 raise InvalidInput(
-                    f"{ours.name} is {ours.dataType.simpleString()}, not {theirs.dataType.simpleString()}",
+                    f"{expected.name} is {expected.dataType.simpleString()}, not {requested.dataType.simpleString()}",
                     code="wrong_schema",
                     advice="Leave out .schema(…) and cast in Spark",
                 )
@@ -157,14 +161,14 @@ class OmnigraphReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_Piece(one) for one in self._parts]
+        return [_Piece(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, _Piece):  # what Spark makes up where there is no part at all
             return
-        wanted = to_arrow_schema(self._schema, timezone="UTC")  # Spark compares each batch with just this
+        arrow_schema = to_arrow_schema(self._schema, timezone="UTC")  # Spark compares each batch with just this
         for batch in self._scan.read(partition.part):
-            yield to_spark(batch, wanted)
+            yield to_spark(batch, arrow_schema)
 
 
 def register(session: SparkSession) -> None:
@@ -174,7 +178,7 @@ def register(session: SparkSession) -> None:
 
 def read_frame(
     snapshot: Snapshot,
-    one: TypeDef,
+    type_def: TypeDef,
     session: SparkSession | None = None,
     *,
     columns: Sequence[str] | None = None,
@@ -182,16 +186,16 @@ def read_frame(
     part_bytes: int = PART_BYTES,
 ) -> DataFrame:
     """A type of a snapshot as a frame. The names are those of the snapshot's own schema."""
-    TableScan.of(one, columns, where)  # a wrong name is told here, as our own error
-    place = snapshot.backend.tables.location
+    TableScan.of(type_def, columns, where)  # a wrong name is told here, as our own error
+    location = snapshot.backend.tables.location
     options = SourceOptions(
-        graph=place.address,
-        type=one.table_key,
+        graph=location.address,
+        type=type_def.table_key,
         at=snapshot.commit_id,
         columns=tuple(columns) if columns is not None else None,
         filter=where_text(where) if where is not None else None,
         part_bytes=part_bytes,
-        storage=place.options,
+        storage=location.options,
     )
     spark = get_session(existing=session)
     register(spark)
@@ -206,33 +210,40 @@ def create_views(snapshot: Snapshot, session: SparkSession | None = None) -> dic
     """
     spark = get_session(existing=session)
     names = view_names(snapshot.catalog)
-    for view, one in names.items():
-        read_frame(snapshot, one, spark).createOrReplaceTempView(f"`{view}`")
-    return {view: one.table_key for view, one in names.items()}
+    for view, type_def in names.items():
+        read_frame(snapshot, type_def, spark).createOrReplaceTempView(f"`{view}`")
+    return {view: type_def.table_key for view, type_def in names.items()}
 
 
 def view_names(catalog: Catalog) -> dict[str, TypeDef]:
-    taken = [one.name.lower() for one in catalog.types]
-    return {one.name if taken.count(one.name.lower()) == 1 else f"{one.kind}_{one.name}": one for one in catalog.types}
+    lower_names = [type_def.name.lower() for type_def in catalog.types]
+    return {
+        type_def.name if lower_names.count(type_def.name.lower()) == 1 else f"{type_def.kind}_{type_def.name}": type_def
+        for type_def in catalog.types
+    }
 
 
-def type_of(name: str, catalog: Catalog) -> TypeDef:
+def resolve_type(name: str, catalog: Catalog) -> TypeDef:
     """A type by its name, a node type before an edge type; or by its key (`edge:Knows`)."""
-    kind, _, rest = name.partition(":")
-    found = {"node": catalog.node, "edge": catalog.edge}[kind](rest) if kind in ("node", "edge") and rest else None
-    found = found or catalog.node(name) or catalog.edge(name)
-    if found is None:
+    kind, _, type_name = name.partition(":")
+    type_def = (
+        {"node": catalog.node, "edge": catalog.edge}[kind](type_name)
+        if kind in ("node", "edge") and type_name
+        else None
+    )
+    type_def = type_def or catalog.node(name) or catalog.edge(name)
+    if type_def is None:
         raise no_such_type(name, catalog)
-    return found
+    return type_def
 
 
-def _snapshot(asked: SourceOptions) -> Snapshot:
-    runtime = GraphRuntime.open(make_backend(asked.graph, dict(asked.storage)), read_only=True)
-    if asked.at is not None:
-        stream, seq = parse_commit_id(asked.at)
+def _read_snapshot(source_options: SourceOptions) -> Snapshot:
+    runtime = GraphRuntime.open(make_backend(source_options.graph, dict(source_options.storage)), read_only=True)
+    if source_options.at is not None:
+        stream, seq = parse_commit_id(source_options.at)
         record = runtime.records(stream).record(seq)
     else:
-        record = runtime.branch(asked.branch or MAIN).publisher.head
+        record = runtime.branch(source_options.branch or MAIN).publisher.head
     return Snapshot(runtime.backend, record, runtime.catalogs.get(record.schema))
 
 

@@ -78,9 +78,9 @@ class DuckDbImages:
         self._make_all(images_read_by(screening.images))
         self.connection.execute(f"CREATE TEMP TABLE suspects AS {screening.sql('duckdb')}")
         suspected = set()
-        for place, table in enumerate(screening.tables):
-            name = self._quoted_name("suspect", table)
-            self.connection.execute(f"CREATE TEMP VIEW {name} AS SELECT id FROM suspects WHERE place = {place}")  # noqa: S608
+        for position, table in enumerate(screening.tables):
+            name = self._quote_image("suspect", table)
+            self.connection.execute(f"CREATE TEMP VIEW {name} AS SELECT id FROM suspects WHERE place = {position}")  # noqa: S608
             self._columns[self.name_of("suspect", table)] = ("id",)
             if self.connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall():  # noqa: S608
                 suspected.add(table)
@@ -127,7 +127,7 @@ class DuckDbImages:
         if content.keep != "all":
             self._make("new", table, ("id",))
             join = "SEMI" if content.keep == "ids_in_new" else "ANTI"
-            condition = f"{join} JOIN (SELECT id FROM {self._quoted_name('new', table)}) USING (id)"  # noqa: S608
+            condition = f"{join} JOIN (SELECT id FROM {self._quote_image('new', table)}) USING (id)"  # noqa: S608
         self.connection.execute(f"CREATE TEMP TABLE {_quote(name)} AS SELECT {names} FROM {source} {condition}")  # noqa: S608
         self.connection.execute(f"DROP TABLE IF EXISTS {_SCRATCH_TABLE}")
 
@@ -136,7 +136,7 @@ class DuckDbImages:
             self._fill(_SCRATCH_TABLE, source, columns)
             return _SCRATCH_TABLE
         self._make(source, table, columns)
-        return self._quoted_name(source, table)
+        return self._quote_image(source, table)
 
     def _fill(self, name: str, rows: TableRows, columns: Sequence[str]) -> None:
         self._copy(name, pa.RecordBatchReader.from_batches(rows.schema_of(columns), rows.batches(columns)))
@@ -151,7 +151,7 @@ class DuckDbImages:
         fields = [schema.field(column) for column in columns]
         return pa.schema([*fields, pa.field(ROW_ADDRESS, pa.int64())]).empty_table()
 
-    def _quoted_name(self, kind: ImageKind, table: str) -> str:
+    def _quote_image(self, kind: ImageKind, table: str) -> str:
         return _quote(self.name_of(kind, table))
 
 

@@ -1,7 +1,7 @@
 """The one Spark session of a process: started by the first operation that needs it, quiet, stopped at exit.
 
-The caller's own session is used as it is and never stopped. The JVM's stderr goes into a file without a name, from
-which a failed start is explained: Java prints there before any log setting of Spark is heard.
+A session of the caller is used as it is and never stopped. The JVM's stderr goes into a temporary file, from which a
+failed start is explained: Java prints there before any log setting of Spark takes effect.
 """
 
 from __future__ import annotations
@@ -43,43 +43,43 @@ class _Running:
 
 _LOCK = RLock()
 _running: _Running | None = None
-_chosen: SparkSettings | None = None
+_default_settings: SparkSettings | None = None
 
 
 def use_settings(settings: SparkSettings) -> None:
-    """What a session is started with if somebody needs one later in this process; nothing is started now."""
-    global _chosen
-    _chosen = settings
+    """The settings of a session that is started later in this process. Starts nothing now."""
+    global _default_settings
+    _default_settings = settings
 
 
 def get_session(settings: SparkSettings | None = None, existing: SparkSession | None = None) -> SparkSession:
-    """`existing` if given; else the session that is active here; else a new one, shared by the whole process.
+    """`existing` if given; else the session that is active in this process; else a new one, shared by the process.
 
-    Without `settings` those of `use_settings` count, else those of the environment. A running session is not
-    started anew for other settings: asking for them is refused.
+    Without `settings` those of `use_settings` count, else those of the environment. Raises InvalidInput if a session
+    with other settings is running.
     """
     if existing is not None:
         return existing
     with _LOCK:
-        own = _own_session()
-        if own is not None:
-            if settings is not None and settings != own.settings:
+        running = _find_running()
+        if running is not None:
+            if settings is not None and settings != running.settings:
                 raise _other_settings()
-            return own.session
-        return _foreign_session() or _start(settings or _chosen or SparkSettings.from_environment())
+            return running.session
+        return _foreign_session() or _start(settings or _default_settings or SparkSettings.from_environment())
 
 
 def stop_session() -> None:
-    """Stop the session that `get_session` started, if there is one, and its JVM. Never somebody else's."""
+    """Stop the session that `get_session` started, if there is one, and its JVM; never a session of the user."""
     global _running
     with _LOCK:
-        own, _running = _running, None
-    if own is None or own.pid != os.getpid():
+        running, _running = _running, None
+    if running is None or running.pid != os.getpid():
         return
-    own.session.stop()
-    if own.settings.remote is None:
+    running.session.stop()
+    if running.settings.remote is None:
         _end_jvm()
-    own.scratch.cleanup()
+    running.scratch.cleanup()
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -87,15 +87,15 @@ def is_connect(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def _own_session() -> _Running | None:
-    """A fork of this process must not talk through its parent's sockets."""
+def _find_running() -> _Running | None:
+    """The session that this process started. A fork must not talk through the sockets of its parent."""
     if _running is None or _running.pid != os.getpid():
         return None
     return None if _is_stopped(_running.session) else _running
 
 
 def _is_stopped(session: SparkSession) -> bool:
-    """Whether the user has stopped it."""
+    """Whether the user has stopped the session."""
     if is_connect(session):
         return bool(session.is_stopped)  # type: ignore[attr-defined]
     return session.sparkContext._jsc is None
@@ -112,7 +112,7 @@ def _start(settings: SparkSettings) -> SparkSession:
     if settings.remote is not None and settings.master is not None:
         raise InvalidInput("a Spark master and a Spark Connect server are both named", advice="Leave out one of them")
     scratch = tempfile.TemporaryDirectory(prefix="omnigraph-spark-", ignore_cleanup_errors=True)
-    atexit.register(stop_session)  # after the directory's own way to go, hence run before it
+    atexit.register(stop_session)  # registered after the directory's cleanup, so it runs before it
     try:
         session = _connect(settings) if settings.remote is not None else _launch(settings, scratch.name)
     except BaseException:
@@ -150,7 +150,7 @@ def _connect(settings: SparkSettings) -> SparkSession:
 
 
 def _wait_for_server(remote: str) -> None:
-    """Raises TimeoutError if nobody is there to talk to."""
+    """Raises TimeoutError if no server answers."""
     import grpc  # type: ignore[import-untyped]
     from pyspark.sql.connect.client import DefaultChannelBuilder
 

@@ -37,12 +37,13 @@ class SparkSettings:
         conf: Mapping[str, str] | None = None,
     ) -> SparkSettings:
         """`SPARK_REMOTE`, `OMNIGRAPH_SPARK_MASTER` and `OMNIGRAPH_SPARK_DRIVER_MEMORY`; an argument wins over them."""
-        found = os.environ if environment is None else environment
+        variables = os.environ if environment is None else environment
         return cls(
-            master=master or (None if found.get("SPARK_REMOTE") else found.get("OMNIGRAPH_SPARK_MASTER") or None),
-            remote=None if master else found.get("SPARK_REMOTE") or None,
+            master=master
+            or (None if variables.get("SPARK_REMOTE") else variables.get("OMNIGRAPH_SPARK_MASTER") or None),
+            remote=None if master else variables.get("SPARK_REMOTE") or None,
             conf=dict(conf or {}),
-            driver_memory=found.get("OMNIGRAPH_SPARK_DRIVER_MEMORY") or cls().driver_memory,
+            driver_memory=variables.get("OMNIGRAPH_SPARK_DRIVER_MEMORY") or cls().driver_memory,
         )
 
     @property
@@ -64,7 +65,7 @@ class SparkSettings:
     def spark_conf(self, scratch: str) -> dict[str, str]:
         """Everything the session is started with. `scratch` is a directory of this process."""
         partitions = max(_LEAST_PARTITIONS, _PARTITIONS_PER_CORE * (os.cpu_count() or 1))
-        chosen = {
+        defaults = {
             "spark.app.name": self.app_name,
             "spark.master": self.place,
             "spark.driver.memory": self.driver_memory,
@@ -79,8 +80,8 @@ class SparkSettings:
         }
         if self.on_this_machine:
             # Spark otherwise listens where other machines can reach it.
-            chosen |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
-        return {**chosen, **self.conf}
+            defaults |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+        return {**defaults, **self.conf}
 
     def environment(self, python: str) -> dict[str, str]:
         """Variables that Spark reads while it starts. `python` is what runs on the workers."""

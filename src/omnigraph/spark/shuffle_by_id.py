@@ -160,7 +160,7 @@ class ShuffleById:
                 for number in batch.column(0).to_pylist():
                     task = self.reads[number]
                     for side, rows in task.read(self.location):
-                        yield _cut(task.table_number, side, rows, self.buckets[task.table_number])
+                        yield _cut_by_bucket(task.table_number, side, rows, self.buckets[task.table_number])
 
         def work_on_bucket(key: tuple[Any, ...], cuts: pa.Table) -> pa.Table:
             return work(key[0].as_py(), _decode_cuts(cuts))
@@ -217,8 +217,8 @@ def compare_overlay_ids(*overlays: OverlayTable | None) -> tuple[list[str], list
 
 def take_rows(rows: pa.Table, positions: Mapping[str, int], ids: Sequence[str]) -> dict[str, Row]:
     """The rows of those `ids` that have a position, as Python values by id."""
-    taken = [positions[row_id] for row_id in ids if row_id in positions]
-    return {row["id"]: row for row in rows.take(pa.array(taken, pa.int64())).to_pylist()}
+    row_positions = [positions[row_id] for row_id in ids if row_id in positions]
+    return {row["id"]: row for row in rows.take(pa.array(row_positions, pa.int64())).to_pylist()}
 
 
 def map_positions(rows: pa.Table) -> dict[str, int]:
@@ -263,7 +263,7 @@ def _collect_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(collected)
 
 
-def _cut(table_number: int, side: int, rows: pa.Table, bucket_count: int) -> pa.RecordBatch:
+def _cut_by_bucket(table_number: int, side: int, rows: pa.Table, bucket_count: int) -> pa.RecordBatch:
     """The rows cut by bucket, one row of `_CUTS` for each bucket that has any."""
     hashes = (xxhash.xxh32_intdigest(row_id) for row_id in rows["id"].cast(pa.binary()).to_pylist())
     bucket_of_row = np.fromiter(hashes, np.int64, rows.num_rows) % bucket_count

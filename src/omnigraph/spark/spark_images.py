@@ -56,8 +56,8 @@ class SparkImages:
             self._make(kind, table, columns)
         self._screened = screened = self._session.sql(screening.sql("spark")).persist()
         suspected = {screening.tables[row["place"]] for row in screened.select("place").distinct().collect()}
-        for place, table in enumerate(screening.tables):
-            self._suspects[table] = screened.filter(screened["place"] == place).select("id")
+        for position, table in enumerate(screening.tables):
+            self._suspects[table] = screened.filter(screened["place"] == position).select("id")
         return frozenset(suspected)
 
     def run(self, relation: Relation, limit: int | None = None) -> DataFrame:

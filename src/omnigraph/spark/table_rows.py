@@ -13,7 +13,7 @@ from omnigraph.commit.staging import version_in_record
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
-from omnigraph.spark.table_scan import fragment_groups
+from omnigraph.spark.table_scan import group_fragments
 from omnigraph.spark.types import spark_arrow_schema, spark_schema, to_spark
 from omnigraph.storage.lance import PinnedTable, TableLocation
 from omnigraph.storage.lance.arrow_fit import fit_batch
@@ -72,7 +72,7 @@ class TableRows:
         selected = set(fragments)
         groups = (
             tuple(fragment for fragment in group if fragment in selected)
-            for group in fragment_groups(pinned, _PART_BYTES)
+            for group in group_fragments(pinned, _PART_BYTES)
         )
         non_empty = tuple(group for group in groups if group)
         return cls(location, pinned.table, schema, pinned.version, non_empty, overlay)

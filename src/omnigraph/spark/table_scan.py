@@ -1,7 +1,7 @@
 """One table of one snapshot, cut into parts that any process can read: the plan of a distributed scan.
 
-A part is a plain value: where the pinned version is, which of its fragments, and which ids the overlay hides; or
-the overlay's own rows. Nothing of the log is read again by whoever reads a part, so every part sees the same commit.
+A part is a plain value: the location of the pinned version, some of its fragments, and the ids that the overlay hides;
+or the rows of the overlay. A reader of a part does not read the log again, so all parts see the same commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PinnedPart:
 
 @dataclass(frozen=True, slots=True)
 class OverlayPart:
-    """The rows that ride in the commit record, encoded."""
+    """The rows of the overlay in the commit record, encoded."""
 
     rows: bytes
 
@@ -50,21 +50,21 @@ Part = PinnedPart | OverlayPart
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """What is read of each part: these columns, under the names that users know, of the rows that match."""
+    """Which columns, under the names that users know, and which rows are read of each part."""
 
     type: TypeDef
     columns: tuple[str, ...]
     where: Condition | None = None
 
     @classmethod
-    def of(cls, one: TypeDef, columns: Sequence[str] | None = None, where: Condition | None = None) -> TableScan:
+    def of(cls, type_def: TypeDef, columns: Sequence[str] | None = None, where: Condition | None = None) -> TableScan:
         """All columns by default. Names that the type lacks are refused here, not by a worker."""
-        names = tuple(columns) if columns is not None else tuple(all_columns(one))
+        names = tuple(columns) if columns is not None else tuple(list_columns(type_def))
         for name in names:
-            column_of(one, name)
+            column_of(type_def, name)
         if where is not None:
-            condition_to_expression(one, where)
-        return cls(one, names, where)
+            condition_to_expression(type_def, where)
+        return cls(type_def, names, where)
 
     @property
     def ids(self) -> list[str]:
@@ -94,14 +94,14 @@ class TableScan:
                 self.ids, where, part.hidden_ids, schema=physical, fragment_ids=set(part.fragment_ids)
             )
         for batch in batches:
-            yield self._checked(batch, schema)
+            yield self._require_values(batch, schema)
 
     def _nullable(self, column: str) -> bool:
         prop = self.type.by_id.get(column)
         return prop is not None and prop.nullable
 
-    def _checked(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        """Engines believe NOT NULL and skip their checks: a missing value must never pass for a present one."""
+    def _require_values(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """Raises Corruption if a required value is missing: engines believe NOT NULL and would return wrong rows."""
         for at, field in enumerate(schema):
             if not field.nullable and batch.column(at).null_count:
                 raise Corruption(
@@ -112,37 +112,37 @@ class TableScan:
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def parts_of(snapshot: Snapshot, one: TypeDef, part_bytes: int = PART_BYTES) -> list[Part]:
+def plan_parts(snapshot: Snapshot, type_def: TypeDef, part_bytes: int = PART_BYTES) -> list[Part]:
     """All rows of a type, each in exactly one part. Costs the table's manifest, no data."""
-    view = snapshot.view(one)
+    view = snapshot.view(type_def)
     hidden = tuple(view.overlay.hidden_ids) if view.overlay else ()
     parts: list[Part] = []
     if view.pinned is not None:
-        place = snapshot.backend.tables.location
+        location = snapshot.backend.tables.location
         parts += [
-            PinnedPart(place, view.pinned.table, view.pinned.version, group, hidden)
-            for group in fragment_groups(view.pinned, part_bytes)
+            PinnedPart(location, view.pinned.table, view.pinned.version, group, hidden)
+            for group in group_fragments(view.pinned, part_bytes)
         ]
     if view.overlay is not None and view.overlay.rows.num_rows:
         parts.append(OverlayPart(view.overlay.as_bytes))
     return parts
 
 
-def fragment_groups(pinned: PinnedTable, part_bytes: int) -> Iterator[tuple[int, ...]]:
+def group_fragments(pinned: PinnedTable, part_bytes: int) -> Iterator[tuple[int, ...]]:
     """Neighbouring fragments together, as long as their data files stay within the bound."""
     group: list[int] = []
     size = 0
-    for one in pinned.metadata:
-        own = sum(file.file_size_bytes or 0 for file in one.files)
-        if group and size + own > part_bytes:
+    for fragment in pinned.metadata:
+        fragment_bytes = sum(file.file_size_bytes or 0 for file in fragment.files)
+        if group and size + fragment_bytes > part_bytes:
             yield tuple(group)
             group, size = [], 0
-        group.append(one.id)
-        size += own
+        group.append(fragment.id)
+        size += fragment_bytes
     if group:
         yield tuple(group)
 
 
-def all_columns(one: TypeDef) -> Collection[str]:
+def list_columns(type_def: TypeDef) -> Collection[str]:
     """`id`, for edges `from` and `to`, then all properties."""
-    return [*(["id", "from", "to"] if one.kind == "edge" else ["id"]), *one.by_name]
+    return [*(["id", "from", "to"] if type_def.kind == "edge" else ["id"]), *type_def.by_name]

@@ -1,8 +1,8 @@
 """Spark as a scheduler: numbered tasks in Python workers, whose results come back as short texts.
 
-Results are taken from what the tasks return, never from what they leave behind: a task that is repeated, or runs twice
-at once, returns one result. A worker's typed error that repeating cannot mend comes back as a result as well, so that
-it is not tried four times and arrives as what it is.
+Only what a task returns counts, never a file that it leaves behind: a task that is repeated, or runs twice at once,
+returns one result. A typed error that repeating cannot mend comes back as a result as well, so that Spark does not try
+the task four times and the driver raises the same error.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)(?:: |$)
 
 
 def run_tasks(session: SparkSession, count: int, work: Work, at_once: int | None = None) -> list[dict[str, Any]]:
-    """What `work(0)` … `work(count - 1)` say, in the order of the numbers; one task each.
+    """The results of `work(0)` … `work(count - 1)`, in the order of the numbers; one task each.
 
-    `at_once` bounds how many run at the same time: then a task does several, one after the other.
+    `at_once` bounds how many tasks run at the same time: then a task does several numbers, one after the other.
     """
     if not count:
         return []
@@ -48,25 +48,25 @@ def run_tasks(session: SparkSession, count: int, work: Work, at_once: int | None
 
 
 def encode_results(work: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[pa.RecordBatch]:
-    """Inside a worker: what `work` says as rows of `RESULT`, and its final errors too."""
+    """Inside a worker: the results of `work` as rows of `RESULT`, and errors that repeating cannot mend."""
     try:
-        for one in work():
-            yield _row(one)
+        for result in work():
+            yield _encode_result(result)
     except OmnigraphError as error:
         if error.retryable:
             raise
         facts = {"class": type(error).__name__, "message": error.message, "code": error.code, "advice": error.advice}
-        yield _row({_ERROR: {**facts, "details": error.details}})
+        yield _encode_result({_ERROR: {**facts, "details": error.details}})
 
 
 def collect_results(frame: DataFrame) -> list[dict[str, Any]]:
-    """Run the job, once, and read its results; raises the first error that a worker told."""
+    """Run the job, once, and decode its results; raises the first error that a worker returned."""
     with spark_errors():
-        found = [json.loads(row[0]) for row in frame.collect()]
-    for one in found:
-        if _ERROR in one:
-            raise _error_of(one[_ERROR])
-    return found
+        task_results = [json.loads(row[0]) for row in frame.collect()]
+    for result in task_results:
+        if _ERROR in result:
+            raise _decode_error(result[_ERROR])
+    return task_results
 
 
 class spark_errors:
@@ -80,24 +80,24 @@ class spark_errors:
             return
         if type(error).__module__.startswith(("pyspark", "py4j", "grpc")):
             raise Unavailable(
-                f"Spark gave up: {_reason(error)}",
+                f"Spark gave up: {_find_reason(error)}",
                 code="spark_failed",
                 advice="Nothing was written; see the cause, then repeat it",
             ) from error
 
 
-def _row(one: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"result": [json.dumps(one)]})
+def _encode_result(result: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"result": [json.dumps(result)]})
 
 
-def _error_of(raw: dict[str, Any]) -> OmnigraphError:
+def _decode_error(raw: dict[str, Any]) -> OmnigraphError:
     kind: type[OmnigraphError] = getattr(errors, raw["class"], OmnigraphError)
     return kind(raw["message"], code=raw["code"], advice=raw["advice"], **raw["details"])
 
 
-def _reason(error: Exception) -> str:
+def _find_reason(error: Exception) -> str:
     """The worker's last line, which names the exception, rather than the JVM's first."""
-    told = str(error).partition(_JVM_TRACE)[0]
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    message = str(error).partition(_JVM_TRACE)[0]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     python = [line for line in lines if _RAISED.match(line)]
     return (python[-1] if python else lines[0] if lines else type(error).__name__)[:_REASON_CHARS]

@@ -38,7 +38,7 @@ def spark_arrow_type(kind: pa.DataType) -> pa.DataType:
 
 
 def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(one.name, spark_arrow_type(one.type), one.nullable) for one in schema])
+    return pa.schema([pa.field(field.name, spark_arrow_type(field.type), field.nullable) for field in schema])
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -48,6 +48,6 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(spark_arrow_schema(schema))
 
 
-def to_spark(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same rows in the types of `wanted`, a schema of `spark_arrow_schema`."""
-    return cast_by_position(batch, wanted)
+    return cast_by_position(batch, schema)

@@ -40,9 +40,9 @@ def parse_where(text: str) -> Condition:
         tree = sqlglot.parse_one(text, dialect=_DIALECT)
         return _condition(tree)
     except SqlglotError as error:
-        raise _refused(text, str(error).splitlines()[0]) from error
+        raise _bad_where_error(text, str(error).splitlines()[0]) from error
     except _Unknown as error:
-        raise _refused(text, str(error)) from None
+        raise _bad_where_error(text, str(error)) from None
 
 
 def where_text(condition: Condition) -> str:
@@ -50,16 +50,16 @@ def where_text(condition: Condition) -> str:
     return _expression(condition).sql(dialect=_DIALECT)
 
 
-def renamed(condition: Condition, name_of: Callable[[str], str]) -> Condition:
+def rename_properties(condition: Condition, name_of: Callable[[str], str]) -> Condition:
     """The same condition with every property under another name."""
     if isinstance(condition, And):
-        return And(tuple(renamed(one, name_of) for one in condition.parts))
+        return And(tuple(rename_properties(part, name_of) for part in condition.parts))
     if isinstance(condition, Or):
-        return Or(tuple(renamed(one, name_of) for one in condition.parts))
+        return Or(tuple(rename_properties(part, name_of) for part in condition.parts))
     return replace(condition, name=name_of(condition.name))
 
 
-def _refused(text: str, reason: str) -> InvalidInput:
+def _bad_where_error(text: str, reason: str) -> InvalidInput:
     return InvalidInput(
         f"the condition {text!r} is not understood: {reason}",
         code="bad_where",
@@ -75,7 +75,7 @@ def _condition(tree: exp.Expr) -> Condition:
         joined = And if isinstance(tree, exp.And) else Or
         return joined((_condition(tree.left), _condition(tree.right)))
     if isinstance(tree, exp.Not):
-        return _negated(_condition(tree.this))
+        return _negate(_condition(tree.this))
     if isinstance(tree, exp.Is):
         if not isinstance(tree.expression, exp.Null):
             raise _Unknown("IS is only for NULL")
@@ -88,26 +88,26 @@ def _condition(tree: exp.Expr) -> Condition:
     raise _Unknown(f"{tree.sql(dialect=_DIALECT)!r} is not a comparison")
 
 
-def _negated(one: Condition) -> Condition:
+def _negate(condition: Condition) -> Condition:
     """The opposite in SQL's logic, where a comparison with null stays neither true nor false."""
-    if isinstance(one, And):
-        return Or(tuple(map(_negated, one.parts)))
-    if isinstance(one, Or):
-        return And(tuple(map(_negated, one.parts)))
-    if isinstance(one, NullTest):
-        return NullTest(one.name, not one.negated)
-    if one.op == "in":
-        return And(tuple(Compare(one.name, "!=", value) for value in one.value))
-    if one.op not in _NEGATED:
+    if isinstance(condition, And):
+        return Or(tuple(map(_negate, condition.parts)))
+    if isinstance(condition, Or):
+        return And(tuple(map(_negate, condition.parts)))
+    if isinstance(condition, NullTest):
+        return NullTest(condition.name, not condition.negated)
+    if condition.op == "in":
+        return And(tuple(Compare(condition.name, "!=", value) for value in condition.value))
+    if condition.op not in _NEGATED:
         raise _Unknown("NOT of a text match")
-    return Compare(one.name, _NEGATED[one.op], one.value)
+    return Compare(condition.name, _NEGATED[condition.op], condition.value)
 
 
 def _comparison(tree: exp.Expr, op: CompareOp) -> Compare:
-    left, right = tree.this, tree.expression
-    if isinstance(left, exp.Column):
-        return Compare(_name(left), op, _value(right))
-    return Compare(_name(right), _TURNED[op], _value(left))
+    left_side, right = tree.this, tree.expression
+    if isinstance(left_side, exp.Column):
+        return Compare(_name(left_side), op, _value(right))
+    return Compare(_name(right), _TURNED[op], _value(left_side))
 
 
 def _in(tree: exp.Expr) -> Compare:
@@ -115,7 +115,7 @@ def _in(tree: exp.Expr) -> Compare:
         raise _Unknown("IN needs a list of values")
     if not tree.expressions:
         raise _Unknown("IN needs at least one value")
-    return Compare(_name(tree.this), "in", [_value(one) for one in tree.expressions])
+    return Compare(_name(tree.this), "in", [_value(item) for item in tree.expressions])
 
 
 def _between(tree: exp.Expr) -> And:
@@ -190,11 +190,11 @@ def _expression(condition: Condition) -> exp.Expr:
         test = exp.Is(this=column, expression=exp.Null())
         return exp.Not(this=test) if condition.negated else test
     if condition.op == "in":
-        return exp.In(this=column, expressions=[_literal(one) for one in condition.value])
-    made = next((kind for kind, op in _OPERATORS.items() if op == condition.op), None)
-    if made is None:
-        made = exp.StartsWith if condition.op == "starts_with" else exp.Contains
-    return made(this=column, expression=_literal(condition.value))
+        return exp.In(this=column, expressions=[_literal(item) for item in condition.value])
+    operator = next((kind for kind, op in _OPERATORS.items() if op == condition.op), None)
+    if operator is None:
+        operator = exp.StartsWith if condition.op == "starts_with" else exp.Contains
+    return operator(this=column, expression=_literal(condition.value))
 
 
 def _literal(value: Any) -> exp.Expr:

@@ -173,29 +173,29 @@ class MergeChecker:
     def _images_of_unchanged(self, type_def: TypeDef) -> Iterator[tuple[ImageKind, TableRows]]:
         base = self.bases[type_def.id]
         if not base.is_empty:
-            yield "kept", self._kept_rows(type_def, base.version, (), base.overlay)
+            yield "kept", self._rows_of_version(type_def, base.version, (), base.overlay)
 
     def _images_of_merged(self, merged: MergedTable) -> Iterator[tuple[ImageKind, TableRows]]:
         type_def, base = merged.type_def, merged.base
         version = merged.staged.version if merged.staged is not None else base.version
-        overlay = self._kept_overlay(merged)
+        overlay = self._overlay_after_merge(merged)
         if version is not None or overlay is not None:
-            yield "kept", self._kept_rows(type_def, version, merged.written_fragments, overlay)
+            yield "kept", self._rows_of_version(type_def, version, merged.written_fragments, overlay)
         if merged.written_fragments:
             assert merged.staged is not None
             staged = self.backend.tables.bulk.open_staged(merged.staged)
             location = self.backend.tables.location
             yield "new", TableRows.of_fragments(location, arrow_schema(type_def), staged, merged.written_fragments)
         if not base.is_empty:
-            yield "old", self._replaced_rows(merged, version)
+            yield "old", self._find_replaced_rows(merged, version)
 
-    def _kept_overlay(self, merged: MergedTable) -> bytes | None:
+    def _overlay_after_merge(self, merged: MergedTable) -> bytes | None:
         if merged.base.overlay is None:
             return None
-        kept = OverlayTable.decode(merged.base.overlay).without_ids(merged.superseded | set(merged.overlay_only))
-        return kept.as_bytes if kept.entries else None
+        overlay = OverlayTable.decode(merged.base.overlay).without_ids(merged.superseded | set(merged.overlay_only))
+        return overlay.as_bytes if overlay.entries else None
 
-    def _kept_rows(
+    def _rows_of_version(
         self, type_def: TypeDef, version: str | None, written_fragments: tuple[int, ...], overlay: bytes | None
     ) -> TableRows:
         """The rows of a version but for the fragments that the merge wrote."""
@@ -206,7 +206,7 @@ class MergeChecker:
         fragments = [fragment.id for fragment in pinned.metadata if fragment.id not in set(written_fragments)]
         return TableRows.of_fragments(location, schema, pinned, fragments, overlay)
 
-    def _replaced_rows(self, merged: MergedTable, version: str | None) -> ReplacedRows:
+    def _find_replaced_rows(self, merged: MergedTable, version: str | None) -> ReplacedRows:
         tables, table, base = self.backend.tables, merged.type_def.id, merged.base
         before = tables.open(table, base.version) if base.version is not None else None
         after = tables.open(table, version) if version is not None else None

@@ -89,7 +89,7 @@ class Bucket:
 
     def decide(self, location: TableLocation, table_number: int) -> pa.Table:
         """Decide all ids, write the rows that the target gets, and return rows of `DECIDED`."""
-        contested = [row_id for row_id in self._changed_ids() if not self._decide_uncontested(row_id)]
+        contested = [row_id for row_id in self._ids_to_decide() if not self._decide_uncontested(row_id)]
         for start in range(0, len(contested), _ROWS_AT_ONCE):
             self._decide_contested(contested[start : start + _ROWS_AT_ONCE])
         outcome = self._outcome
@@ -107,14 +107,14 @@ class Bucket:
             "superseded": outcome.superseded,
             "bare": outcome.overlay_only,
         }
-        decided = [_decided_row(STAGED, table_number, data=json.dumps(staged).encode())]
+        decided = [_build_row(STAGED, table_number, data=json.dumps(staged).encode())]
         for fragment, offsets in group_by_fragment(np.array(outcome.removed_addresses, np.uint64)):
             data = offsets.astype("<u4").tobytes()
-            decided.append(_decided_row(REMOVAL, table_number, fragment=fragment, data=data))
+            decided.append(_build_row(REMOVAL, table_number, fragment=fragment, data=data))
         decided += [_conflict_row(table_number, conflict) for conflict in outcome.conflicts]
         return pa.Table.from_pylist(decided, _SCHEMA)
 
-    def _changed_ids(self) -> list[str]:
+    def _ids_to_decide(self) -> list[str]:
         positions = self._positions
         return sorted(positions[BASE].keys() | positions[SOURCE].keys() | positions[UNSETTLED].keys())
 
@@ -207,8 +207,8 @@ class Bucket:
         outcome, schema = self._outcome, arrow_schema(self._table.type_def)
         parts = []
         if outcome.source_positions:
-            taken = self._rows[SOURCE].take(pa.array(outcome.source_positions, pa.int64()))
-            parts.append(select_and_cast(taken, schema))
+            source_rows = self._rows[SOURCE].take(pa.array(outcome.source_positions, pa.int64()))
+            parts.append(select_and_cast(source_rows, schema))
         if outcome.merged_rows:
             merged = [{name: row.get(name) for name in schema.names} for row in outcome.merged_rows]
             parts.append(pa.Table.from_pylist(merged, schema))
@@ -231,10 +231,10 @@ def conflict_batch(conflicts: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
 
 def _conflict_row(table_number: int, conflict: Mapping[str, Any]) -> dict[str, Any]:
     sort_key = "\0".join(conflict_sort_key(conflict))
-    return _decided_row(CONFLICT, table_number, name=sort_key, data=json.dumps(dict(conflict)).encode())
+    return _build_row(CONFLICT, table_number, name=sort_key, data=json.dumps(dict(conflict)).encode())
 
 
-def _decided_row(
-    what: str, table_number: int, *, name: str | None = None, fragment: int | None = None, data: bytes = b""
+def _build_row(
+    row_kind: str, table_number: int, *, name: str | None = None, fragment: int | None = None, data: bytes = b""
 ) -> dict[str, Any]:
-    return {"what": what, "at": table_number, "name": name, "fragment": fragment, "data": data}
+    return {"what": row_kind, "at": table_number, "name": name, "fragment": fragment, "data": data}

@@ -213,11 +213,11 @@ class _MergeAttempt:
                 open_pinned_table(base.snapshot, table), open_pinned_table(target, table)
             ),
             overlay_ids=frozenset(overlay.index) if overlay is not None else frozenset(),
-            unsettled=self._unsettled_ids(table),
+            unsettled=self._ids_without_base(table),
             options=replace(options, per_entity=resolutions),
         )
 
-    def _unsettled_ids(self, table: str) -> frozenset[str]:
+    def _ids_without_base(self, table: str) -> frozenset[str]:
         return frozenset(row_id for changed_table, row_id in self.merge.base.unsettled if changed_table == table)
 
     def _plan_reads(self, table_number: int, type_def: TypeDef) -> Iterator[ShuffleRead]:
@@ -228,7 +228,7 @@ class _MergeAttempt:
             *(snapshot.record.overlay.get(table) for snapshot in snapshots)
         )
         virtual_rows = {row_id: row for (changed_table, row_id), row in base.rows.items() if changed_table == table}
-        unsettled = self._unsettled_ids(table)
+        unsettled = self._ids_without_base(table)
         lookup_ids = tuple(sorted({*differing_ids, *virtual_rows, *unsettled}))
         excluded_ids = sorted({*overlay_ids, *lookup_ids})
         base_pin, source_pin, target_pin = (open_pinned_table(snapshot, table) for snapshot in snapshots)

@@ -40,7 +40,7 @@ _COPY_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _WrittenPart:
     """One file that a task wrote: its place in the order, its name for now, its rows."""
 
     part: int
@@ -70,7 +70,7 @@ class _PartWriter:
         rows = 0
         with self.folder.open_writer(name, ids) as stream, open_row_writer(self.type, self.format, stream) as writer:
             for batch in chain([first], filled):
-                writer.write(_stored(batch, self.type))
+                writer.write(_to_stored_types(batch, self.type))
                 rows += batch.num_rows
         yield pa.RecordBatch.from_pydict(
             {"part": pa.array([part], pa.int32()), "name": [name], "rows": pa.array([rows], pa.int64())}
@@ -79,58 +79,60 @@ class _PartWriter:
 
 def export_on_spark(
     snapshot: Snapshot,
-    place: ExportTarget,
+    target: ExportTarget,
     types: Sequence[TypeDef],
     options: ExportOptions,
     session: SparkSession | None = None,
 ) -> ExportReport:
     """As `load.export.export`; the same rows in the same order, cut into files elsewhere."""
     ids = snapshot.backend.ids
-    run = _Run(snapshot, types, options)
-    report = ExportReport(snapshot.commit_id, place.path, options.format, {}, 0, engine="spark")
+    run = _SparkExport(snapshot, types, options)
+    report = ExportReport(snapshot.commit_id, target.path, options.format, {}, 0, engine="spark")
     with report_progress(options.progress, clock=snapshot.backend.clock, ids=ids) as progress:
-        if place.is_folder:
-            with fill_folder(place.folder, ids, overwrite=options.overwrite) as folder:
+        if target.is_folder:
+            with fill_folder(target.folder, ids, overwrite=options.overwrite) as folder:
                 written = run.write(folder, get_session(existing=session), progress)
-                files = [name for one in types for name in run.give_names(one, written[one.id], folder)]
+                files = [name for type_def in types for name in run.give_names(type_def, written[type_def.id], folder)]
                 folder.drop(_UNFINISHED)
         else:
-            _refuse_file(place, options)
-            with scratch_beside(place.folder, ids) as folder:
+            _refuse_file(target, options)
+            with scratch_beside(target.folder, ids) as folder:
                 written = run.write(folder, get_session(existing=session), progress)
                 with progress.step("join"):
-                    _join([part for one in types for part in written[one.id]], folder, place, ids)
-            files = [place.name]
-    counts = {one.table_key: sum(part.rows for part in written[one.id]) for one in types}
-    size_bytes = sum(place.folder.size_bytes(name) or 0 for name in files)
+                    _join_files([part for type_def in types for part in written[type_def.id]], folder, target, ids)
+            files = [target.name]
+    counts = {type_def.table_key: sum(part.rows for part in written[type_def.id]) for type_def in types}
+    size_bytes = sum(target.folder.size_bytes(name) or 0 for name in files)
     return replace(report, counts=counts, size_bytes=size_bytes, files=tuple(files))
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _SparkExport:
     """One export: what is written, and how."""
 
     snapshot: Snapshot
     types: Sequence[TypeDef]
     options: ExportOptions
 
-    def write(self, folder: OutputFolder, spark: SparkSession, progress: Progress) -> dict[str, list[_Written]]:
+    def write(self, folder: OutputFolder, spark: SparkSession, progress: Progress) -> dict[str, list[_WrittenPart]]:
         """All types, one job each; files in the order of their rows."""
-        return {one.id: self._write_type(one, folder, spark, progress) for one in self.types}
+        return {type_def.id: self._write_type(type_def, folder, spark, progress) for type_def in self.types}
 
     def _write_type(
-        self, one: TypeDef, folder: OutputFolder, spark: SparkSession, progress: Progress
-    ) -> list[_Written]:
-        tasks = self._tasks(one)
+        self, type_def: TypeDef, folder: OutputFolder, spark: SparkSession, progress: Progress
+    ) -> list[_WrittenPart]:
+        tasks = self._count_tasks(type_def)
         if not tasks:
             return []
-        frame = read_frame(self.snapshot, one, spark)
+        frame = read_frame(self.snapshot, type_def, spark)
         # Spark compares texts by their bytes, as we do, so the ranges follow one another in our order.
         ordered = frame.repartitionByRange(tasks, "id").sortWithinPartitions("id")
-        writer = _PartWriter(one, folder, self.options.format)
-        with progress.step(one.table_key, watch_tasks(spark), rows=count_rows(self.snapshot, [one])):
-            found = ordered.mapInArrow(writer, _WRITTEN).collect()
-        written = sorted((_Written(row["part"], row["name"], row["rows"]) for row in found), key=lambda row: row.part)
+        writer = _PartWriter(type_def, folder, self.options.format)
+        with progress.step(type_def.table_key, watch_tasks(spark), rows=count_rows(self.snapshot, [type_def])):
+            rows = ordered.mapInArrow(writer, _WRITTEN).collect()
+        written = sorted(
+            (_WrittenPart(row["part"], row["name"], row["rows"]) for row in rows), key=lambda row: row.part
+        )
         if any(folder.size_bytes(part.name) is None for part in written):
             raise Unavailable(
                 f"files that workers wrote to {folder.path()} are not there",
@@ -139,32 +141,32 @@ class _Run:
             )
         return written
 
-    def give_names(self, one: TypeDef, written: Sequence[_Written], folder: OutputFolder) -> list[str]:
+    def give_names(self, type_def: TypeDef, written: Sequence[_WrittenPart], folder: OutputFolder) -> list[str]:
         names = []
         for number, part in enumerate(written):
-            names.append(part_name(one, number, self.options.format))
+            names.append(part_name(type_def, number, self.options.format))
             folder.rename(part.name, names[-1])
         if not written and self.options.format != "ndjson":  # a file without rows still tells the columns
-            names.append(part_name(one, 0, self.options.format))
+            names.append(part_name(type_def, 0, self.options.format))
             with (
                 folder.open_writer(names[-1], self.snapshot.backend.ids) as stream,
-                open_row_writer(one, self.options.format, stream),
+                open_row_writer(type_def, self.options.format, stream),
             ):
                 pass
         return names
 
-    def _tasks(self, one: TypeDef) -> int:
+    def _count_tasks(self, type_def: TypeDef) -> int:
         """By rows and by bytes, whichever asks for more; none for an empty type."""
-        rows = count_rows(self.snapshot, [one])
-        pin = self.snapshot.record.pins.get(one.id)
+        rows = count_rows(self.snapshot, [type_def])
+        pin = self.snapshot.record.pins.get(type_def.id)
         size_bytes = pin.size_bytes if pin else 0
         return max(math.ceil(rows / self.options.part_rows), math.ceil(size_bytes / _TASK_BYTES)) if rows else 0
 
 
-def _refuse_file(place: ExportTarget, options: ExportOptions) -> None:
-    if place.folder.holds_anything(place.name) and not options.overwrite:
-        raise output_exists_error(place.path)
-    if not place.folder.is_local:
+def _refuse_file(target: ExportTarget, options: ExportOptions) -> None:
+    if target.folder.holds_anything(target.name) and not options.overwrite:
+        raise output_exists_error(target.path)
+    if not target.folder.is_local:
         raise Unsupported(
             "Spark writes one file to a directory of this machine only",
             advice="Name a folder (ending in /), or use --engine local",
@@ -176,14 +178,14 @@ def _refuse_file(place: ExportTarget, options: ExportOptions) -> None:
         )
 
 
-def _join(parts: Sequence[_Written], folder: OutputFolder, place: ExportTarget, ids: IdSource) -> None:
+def _join_files(parts: Sequence[_WrittenPart], folder: OutputFolder, target: ExportTarget, ids: IdSource) -> None:
     """The files after one another into one."""
-    with place.folder.open_writer(place.name, ids) as raw, compress_into(raw, place.compression) as stream:
+    with target.folder.open_writer(target.name, ids) as raw, compress_into(raw, target.compression) as stream:
         for part in parts:
             with folder.open_reader(part.name) as source:
                 shutil.copyfileobj(source, stream, _COPY_BYTES)
 
 
-def _stored(batch: pa.RecordBatch, one: TypeDef) -> pa.RecordBatch:
+def _to_stored_types(batch: pa.RecordBatch, type_def: TypeDef) -> pa.RecordBatch:
     """Rows from Spark in the types of storage."""
-    return cast_by_position(batch, export_schema(one))
+    return cast_by_position(batch, export_schema(type_def))

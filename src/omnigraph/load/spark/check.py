@@ -96,7 +96,7 @@ class LoadImages:
             return None
         return ImageContent(rows, "ids_in_new", table in self.tables_with_few_rows)
 
-    def replaced_rows(self, table: str) -> ImageContent | None:
+    def pinned_rows_with_new_ids(self, table: str) -> ImageContent | None:
         """Rows of the pinned version whose id the input has, those that the overlay hides too."""
         rows = self.base_rows(table)
         assert rows is not None
@@ -136,7 +136,7 @@ class CheckTask:
                     assert content is not None
                     yield {"type": table, "again": runner.images.read(content, table, []).num_rows}
                 elif rows.version is not None:
-                    replaced = self.images.replaced_rows(table)
+                    replaced = self.images.pinned_rows_with_new_ids(table)
                     assert replaced is not None
                     yield from self._remove(table, runner.images.read(replaced, table, []))
 
@@ -358,7 +358,7 @@ class LoadChecker:
                     count = runner.images.read(content, table, []).count() if content is not None else 0
                     answers.append({"type": table, "again": count})
                 elif staged.base.version is not None and staged.has_rows and staged.may_replace_existing_ids:
-                    replaced = images.replaced_rows(table)
+                    replaced = images.pinned_rows_with_new_ids(table)
                     assert replaced is not None
                     answers += self._remove_at(table, runner.images.read(replaced, table, []))
         return answers
