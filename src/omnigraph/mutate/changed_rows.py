@@ -11,7 +11,8 @@ from omnigraph.log.snapshot import Snapshot
 from omnigraph.mutate.pending_table import Row, RowChange
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.storage.lance import PinnedTable, candidate_ids
+from omnigraph.storage.lance import PinnedTable
+from omnigraph.storage.lance.version_difference import candidate_ids
 
 ComparedColumns = frozenset[str] | None
 """The columns by which rows are compared; None compares all columns."""

@@ -22,9 +22,10 @@ from omnigraph.mutate.pending_table import Row
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.spark.table_rows import BaseTable
-from omnigraph.storage.lance import FragmentDifference, PinnedTable, TableLocation, differing_rows, fragment_differences
+from omnigraph.storage.lance import PinnedTable, TableLocation
 from omnigraph.storage.lance.arrow_fit import fit_table
 from omnigraph.storage.lance.row_address import ROW_ADDRESS, SIGNED_ROW_ADDRESS_FIELD, no_addresses
+from omnigraph.storage.lance.version_difference import FragmentDifference, differing_rows, fragment_differences
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

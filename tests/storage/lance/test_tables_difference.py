@@ -10,6 +10,8 @@ from omnigraph.storage.lance import (
     PinnedTable,
     TableDelta,
     TableStore,
+)
+from omnigraph.storage.lance.version_difference import (
     candidate_ids,
     differing_rows,
     fragment_differences,

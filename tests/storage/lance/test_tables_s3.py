@@ -12,8 +12,8 @@ from omnigraph.errors import Forbidden, Unavailable
 from omnigraph.storage.lance import IndexSpec, PinnedTable, StagedTable, TableDelta, TableStore
 from omnigraph.storage.store import ObjectMissing
 from tests.storage.lance.table_cases import AGE, ID, NOTE, PERSON, ages, people, write
-from tests.support.faults import How
 from tests.support.proxy import Proxy
+from tests.support.proxy_faults import How
 from tests.support.s3 import S3Place
 
 pytestmark = pytest.mark.s3

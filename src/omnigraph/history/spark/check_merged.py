@@ -28,7 +28,8 @@ from omnigraph.spark.spark_images import run_in_spark
 from omnigraph.spark.table_rows import BaseTable, TableRows
 from omnigraph.spark.tasks import run_tasks
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.lance import FragmentDifference, StagedTable, differing_rows, fragment_differences
+from omnigraph.storage.lance import StagedTable
+from omnigraph.storage.lance.version_difference import FragmentDifference, differing_rows, fragment_differences
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

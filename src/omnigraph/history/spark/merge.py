@@ -55,7 +55,8 @@ from omnigraph.spark.table_rows import BaseTable
 from omnigraph.spark.tasks import RESULT, collect_results, encode_results, spark_errors
 from omnigraph.spark.watch_tasks import watch_tasks
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.lance import Removal, TableLocation, delete_offsets, fragment_differences, map_shared_fragments
+from omnigraph.storage.lance import Removal, TableLocation, delete_offsets
+from omnigraph.storage.lance.version_difference import fragment_differences, map_shared_fragments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

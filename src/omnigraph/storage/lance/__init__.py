@@ -26,17 +26,9 @@ from omnigraph.storage.lance.open_versions import IoStats
 from omnigraph.storage.lance.pinned_table import IndexInfo, PinnedTable
 from omnigraph.storage.lance.staged_table import StagedTable, StagedVersion, TableDelta
 from omnigraph.storage.lance.table_store import RewriteExecutor, TableStore
-from omnigraph.storage.lance.version_difference import (
-    FragmentDifference,
-    candidate_ids,
-    differing_rows,
-    fragment_differences,
-    map_shared_fragments,
-)
 
 __all__ = [
     "BulkTables",
-    "FragmentDifference",
     "IndexInfo",
     "IndexPlan",
     "IndexSpec",
@@ -51,11 +43,7 @@ __all__ = [
     "TableLocation",
     "TableStore",
     "build_segment",
-    "candidate_ids",
     "delete_offsets",
-    "differing_rows",
-    "fragment_differences",
-    "map_shared_fragments",
     "plan_index",
     "plan_rewrite",
     "rewrite_groups",
