@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from omnigraph.commit.publish_plan import Receipt
@@ -53,18 +53,7 @@ class LoadReport:
         return sum(table_counts["inserted"] + table_counts["updated"] for table_counts in self.counts.values())
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "commit_id": self.commit_id,
-            "counts": {table: dict(table_counts) for table, table_counts in self.counts.items()},
-            "rejects": self.rejects,
-            "rejects_by_code": dict(self.rejects_by_code),
-            "sample": [dict(reject) for reject in self.sample],
-            "duplicates": self.duplicates,
-            "rejects_path": self.rejects_path,
-            "engine": self.engine,
-            "replayed": self.replayed,
-            "attempts": self.attempts,
-        }
+        return {**asdict(self), "sample": [dict(reject) for reject in self.sample]}
 
     @classmethod
     def from_receipt(cls, receipt: Receipt) -> LoadReport:

@@ -13,7 +13,7 @@ honours the intent; if this process dies, recovery publishes what was staged com
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -90,15 +90,7 @@ class TableOutcome:
     indexes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "table_key": self.table_key,
-            "outcome": self.outcome,
-            "fragments_before": self.fragments_before,
-            "fragments": self.fragments,
-            "size_bytes_before": self.size_bytes_before,
-            "size_bytes": self.size_bytes,
-            "indexes": list(self.indexes),
-        }
+        return {**asdict(self), "indexes": list(self.indexes)}
 
 
 @dataclass(frozen=True)
@@ -308,14 +300,7 @@ class Optimizer:
         return FoldAction(work.type_def.id, move, rows_removed=base.rows - committed.rows)
 
     def _plan(self, op_id: str, base: CommitRecord, moves: Sequence[FoldAction]) -> PublishPlan:
-        return PublishPlan(
-            kind="physical",
-            op_id=op_id,
-            base=base,
-            folds=tuple(moves),
-            options=_OPTIONS,
-            holder=self._holder,
-        )
+        return PublishPlan("physical", op_id, base, folds=tuple(moves), options=_OPTIONS, holder=self._holder)
 
     def _rebase(self, plan: PublishPlan) -> PublishPlan | None:
         """Rebases the plan onto the newest record. Returns None if a plan may not name the staged versions there.
@@ -340,14 +325,9 @@ class Optimizer:
         pin = self._publisher.head.pins.get(work.type_def.id)
         key = work.to_json()["table_key"]
         built = () if busy else tuple(name for name, _ in work.missing)
+        fragments, size_bytes = (pin.fragments, pin.size_bytes) if pin else (0, 0)
         return TableOutcome(
-            key,
-            "busy" if busy else "done",
-            work.base.fragments,
-            pin.fragments if pin else 0,
-            work.base.size_bytes,
-            pin.size_bytes if pin else 0,
-            built,
+            key, "busy" if busy else "done", work.base.fragments, fragments, work.base.size_bytes, size_bytes, built
         )
 
 

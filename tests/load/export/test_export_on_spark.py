@@ -16,9 +16,8 @@ import omnigraph as og
 from omnigraph.api import Graph
 from omnigraph.errors import Forbidden, InvalidInput, NotFound, Unavailable, Unsupported
 from omnigraph.load.export import export as export_module
-from omnigraph.load.export.export import ExportOptions, export, record_stream
+from omnigraph.load.export.export import ExportOptions, export, record_stream, sort_rows
 from omnigraph.load.export.formats import ExportFormat, format_records
-from omnigraph.load.export.sort import sort_rows
 from omnigraph.query.language.statements import InsertNode
 from tests.spark.bed import INLINE, LATER, LAYOUTS, SCHEMA, STAGED, comparable, make_graph
 

@@ -10,10 +10,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import pyarrow as pa
 
 from omnigraph.clock import IdSource
 from omnigraph.errors import InvalidInput
@@ -23,12 +26,14 @@ from omnigraph.load.export.formats import (
     SUFFIXES,
     ExportFormat,
     compress_into,
+    export_schema,
     format_records,
     open_row_writer,
 )
-from omnigraph.load.export.sort import SMALL_BYTES, sort_rows
 from omnigraph.log.snapshot import Snapshot
+from omnigraph.log.table_view import TableView
 from omnigraph.schema.catalog import Catalog, TypeDef, no_such_type
+from omnigraph.storage.lance.arrow_fit import cast_by_position, make_nullable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +47,10 @@ ENGINES: tuple[ExportEngine, ...] = ("auto", "local", "spark")
 #: The engine `auto` uses Spark for tables of more bytes than this.
 SPARK_BYTES = 256 << 20
 _PART_ROWS = 1 << 20
+#: Tables up to this size are sorted in memory; larger ones by DuckDB, which spills to disk.
+SMALL_BYTES = 64 << 20
+_SORT_MEMORY = "512MiB"
+_ROWS_PER_BATCH = 8_192
 _FOLDER_FORMATS = ("parquet", "csv")
 
 
@@ -345,3 +354,35 @@ def _resolve_type(catalog: Catalog, name: str) -> TypeDef:
 def _check_choice(option: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise InvalidInput(f"{option} is {value!r}", code=f"unknown_{option}", advice=f"Use {', '.join(choices)}")
+
+
+# --- rows in the order of their ids, in bounded memory ---------------------------------------------------------------
+
+
+def sort_rows(snapshot: Snapshot, type_def: TypeDef, small_bytes: int = SMALL_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yields all rows of a type, sorted by the bytes of their ids, with the columns of `export_schema`."""
+    view = snapshot.view(type_def)
+    size_bytes = view.pinned.size_bytes if view.pinned is not None else 0
+    schema = export_schema(type_def)
+    batches = _sort_in_memory(view) if size_bytes <= small_bytes else _sort_on_disk(view)
+    for batch in batches:
+        # Some Arrow operations forget which columns are never null.
+        yield cast_by_position(batch, schema)
+
+
+def _sort_in_memory(view: TableView) -> Iterator[pa.RecordBatch]:
+    rows = view.scan()
+    return iter(rows.sort_by("id").to_batches(_ROWS_PER_BATCH)) if rows.num_rows else iter(())
+
+
+def _sort_on_disk(view: TableView) -> Iterator[pa.RecordBatch]:
+    import duckdb
+
+    with (
+        tempfile.TemporaryDirectory(prefix="omnigraph-sort-", ignore_cleanup_errors=True) as folder,
+        duckdb.connect(":memory:", config={"temp_directory": folder, "memory_limit": _SORT_MEMORY}) as duck,
+    ):
+        duck.execute("SET TimeZone = 'UTC'")
+        rows = pa.RecordBatchReader.from_batches(make_nullable(view.schema), view.batches())
+        # DuckDB compares texts by their bytes, like the sort in memory.
+        yield from duck.from_arrow(rows).order('"id"').to_arrow_reader(_ROWS_PER_BATCH)

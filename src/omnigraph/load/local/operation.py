@@ -15,6 +15,7 @@ from omnigraph.load.report import RejectSummary, build_load_result, load_rejecte
 from omnigraph.log.commit_record import CommitKind
 from omnigraph.progress import Progress
 from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.schema.row_constraints import Violation
 from omnigraph.storage.backend import Backend
 
 ENGINE = "local"
@@ -44,20 +45,14 @@ class LocalLoad:
         self.summary = RejectSummary.from_rejects(rejects)
         path = self._write_rejects(rejects)
         if accepted.unattributed:
-            unattributed = [
-                _reject_without_record(violation.rule, violation.message, violation.type, violation.id)
-                for violation in accepted.unattributed
-            ]
+            unattributed = [_reject_without_record(violation) for violation in accepted.unattributed]
             raise load_rejected_error(RejectSummary.from_rejects([*unattributed, *rejects]), path, even_skipping=True)
         if rejects and self._options.on_error == "fail":
             raise load_rejected_error(self.summary, path)
         actions = accepted.changes.actions
+        counts = _count_by_table(txn.catalog, actions)
         result = build_load_result(
-            _count_by_table(txn.catalog, actions),
-            self.summary,
-            duplicates=accepted.duplicates,
-            rejects_path=path,
-            engine=ENGINE,
+            counts, self.summary, duplicates=accepted.duplicates, rejects_path=path, engine=ENGINE
         )
         if not accepted.changes.changes:
             return Receipt(None, {"inserted": 0, "updated": 0, "deleted": 0}, result)
@@ -68,10 +63,8 @@ class LocalLoad:
             self._batches = read_all(self._inputs, self._options)
         if self._parsed is None or self._parsed[0] != catalog.hash:
             with self._progress.step("read", size_bytes=self._inputs.size_bytes) as counter:
-                self._parsed = (
-                    catalog.hash,
-                    parse_all(self._batches, catalog, self.op_id, self._options, counter),
-                )
+                records = parse_all(self._batches, catalog, self.op_id, self._options, counter)
+            self._parsed = (catalog.hash, records)
         return self._parsed[1]
 
     def _find_rejects(self, txn: WriteTxn, records: ParsedRecords) -> AcceptedChanges:
@@ -99,8 +92,8 @@ def _input_position(inputs: Inputs) -> Callable[[Reject], tuple[int, int]]:
     return lambda reject: (source_order[reject.file], reject.line)
 
 
-def _reject_without_record(rule: str, message: str, type_key: str, row_id: str) -> Reject:
-    return Reject("", 0, None, rule, message, "", type=type_key, id=row_id)
+def _reject_without_record(violation: Violation) -> Reject:
+    return Reject("", 0, None, violation.rule, violation.message, "", type=violation.type, id=violation.id)
 
 
 def _count_by_table(catalog: Catalog, actions: Sequence[TableAction]) -> dict[str, dict[str, int]]:

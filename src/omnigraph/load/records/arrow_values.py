@@ -93,7 +93,7 @@ def _to_floats(column: pa.Array, kind: pa.DataType, bad: Mask) -> pa.Array | Non
 
 
 def _negative_zero(numbers: np.ndarray) -> Mask:
-    """Returns which numbers are -0.0. JSON's integer -0 is 0 and its float -0.0 is not: only the text tells them apart."""
+    """Returns which numbers are -0.0. In JSON the integer -0 is 0 and the float -0.0 is not: only the text tells."""
     return np.asarray((numbers == 0) & np.signbit(numbers))
 
 

@@ -1,4 +1,4 @@
-"""Parses CSV as defined by RFC 4180: commas, and double quotes that are doubled inside. An empty unquoted field is null."""
+"""Parses CSV by RFC 4180: commas, and double quotes that are doubled inside. An empty unquoted field is null."""
 
 from __future__ import annotations
 

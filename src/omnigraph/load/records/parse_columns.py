@@ -57,13 +57,10 @@ def can_parse_by_column(type_def: TypeDef) -> bool:
     """Whether records of this type can be parsed by column: not with blobs, lists of dates, or defaults of lists."""
     defaults = defaults_of(type_def)
     for prop in type_def.properties:
-        prop_type = prop.type
-        is_sequence = prop_type.is_list or prop_type.vector_size is not None
-        if prop_type.scalar is Scalar.BLOB or (
-            prop_type.is_list and prop_type.scalar in (Scalar.DATE, Scalar.DATETIME)
-        ):
+        is_list, scalar = prop.type.is_list, prop.type.scalar
+        if scalar is Scalar.BLOB or (is_list and scalar in (Scalar.DATE, Scalar.DATETIME)):
             return False
-        if is_sequence and defaults[prop.id] is not None:
+        if (is_list or prop.type.vector_size is not None) and defaults[prop.id] is not None:
             return False
     return True
 

@@ -66,7 +66,7 @@ def _to_json_value(value: Any) -> Any:
 
 
 def column_of_key(text: str, *path: str) -> int | None:
-    """Returns the character, from 1, at which the key at `path` stands in a JSON object; None if there is no such key."""
+    """Returns the character, from 1, at which the key at `path` stands in a JSON object; None without such a key."""
     object_at = 0
     for depth, name in enumerate(path):
         key_and_value = _key_positions(text, object_at).get(name)

@@ -204,11 +204,8 @@ class Cleanup:
         honours = sorted(intent.id for intent in survey.intents)
         heads = survey.heads()
         fence_results = self._backend.in_parallel(lambda head: self._publish(head, "gc", honours), heads)
-        return {
-            head.stream: head.header.branch
-            for head, is_fenced in zip(heads, fence_results, strict=True)
-            if not is_fenced
-        }
+        unfenced = [head for head, is_fenced in zip(heads, fence_results, strict=True) if not is_fenced]
+        return {head.stream: head.header.branch for head in unfenced}
 
     def _publish(self, head: CommitRecord | Stub, kind: CommitKind, honours: Iterable[str] = ()) -> bool:
         """Publishes a record on a stream, unless the stream is closed. Returns False if another writer holds it."""

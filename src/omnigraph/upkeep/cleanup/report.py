@@ -85,13 +85,8 @@ class CleanupReport:
             "confirmed": self.confirmed,
             "id": self.id,
             "expired": [
-                {
-                    "branch": expired.branch,
-                    "commits": expired.commits,
-                    "oldest": expired.oldest,
-                    "newest": expired.newest,
-                }
-                for expired in self.expired
+                {name: getattr(commits, name) for name in ("branch", "commits", "oldest", "newest")}
+                for commits in self.expired
             ],
             "closed_streams": list(self.closes),
             "files": self.rows(),

@@ -14,12 +14,11 @@ from omnigraph.log.commit_record import NON_LOGICAL, CommitRecord, Header, decod
 from omnigraph.log.snapshot import Catalogs
 from omnigraph.log.stream import StreamEntry, record_key, seq_of_key
 from omnigraph.schema.catalog import Catalog
+from omnigraph.upkeep.cleanup.retention import UNUSED_KINDS
 from omnigraph.upkeep.verify.findings import Findings
 
 _KEYS_PER_REQUEST = 64
 _BRANCHES = "__branches/"
-#: Kinds of records on a stream that nobody has written to. Such a stream may never have been registered.
-_UNUSED_KINDS = frozenset({"fork", "gc", "close"})
 
 
 @dataclass
@@ -181,9 +180,9 @@ class LogCheck:
         kinds = {entry.header.kind for entry in content.entries.values()}
         name = next((entry.header.branch for entry in content.entries.values()), "?")
         where = f"__manifest/{content.stream}/"
-        if kinds <= _UNUSED_KINDS and content.is_closed:
+        if kinds <= UNUSED_KINDS and content.is_closed:
             return  # cleanup has closed it
-        if kinds <= _UNUSED_KINDS:
+        if kinds <= UNUSED_KINDS:
             text = f"stream {content.stream} was made for branch {name!r} and never registered; cleanup closes it"
             self._findings.note("stream_unregistered", where, text)
         else:
