@@ -17,10 +17,14 @@ from omnigraph.schema.drafts import (
     UniqueDraft,
 )
 from omnigraph.schema.problems import Problems
-from omnigraph.schema.syntax import AnnotationNode, LiteralNode, RangeNode, WrittenName
+from omnigraph.schema.syntax import CONSTRAINT_NAMES, AnnotationNode, LiteralNode, RangeNode, WrittenName
 
 _MAX_COUNT = 2**63 - 1
-_NOT_REPEATABLE = frozenset({"key", "unique", "index", "range", "card", "default", "embed", "rename_from"}) | {
+_NOT_REPEATABLE = CONSTRAINT_NAMES - {"check"} | {
+    "card",
+    "default",
+    "embed",
+    "rename_from",
     "description",
     "instruction",
 }

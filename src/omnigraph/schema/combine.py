@@ -82,7 +82,9 @@ def _insert_additions(host: Catalog, guest: Catalog) -> str:
         )
         if host_type is not None and guest_type is not None:
             written = guest_declarations[guest_type.kind, guest_type.name]
-            new = [_property_text(guest.source, *written, prop.name) for prop in _guest_additions(host_type, guest_type)]
+            new = [
+                _property_text(guest.source, *written, prop.name) for prop in _guest_additions(host_type, guest_type)
+            ]
             insertions += _insert_properties(host.source, part, [text for text in new if text is not None])
     text = host.source
     for offset, addition in sorted(insertions, reverse=True):

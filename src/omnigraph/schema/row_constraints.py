@@ -172,12 +172,12 @@ def _range_constraint(prop: Property, limits: RangeConstraint) -> _RowConstraint
     )
 
 
-def _pattern_constraint(prop: Property, rule: CheckConstraint) -> _RowConstraint:
+def _pattern_constraint(prop: Property, check: CheckConstraint) -> _RowConstraint:
     return _RowConstraint(
         "check",
         prop,
-        lambda column: _where_present(column, lambda: pc.invert(pc.match_substring_regex(column, rule.pattern))),
-        lambda value: f"property '{prop.name}': {value} does not match {quote_value(rule.pattern)}",
+        lambda column: _where_present(column, lambda: pc.invert(pc.match_substring_regex(column, check.pattern))),
+        lambda value: f"property '{prop.name}': {value} does not match {quote_value(check.pattern)}",
     )
 
 
