@@ -9,6 +9,7 @@ import pytest
 
 import omnigraph
 from omnigraph.api import Graph, make_backend
+from omnigraph.api.transaction import Transaction
 from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.errors import (
     BranchClosed,
@@ -21,7 +22,6 @@ from omnigraph.errors import (
     Unsupported,
     WriterFenced,
 )
-from omnigraph.mutate.transaction import Transaction
 from tests.mutate.ground import MutationGround
 
 E = TypeVar("E", bound=BaseException)

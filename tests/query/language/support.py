@@ -14,7 +14,7 @@ from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.check import check_query
 from omnigraph.query.language.lint import lint
 from omnigraph.query.language.parse import parse_queries
-from omnigraph.query.language.show import show
+from omnigraph.query.plan.show import show
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
 

@@ -11,10 +11,9 @@ import pytest
 from omnigraph.errors import TypeCheckError
 from omnigraph.query.language.check import check_query
 from omnigraph.query.language.checked import STRING, CheckedCompare, CheckedQuery, CheckedRead, Const
-from omnigraph.query.language.codes import CODES
 from omnigraph.query.language.lint import lint
-from omnigraph.query.language.parse import parse_queries
-from omnigraph.query.language.show import show
+from omnigraph.query.language.parse import CODES, parse_queries
+from omnigraph.query.plan.show import show
 from omnigraph.schema.compile import compile_schema
 from tests.query.language import support
 

@@ -10,7 +10,7 @@ from omnigraph.errors import ParseError
 from omnigraph.query.language.check import check_query
 from omnigraph.query.language.format import format_queries
 from omnigraph.query.language.parse import parse_queries
-from omnigraph.query.language.show import show
+from omnigraph.query.plan.show import show
 from tests.query.language import support
 
 MESSY = """/* about

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from omnigraph.errors import InvalidInput, ParseError, TypeCheckError
 from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.check import check_query
-from omnigraph.query.language.codes import CODES
 from omnigraph.query.language.format import format_queries
 from omnigraph.query.language.lint import lint
-from omnigraph.query.language.parse import parse_queries
-from omnigraph.query.language.show import show
+from omnigraph.query.language.parse import CODES, parse_queries
+from omnigraph.query.plan.show import show
 from tests.query.language import support
 
 _LANGUAGE = (

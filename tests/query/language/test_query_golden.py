@@ -9,8 +9,7 @@ import re
 
 import pytest
 
-from omnigraph.query.language.codes import CODES
-from omnigraph.query.language.parse import parser
+from omnigraph.query.language.parse import CODES, parser
 from tests.query.language import support
 
 

@@ -98,7 +98,9 @@ def test_answers_follow_every_write(graph: Graph, coding: Coding) -> None:
 
 
 @pytest.mark.parametrize("step", ["another edge", "a new node with edges", "a node changed"])
-def test_small_write_reuses_cached_adjacencies_and_texts(graph: Graph, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_write_reuses_cached_adjacencies_and_texts(
+    graph: Graph, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for source in (DEGREES, PATHS, BOTH, SEARCH):
         _rows(graph, source, "arrays")
     graph.apply(STEPS[step])

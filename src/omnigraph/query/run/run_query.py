@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +18,16 @@ from omnigraph.embed.providers import Embedder, get_embedder
 from omnigraph.errors import InvalidInput
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.query.language.bind import ValueResolver, bind_params, value_resolver
-from omnigraph.query.language.checked import CheckedQuery, CheckedRead
+from omnigraph.query.language.checked import CheckedQuery, CheckedRead, Value
 from omnigraph.query.language.query_cache import get_checked_query
 from omnigraph.query.limits import Budget, Deadline, QueryLimits
+from omnigraph.query.plan.build_plan import build_plan
 from omnigraph.query.plan.facts import Facts
-from omnigraph.query.plan.join_tree import JoinTree
+from omnigraph.query.plan.join_tree import JoinTree, find_join_tree
 from omnigraph.query.plan.leaf_columns import leaf_table
-from omnigraph.query.plan.nodes import Edges, Reach, Scan
+from omnigraph.query.plan.nodes import Edges, Leaf, Plan, Reach, Scan
+from omnigraph.query.plan.rules import rewrite_plan
+from omnigraph.query.plan.sql import Statement, to_sql
 from omnigraph.query.run.aggregate import aggregate_tree
 from omnigraph.query.run.code_access import CodeAccess
 from omnigraph.query.run.count_trees import TreeCounter
@@ -31,13 +36,64 @@ from omnigraph.query.run.explain import Explanation, StepReport, annotate_plan, 
 from omnigraph.query.run.id_access import IdAccess
 from omnigraph.query.run.leaf_rows import LeafAccess, LeafLoader, ReadStep, estimate_heaviest_leaf
 from omnigraph.query.run.lookup import try_lookup
-from omnigraph.query.run.prepare import PreparedQuery, prepare_query
 from omnigraph.query.run.ranked_columns import NeedsSqlFallback, RankedColumns
-from omnigraph.query.run.result import Result
+from omnigraph.query.run.result import Result, ResultShape
 from omnigraph.query.run.traverse import HopBounds
 from omnigraph.query.search.search_columns import Searcher
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.backend import Backend
+
+_CACHE_SIZE = 256
+
+
+@dataclass(frozen=True)
+class PreparedQuery:
+    """A query ready to run on any snapshot whose tables have about the same sizes."""
+
+    plan: Plan
+    statement: Statement
+    sql: str
+    tree: JoinTree | None
+    shape: ResultShape
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return self.statement.leaves
+
+    @property
+    def parameters(self) -> Mapping[str, Value]:
+        return self.statement.parameters
+
+    @property
+    def outputs(self) -> tuple[tuple[str, ...], ...]:
+        return self.statement.outputs
+
+
+_CACHE: OrderedDict[Any, tuple[PreparedQuery, CheckedQuery]] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def prepare_query(checked: CheckedQuery, facts: Facts) -> PreparedQuery:
+    """Returns the plan of a reading query, from the cache if the schema is the same and the table sizes are similar."""
+    assert isinstance(checked.body, CheckedRead)
+    sizes = tuple(facts.rows.get(type_id, 0).bit_length() for type_id in checked.reads)
+    # By identity: hashing a whole tree costs more than planning a small one. The entry holds the tree, so its id stays.
+    key = (id(checked), facts.catalog.hash, sizes)
+    with _LOCK:
+        entry = _CACHE.get(key)
+        if entry is not None:
+            _CACHE.move_to_end(key)
+            return entry[0]
+    plan = rewrite_plan(build_plan(checked.body), facts)
+    statement = to_sql(plan, facts.catalog)
+    shape = ResultShape.of(checked.body.columns, statement.outputs, facts.catalog)
+    prepared = PreparedQuery(plan, statement, statement.text(), find_join_tree(plan, facts.catalog), shape)
+    with _LOCK:
+        _CACHE[key] = (prepared, checked)
+        while len(_CACHE) > _CACHE_SIZE:
+            _CACHE.popitem(last=False)
+    return prepared
+
 
 Coding = Literal["auto", "ids", "codes", "arrays"]
 """How a run identifies entities: by id, or by code (position in the cached table); `codes` joins coded tables by SQL,
