@@ -104,23 +104,23 @@ def ends(graph: Graph, kind: str = "Knows") -> list[tuple[str, str]]:
 
 def tables_touched(graph: Graph) -> dict[str, Mapping[str, Any]]:
     """What the newest commit says it changed, by table; the engine's own table of answers left out."""
-    found = graph.view().commit()["touched"]
-    return {one["table_key"]: one for one in found if not one["table_key"].startswith("_")}
+    touched = graph.view().commit()["touched"]
+    return {one["table_key"]: one for one in touched if not one["table_key"].startswith("_")}
 
 
 def difference(old: Content, new: Content) -> set[tuple[str, str, str]]:
     """(type, id, op) of every row that is not the same in two contents."""
-    found = set()
+    touched = set()
     for kind in old.keys() | new.keys():
         before, after = old.get(kind, {}), new.get(kind, {})
         for row_id in before.keys() | after.keys():
             if row_id not in before:
-                found.add((kind, row_id, "insert"))
+                touched.add((kind, row_id, "insert"))
             elif row_id not in after:
-                found.add((kind, row_id, "delete"))
+                touched.add((kind, row_id, "delete"))
             elif before[row_id] != after[row_id]:
-                found.add((kind, row_id, "update"))
-    return found
+                touched.add((kind, row_id, "update"))
+    return touched
 
 
 def summarize(changes: Iterable[Change]) -> set[tuple[str, str, str]]:

@@ -11,9 +11,9 @@ from tests.support.pauses import ControlledPauses
 from tests.support.processes import Link
 
 
-def merge_until_killed(link: Link, *, place: str, point: str) -> str | None:
+def merge_until_killed(link: Link, *, graph_path: str, point: str) -> str | None:
     pauses = ControlledPauses()
-    runtime = GraphRuntime.open(make_backend(place, None, QUIET, pauses=pauses), read_only=False)
+    runtime = GraphRuntime.open(make_backend(graph_path, None, QUIET, pauses=pauses), read_only=False)
     graph = Graph(runtime, runtime.branch("main"))
     pauses.crash_at(point)
     link.ready()

@@ -38,8 +38,10 @@ class HereFrame:
     rows: pa.Table
 
     def mapInArrow(self, function: Callable[[Iterator[pa.RecordBatch]], Any], schema: str) -> HereFrame:
-        found = list(_pickle_roundtrip(function)(iter(self.rows.to_batches())))
-        return HereFrame(pa.Table.from_batches(found, found[0].schema) if found else _schema(schema).empty_table())
+        results = list(_pickle_roundtrip(function)(iter(self.rows.to_batches())))
+        return HereFrame(
+            pa.Table.from_batches(results, results[0].schema) if results else _schema(schema).empty_table()
+        )
 
     def filter(self, condition: str) -> HereFrame:
         match = re.fullmatch(r"(\w+) = '(\w+)'", condition)
@@ -86,11 +88,11 @@ class _Grouped:
         for at, key in enumerate(keys):
             places.setdefault(key, []).append(at)
         work = _pickle_roundtrip(function)
-        found = [
-            work(tuple(pa.scalar(one) for one in key), rows.take(pa.array(some))).cast(_schema(schema))
-            for key, some in places.items()
+        results = [
+            work(tuple(pa.scalar(one) for one in key), rows.take(pa.array(positions))).cast(_schema(schema))
+            for key, positions in places.items()
         ]
-        return HereFrame(pa.concat_tables(found) if found else _schema(schema).empty_table())
+        return HereFrame(pa.concat_tables(results) if results else _schema(schema).empty_table())
 
 
 class HereSession:

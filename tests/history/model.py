@@ -61,25 +61,25 @@ class Model:
 
     def merge(self, source: str, target: str, *, cells: bool = False, resolve: str | None = None) -> Merged:
         """What merging would do; `commit` makes it so."""
-        theirs, ours = self.heads[source], self.heads[target]
-        if theirs in ours.ancestors():
-            return Merged("already_up_to_date", ours.state)
-        forward = ours in theirs.ancestors()
-        base = base_of([ours], theirs)
-        state, conflicts = _join(base, theirs.state, ours.state, cells, resolve)
+        source_side, target_side = self.heads[source], self.heads[target]
+        if source_side in target_side.ancestors():
+            return Merged("already_up_to_date", target_side.state)
+        forward = target_side in source_side.ancestors()
+        base = base_of([target_side], source_side)
+        state, conflicts = _join(base, source_side.state, target_side.state, cells, resolve)
         conflicts |= {("orphan_edge", orphan[1]) for orphan in orphans(state)}
         if conflicts:
-            return Merged("conflict", ours.state, frozenset(conflicts))
+            return Merged("conflict", target_side.state, frozenset(conflicts))
         return Merged("fast_forward" if forward else "merged", state)
 
 
-def base_of(ours: list[Commit], commit: Commit) -> Base:
+def base_of(target_side: list[Commit], commit: Commit) -> Base:
     """Of one commit, or of several that were made one; several bases are made one in the same way."""
-    known = set().union(*(our.ancestors() for our in ours)) & commit.ancestors()
-    below = {other for one in known for other in one.ancestors() - {one}}
-    first, *others = sorted(known - below, key=lambda one: one.number)
+    common = set().union(*(our.ancestors() for our in target_side)) & commit.ancestors()
+    below = {other for one in common for other in one.ancestors() - {one}}
+    first, *further = sorted(common - below, key=lambda one: one.number)
     base, joined = Base(first.state), [first]
-    for other in others:
+    for other in further:
         base = _settle(base, base_of(joined, other), other)
         joined.append(other)
     return base
@@ -87,35 +87,35 @@ def base_of(ours: list[Commit], commit: Commit) -> Base:
 
 def _settle(base: Base, below: Base, commit: Commit) -> Base:
     state, unsettled = dict(base.state), set(base.unsettled)
-    for place in {*base.state, *below.state, *commit.state} | below.unsettled:
-        ours, before, theirs = (one.get(place) for one in (base.state, below.state, commit.state))
-        if (before == theirs and place not in below.unsettled) or ours == theirs:
+    for entity in {*base.state, *below.state, *commit.state} | below.unsettled:
+        target_side, before, source_side = (one.get(entity) for one in (base.state, below.state, commit.state))
+        if (before == source_side and entity not in below.unsettled) or target_side == source_side:
             continue
-        if ours == before and place not in below.unsettled:
-            _put(state, place, theirs)
+        if target_side == before and entity not in below.unsettled:
+            _put(state, entity, source_side)
         else:
-            _put(state, place, None)
-            unsettled.add(place)
+            _put(state, entity, None)
+            unsettled.add(entity)
     return Base(state, frozenset(unsettled))
 
 
 def _join(
-    base: Base, theirs: State, ours: State, cells: bool, resolve: str | None
+    base: Base, source_side: State, target_side: State, cells: bool, resolve: str | None
 ) -> tuple[State, set[tuple[str, str]]]:
-    state, conflicts = dict(ours), set()
-    for place in {*base.state, *theirs, *ours} | base.unsettled:
-        b, s, t = base.state.get(place), theirs.get(place), ours.get(place)
-        settled = place not in base.unsettled
+    state, conflicts = dict(target_side), set()
+    for entity in {*base.state, *source_side, *target_side} | base.unsettled:
+        b, s, t = base.state.get(entity), source_side.get(entity), target_side.get(entity)
+        settled = entity not in base.unsettled
         if (settled and s == b) or s == t:
             continue
         if settled and t == b:
-            _put(state, place, s)
+            _put(state, entity, s)
         elif cells and b and s and t and not differing_columns(b, s) & differing_columns(b, t):
-            state[place] = {**t, **{name: s[name] for name in differing_columns(b, s)}}
+            state[entity] = {**t, **{name: s[name] for name in differing_columns(b, s)}}
         elif resolve is not None:
-            _put(state, place, s if resolve == "theirs" else t)
+            _put(state, entity, s if resolve == "theirs" else t)
         else:
-            conflicts.add((_kind(b, s, t, settled), place[1]))
+            conflicts.add((_kind(b, s, t, settled), entity[1]))
     return state, conflicts
 
 
@@ -125,11 +125,11 @@ def _kind(b: Row | None, s: Row | None, t: Row | None, settled: bool) -> str:
     return "divergent_insert" if b is None and settled else "divergent_update"
 
 
-def _put(state: State, place: tuple[str, str], row: Row | None) -> None:
+def _put(state: State, entity: tuple[str, str], row: Row | None) -> None:
     if row is None:
-        state.pop(place, None)
+        state.pop(entity, None)
     else:
-        state[place] = row
+        state[entity] = row
 
 
 def differing_columns(row: Row, other: Row) -> set[str]:

@@ -49,12 +49,12 @@ def work(bed: MergeBed) -> Graph:
 
 
 def test_the_pin_is_taken_over_and_no_row_is_written(bed: MergeBed, work: Graph) -> None:
-    before, theirs = data_files(bed.place), content(work)
+    before, source_content = data_files(bed.place), content(work)
     report = bed.merge("work")
     assert report.counts == {"inserted": 1, "updated": 2, "deleted": 1}
     assert version(bed.main) == version(work)
     assert data_files(bed.place) == before
-    assert content(bed.main) == theirs
+    assert content(bed.main) == source_content
     assert head(bed.main).pins[table_of(work, "Person")].rows == 4
     assert bed.main.verify(deep=True).ok
 
@@ -62,11 +62,11 @@ def test_the_pin_is_taken_over_and_no_row_is_written(bed: MergeBed, work: Graph)
 def test_entries_new_to_the_target_get_its_own_stamp(bed: MergeBed, work: Graph) -> None:
     # H1: seqs and rids of another stream mean nothing here; what both had already stays as it was.
     main = bed.main
-    known = {table: one.stamps for table, one in head(main).overlay.items()}
+    stamps = {table: one.stamps for table, one in head(main).overlay.items()}
     bed.merge("work")
     record = head(main)
     for table, entries in record.overlay.items():
-        new = entries.stamps - known.get(table, frozenset())
+        new = entries.stamps - stamps.get(table, frozenset())
         assert {rid for _, rid in new} <= {record.rid}
     assert {row_id for row_id, rid in record.overlay[table_of(main, "Person")].stamps if rid == record.rid} == {"Bob"}
 
@@ -111,23 +111,23 @@ def test_what_is_taken_over_is_checked_all_the_same(bed: MergeBed, work: Graph) 
 
 def test_a_fold_of_the_target_meanwhile(bed: MergeBed, work: Graph) -> None:
     # The pin that the merge would replace is another one then: it is prepared again, and copies rows.
-    theirs = content(work)
+    source_content = content(work)
     merger, pauses = actor(bed.place)
     pauses.call_at("write.before-record", lambda: bed.main.fold())
     assert merger.branch.merge("work").outcome == "fast_forward"
-    assert content(bed.main) == theirs
+    assert content(bed.main) == source_content
     assert bed.main.verify(deep=True).ok
 
 
 def test_a_late_fold_of_the_target_does_not_undo_it(bed: MergeBed, work: Graph) -> None:
     # H1, H5: the fold has staged entries that the source folded by itself or replaced.
-    theirs = content(work)
+    source_content = content(work)
     folder, pauses = actor(bed.place)
     pauses.call_at("fold.before-record", lambda: bed.merge("work"))
     folder.fold()
-    assert content(bed.main) == theirs
+    assert content(bed.main) == source_content
     bed.main.fold()
-    assert content(bed.main) == theirs
+    assert content(bed.main) == source_content
     assert bed.main.verify(deep=True).ok
 
 
@@ -143,7 +143,7 @@ def test_a_write_to_the_table_meanwhile(bed: MergeBed, work: Graph) -> None:
 @pytest.mark.parametrize("runs", [1, 2, 3, 6])
 def test_cleanup_of_a_deleted_source_meanwhile(bed: MergeBed, work: Graph, point: str, runs: int) -> None:
     # H35: whatever cleanup has come to, main never names a file that goes.
-    before, theirs = content(bed.main), content(work)
+    before, source_content = content(bed.main), content(work)
     merger, pauses = actor(bed.place)
 
     def collect() -> None:
@@ -154,19 +154,19 @@ def test_cleanup_of_a_deleted_source_meanwhile(bed: MergeBed, work: Graph, point
     pauses.call_at(point, collect)
     try:
         merger.branch.merge("work")
-        wanted = theirs
+        expected = source_content
     except OmnigraphError:
         assert runs > 1, "while its files are there a captured source can be merged"
-        wanted = before
+        expected = before
     for _ in range(6):
         Cleanup(bed.main._runtime, replace(COLLECT, keep=1)).run()
-    assert content(bed.main) == wanted
+    assert content(bed.main) == expected
     assert bed.main.verify(deep=True).ok
 
 
 def test_a_source_captured_before_and_merged_while_its_files_go(bed: MergeBed, work: Graph) -> None:
     # H35: the target was captured after the last fence, so no fence can stop the plan. The look at the source does.
-    theirs, pinned = content(work), version(work)
+    source_content, pinned = content(work), version(work)
     runtime = bed.main._runtime
     merge = Merge(runtime.backend, runtime.catalogs, runtime.records, head(work), MergeOptions())
     bed.main.branch.delete("work")
@@ -185,7 +185,7 @@ def test_a_source_captured_before_and_merged_while_its_files_go(bed: MergeBed, w
     pauses.call_at("cleanup.marked", merge_now)
     Cleanup(collector._runtime, replace(COLLECT, keep=1)).run()
     assert version(bed.main) != pinned
-    assert content(bed.main) == theirs
+    assert content(bed.main) == source_content
     assert bed.main.verify(deep=True).ok
 
 

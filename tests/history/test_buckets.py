@@ -20,7 +20,9 @@ _NOWHERE = TableLocation("memory:///", (), None)
 def _rows(places: Mapping[str, tuple[int, int]]) -> pa.Table:
     """A row per id, at this fragment and offset."""
     (title,) = (prop.id for prop in _TYPE.properties)
-    rows = [{"id": one, title: "t", "_rowaddr": (place[0] << 32) | place[1]} for one, place in places.items()]
+    rows = [
+        {"id": row_id, title: "t", "_rowaddr": (address[0] << 32) | address[1]} for row_id, address in places.items()
+    ]
     return pa.Table.from_pylist(rows, pa.schema([("id", pa.utf8()), (title, pa.utf8()), ("_rowaddr", pa.int64())]))
 
 

@@ -76,15 +76,15 @@ def edit(graph: Graph, names: list[str], number: int) -> None:
 def diverge(ground: CostGround, commits: int, config: Config, *, both: bool = True) -> None:
     """Ten people changed on `work` and ten others on main, over and over."""
     build(ground, Shape())
-    theirs, ours = ([f"{side}{n}" for n in range(ROWS)] for side in ("t", "o"))
+    source_ids, target_ids = ([f"{side}{n}" for n in range(ROWS)] for side in ("t", "o"))
     with acting(ground, STAGED) as actor:
-        edit(actor.graph, [*theirs, *ours], 0)
+        edit(actor.graph, [*source_ids, *target_ids], 0)
     with acting(ground, config) as actor:
         work = actor.graph.branch.create("work")
         for number in range(1, commits + 1):
-            edit(work, theirs, number)
+            edit(work, source_ids, number)
             if both:
-                edit(actor.graph, ours, number)
+                edit(actor.graph, target_ids, number)
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["merged", "fast-forward"])
@@ -111,8 +111,8 @@ def assert_flat(tmp_path: Path, commits: list[int], config: Config, *, both: boo
     assert [change.outcome for change in found["diff"]] == [ROWS * (2 if both else 1)] * len(commits)
     assert [one.outcome for one in found["merge"]] == ["merged" if both else "fast_forward"] * len(commits)
     for verb, costs in found.items():
-        told = "; ".join(f"{count} commits: {one.cost}" for count, one in zip(commits, costs, strict=True))
-        assert max(cost.requests for cost in costs) <= 1.2 * costs[0].requests, f"{verb}: {told}"
+        summary = "; ".join(f"{count} commits: {one.cost}" for count, one in zip(commits, costs, strict=True))
+        assert max(cost.requests for cost in costs) <= 1.2 * costs[0].requests, f"{verb}: {summary}"
 
 
 # --- rows of the tables --------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def assert_rows_do_not_matter(tables: Tables, tmp_path: Path, counts: list[int],
         found["merge"].append(measure(ground, merge, config))
     assert [change.outcome for change in found["diff"]] == [ROWS * (2 if both else 1)] * len(counts)
     for verb, costs in found.items():
-        told = "; ".join(
+        summary = "; ".join(
             f"{count} rows: {one.read_bytes} bytes, {one.cost}" for count, one in zip(counts, costs, strict=True)
         )
         # Lance reads local files by 4 KiB. At a million rows the footers of index and data files are longer than that,
@@ -201,8 +201,10 @@ def assert_rows_do_not_matter(tables: Tables, tmp_path: Path, counts: list[int],
         # build, and with them which neighbouring reads are joined: of 24 builds of a hundred thousand rows, one took 42
         # reads of 337 KB instead of 40 of 345 KB.
         growth = 1.1 if max(counts) <= 100_000 else 1.5
-        assert max(cost.requests for cost in costs) <= growth * costs[0].requests, f"{verb}: {told}"
-        assert max(cost.read_bytes for cost in costs) <= 1.5 * min(cost.read_bytes for cost in costs), f"{verb}: {told}"
+        assert max(cost.requests for cost in costs) <= growth * costs[0].requests, f"{verb}: {summary}"
+        assert max(cost.read_bytes for cost in costs) <= 1.5 * min(cost.read_bytes for cost in costs), (
+            f"{verb}: {summary}"
+        )
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["merged", "fast-forward"])
@@ -229,8 +231,8 @@ def test_a_million_rows_in_an_object_store_do_not_matter(layout: str) -> None:
     server = ServerProcess("moto_server.py")
     try:
         for count in (100_000, 1_000_000):
-            with fresh_bucket(server) as place, Proxy(server.endpoint) as proxy:
-                ground = CostGround.on_s3(place.through(proxy), proxy)
+            with fresh_bucket(server) as bucket, Proxy(server.endpoint) as proxy:
+                ground = CostGround.on_s3(bucket.through(proxy), proxy)
                 fill_table(ground, count, width)
                 with acting(ground, config) as actor:
                     actor.graph.branch.create("work").apply(changes(0, width))

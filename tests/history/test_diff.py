@@ -26,8 +26,8 @@ from tests.history.bed import (
 
 
 def one_change(graph: Graph, old: str, new: str | None = None) -> dict[str, object]:
-    (found,) = graph.diff(old, new)
-    return found.to_json()
+    (change,) = graph.diff(old, new)
+    return change.to_json()
 
 
 def test_insert_update_and_delete_with_images(bed: MergeBed) -> None:
@@ -165,8 +165,8 @@ def test_a_dropped_type_takes_its_rows(bed: MergeBed) -> None:
     bed.main.apply([InsertNode("Firm", {"name": "Acme"}), InsertEdge("WorksAt", "Bob", "Acme", {"id": "w"})])
     start = bed.main.refresh()
     bed.main.schema.apply(PEOPLE.replace("edge WorksAt: Person -> Firm", ""))
-    (gone,) = bed.main.diff(start)
-    assert (gone.op, gone.kind, gone.type, gone.before) == (
+    (deletion,) = bed.main.diff(start)
+    assert (deletion.op, deletion.kind, deletion.type, deletion.before) == (
         "delete",
         "edge",
         "WorksAt",

@@ -24,15 +24,15 @@ NAMES = [f"n{number}" for number in range(12)]
 
 def steps(chance: random.Random, side: str, *, inserts_only: bool) -> list[list[Statement]]:
     """A few commits of one side."""
-    found: list[list[Statement]] = []
+    groups: list[list[Statement]] = []
     for number in range(chance.randint(1, 5)):
         new = f"{side}{number}"
         batch: list[Statement] = [person(new, age=number), knows(new, chance.choice(NAMES), f"e-{new}")]
         if not inserts_only:
             name = chance.choice(NAMES)
             batch = chance.choice([batch, [change(name, age=chance.randint(0, 2))], [remove(name)]])
-        found.append(batch)
-    return found
+        groups.append(batch)
+    return groups
 
 
 def histories(path: Path, seed: int, *, inserts_only: bool) -> MergeBed:
@@ -63,10 +63,10 @@ def outcome(bed: MergeBed) -> Any:
     return report.outcome, report.counts, content(bed.main), summarize(bed.main.diff(before, after)), feed
 
 
-def compare(bed: MergeBed, other: MergeBed) -> None:
-    assert outcome(bed) == outcome(other)
+def compare(bed: MergeBed, twin_bed: MergeBed) -> None:
+    assert outcome(bed) == outcome(twin_bed)
     assert bed.main.verify(deep=True).ok
-    assert other.main.verify(deep=True).ok
+    assert twin_bed.main.verify(deep=True).ok
 
 
 def twin(bed: MergeBed, path: Path) -> MergeBed:
@@ -81,25 +81,25 @@ def test_tables_taken_over_or_merged_row_by_row(
 ) -> None:
     # S89
     bed = histories(tmp_path / "graph", sweep_seed + number, inserts_only=inserts_only)
-    other = twin(bed, tmp_path / "other")
+    twin_bed = twin(bed, tmp_path / "other")
     first = outcome(bed)
     monkeypatch.setattr(merging, "adopt_tables", lambda plan, *_: plan)
-    assert first == outcome(other)
+    assert first == outcome(twin_bed)
     assert bed.main.verify(deep=True).ok
-    assert other.main.verify(deep=True).ok
+    assert twin_bed.main.verify(deep=True).ok
 
 
 @pytest.mark.parametrize("number", [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 40))])
 def test_commits_between_that_were_collected(tmp_path: Path, sweep_seed: int, number: int) -> None:
     # S90: the bases stay, what lies between base and heads is not needed.
     bed = histories(tmp_path / "graph", sweep_seed + number, inserts_only=False)
-    other = twin(bed, tmp_path / "other")
+    twin_bed = twin(bed, tmp_path / "other")
     for _ in range(4):
-        Cleanup(other.main._runtime, replace(COLLECT)).run()
-    runtime = other.main._runtime
-    between = [runtime.records(head.stream).get(seq) for head in _heads(other) for seq in range(head.seq)]
-    assert any(isinstance(one, Stub) for one in between)
-    compare(bed, other)
+        Cleanup(twin_bed.main._runtime, replace(COLLECT)).run()
+    runtime = twin_bed.main._runtime
+    between = [runtime.records(head.stream).get(seq) for head in _heads(twin_bed) for seq in range(head.seq)]
+    assert any(isinstance(commit, Stub) for commit in between)
+    compare(bed, twin_bed)
 
 
 def _heads(bed: MergeBed) -> list[Any]:

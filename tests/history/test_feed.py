@@ -52,10 +52,10 @@ def test_pages_cut_between_commits_only(bed: MergeBed, size: int) -> None:
     start = bed.main.changes().cursor
     for number in range(6):
         bed.main.apply(people(*(f"{number}{one}" for one in "abcde"[: 1 + number % 3])))
-    whole = ids(bed.main.changes(start))
+    all_ids = ids(bed.main.changes(start))
     for limits in (FeedLimits(changes=size), FeedLimits(commits=size), FeedLimits(size_bytes=200 * size)):
         found, pages = read_all(bed.main, limits, start)
-        assert found == whole
+        assert found == all_ids
         if limits.commits == size:
             assert pages == 6 // size + 1
     wide = bed.main.changes(start, limits=FeedLimits(changes=3))
@@ -151,8 +151,8 @@ def test_collected_commits_are_a_gap_and_the_graph_a_new_start(bed: MergeBed) ->
     for number in range(3):
         bed.main.apply([change("Alice", age=number)])
     graph, meter = _actor(bed.place)
-    seen = decode_cursor(first)
-    key = record_key(seen.stream, seen.seq + 1)
+    cursor_ref = decode_cursor(first)
+    key = record_key(cursor_ref.stream, cursor_ref.seq + 1)
     record = decode_record(meter.get(key), key)
     assert isinstance(record, CommitRecord)
     meter.delete(key)

@@ -18,9 +18,9 @@ _NAMES = tuple(f"p{number:02d}" for number in range(24))
 _SEEDS = ("0", "1", "7919")
 
 
-def conflicts_and_violations(place: str, layout: str) -> dict[str, Any]:
+def conflicts_and_violations(graph_path: str, layout: str) -> dict[str, Any]:
     """What a merge full of conflicts and a mutation full of violations answer, as this process finds it."""
-    graph = MergeBed(Path(place)).on(layout=layout)
+    graph = MergeBed(Path(graph_path)).on(layout=layout)
     with pytest.raises(MergeConflict) as merge:
         graph.branch.merge("side")
     ends = [knows(name, f"nobody {name}", edge=f"e{name}") for name in _NAMES]
@@ -43,24 +43,24 @@ def _make_conflicts(bed: MergeBed) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_hash_seed_changes_no_list(layout: str, tmp_path: Path) -> None:
     """S146"""
-    place = tmp_path / "g"
-    bed = MergeBed.make(place)
+    graph_path = tmp_path / "g"
+    bed = MergeBed.make(graph_path)
     _make_conflicts(bed)
-    answers = [_in_process(str(place), layout, seed) for seed in _SEEDS]
+    answers = [_in_process(str(graph_path), layout, seed) for seed in _SEEDS]
     kinds = [conflict["kind"] for conflict in json.loads(answers[0])["conflicts"]]
     assert {"divergent_insert", "divergent_update", "delete_vs_update"} <= set(kinds)
     assert len(json.loads(answers[0])["violations"]) == len(_NAMES)
     assert answers[1:] == answers[:1] * (len(_SEEDS) - 1)
 
 
-def _in_process(place: str, layout: str, seed: str) -> str:
-    asked = (
+def _in_process(graph_path: str, layout: str, seed: str) -> str:
+    script = (
         "import json, sys; from tests.history.test_hash_seeds import conflicts_and_violations as ask;"
         "print(json.dumps(ask(*sys.argv[1:])))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
     outcome = subprocess.run(
-        [sys.executable, "-c", asked, place, layout], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, graph_path, layout], env=environment, capture_output=True, text=True, check=False
     )
     assert outcome.returncode == 0, outcome.stderr
     return outcome.stdout

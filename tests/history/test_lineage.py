@@ -20,7 +20,7 @@ from tests.history.bed import (
 )
 
 
-def bases(bed: MergeBed, one: str, other: str) -> list[str]:
+def bases(bed: MergeBed, first_branch: str, second_branch: str) -> list[str]:
     runtime = bed.main._runtime
 
     def record(branch: str) -> CommitRecord:
@@ -28,15 +28,16 @@ def bases(bed: MergeBed, one: str, other: str) -> list[str]:
         return runtime.records(stream).record(seq)
 
     return [
-        merge_base.commit_id for merge_base in merge_bases(RecordCache(runtime.records), [record(one)], record(other))
+        merge_base.commit_id
+        for merge_base in merge_bases(RecordCache(runtime.records), [record(first_branch)], record(second_branch))
     ]
 
 
-def cross(bed: MergeBed, one: str, other: str, tag: str) -> None:
+def cross(bed: MergeBed, first_branch: str, second_branch: str, tag: str) -> None:
     """Merge both ways from the heads as they are now, which gives the two heads two common ancestors."""
-    bed.fork(f"old-{tag}", one)
-    bed.merge(other, one)
-    bed.merge(f"old-{tag}", other)
+    bed.fork(f"old-{tag}", first_branch)
+    bed.merge(second_branch, first_branch)
+    bed.merge(f"old-{tag}", second_branch)
     bed.main.branch.delete(f"old-{tag}")
 
 

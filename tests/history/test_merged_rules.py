@@ -32,18 +32,18 @@ def update(name: str, **values: object) -> Statement:
     return Update("Person", values, Compare("name", "=", name))
 
 
-def make(path: Path, theirs: Sequence[Statement], ours: Sequence[Statement]) -> MergeBed:
+def make(path: Path, source_statements: Sequence[Statement], target_statements: Sequence[Statement]) -> MergeBed:
     bed = MergeBed.make(path, SCHEMA)
     start = [InsertNode("Team", {"name": name}) for name in ("T", "U", "V")]
     bed.main.apply([*start, *insert("a", mail="a@", first="x", last="y"), *insert("b", mail="b@"), *insert("c")])
-    bed.fork("work").apply(list(theirs))
-    bed.main.apply(list(ours))
+    bed.fork("work").apply(list(source_statements))
+    bed.main.apply(list(target_statements))
     return bed
 
 
-def assert_refused(bed: MergeBed, *wanted: tuple[str, str]) -> None:
+def assert_refused(bed: MergeBed, *expected: tuple[str, str]) -> None:
     before = content(bed.main)
-    assert kinds_of(conflicts_of(lambda: bed.merge("work"))) == list(wanted)
+    assert kinds_of(conflicts_of(lambda: bed.merge("work"))) == list(expected)
     assert content(bed.main) == before
 
 
@@ -65,8 +65,8 @@ def test_unique_values_swapped_across_branches(tmp_path: Path) -> None:
     assert {name: row["mail"] for name, row in rows(bed.main, "Person").items()} == {"a": None, "b": "tmp", "c": "a@"}
     bed.fork("second").apply([update("b", mail=None), update("a", mail="tmp")])
     bed.main.apply([update("c", mail=None), update("b", mail="a@")])
-    found = conflicts_of(lambda: bed.merge("second"))
-    assert kinds_of(found) == [("divergent_update", "b")]
+    conflicts = conflicts_of(lambda: bed.merge("second"))
+    assert kinds_of(conflicts) == [("divergent_update", "b")]
 
 
 def test_a_freed_value_may_be_taken(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_composite_unique_across_branches(tmp_path: Path) -> None:
 
 def test_composite_unique_made_by_cells_of_both_sides(tmp_path: Path) -> None:
     bed = make(tmp_path / "g", [update("b", first="x")], [update("b", last="y")])
-    found = conflicts_of(lambda: bed.merge("work", cell_level=True))
-    assert kinds_of(found) == [("unique_violation", "b")]
+    conflicts = conflicts_of(lambda: bed.merge("work", cell_level=True))
+    assert kinds_of(conflicts) == [("unique_violation", "b")]
 
 
 def test_unique_ends_of_edges(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_the_last_membership_goes_with_a_team(tmp_path: Path) -> None:
 
 def test_main_into_a_branch_that_deleted_an_end(tmp_path: Path) -> None:
     bed = make(tmp_path / "g", [remove("b")], [InsertEdge("Likes", "a", "b", {"id": "l"})])
-    found = conflicts_of(lambda: bed.merge("main", "work"))
-    assert kinds_of(found) == [("orphan_edge", "l")]
+    conflicts = conflicts_of(lambda: bed.merge("main", "work"))
+    assert kinds_of(conflicts) == [("orphan_edge", "l")]
     assert names(bed.on("work")) == {"a", "c"}
 
 
@@ -157,8 +157,8 @@ def test_a_merged_table_is_searched_at_once(tmp_path: Path, layout: str, both: b
     if both:
         bed.main.apply([doc("own", "old words", -5.0)])
     bed.merge("work")
-    found = bed.main.query('query q() { match { $d: Doc search($d.text, "fresh") } return { $d.name } }').rows
-    assert sorted(row["d.name"] for row in found) == ["d3", "new"]
+    conflicts = bed.main.query('query q() { match { $d: Doc search($d.text, "fresh") } return { $d.name } }').rows
+    assert sorted(row["d.name"] for row in conflicts) == ["d3", "new"]
     near = "query q() { match { $d: Doc } return { $d.name } order { nearest($d.place, [99.0, 0.0]) } limit 1 }"
     assert [row["d.name"] for row in bed.main.query(near).rows] == ["new"]
     by_key = 'query q() { match { $d: Doc { name: "d3" } } return { $d.text } }'

@@ -119,8 +119,8 @@ def make_graph(path: Path, layout: str = "overlay only") -> Graph:
     if layout == "empty":
         return graph
     if layout == "many fragments":
-        for one in (*PICTURES, *STATEMENTS, *LATER):
-            graph.apply([one])
+        for statement in (*PICTURES, *STATEMENTS, *LATER):
+            graph.apply([statement])
         return graph
     graph.apply(list(PICTURES))
     graph.apply(list(STATEMENTS))
@@ -145,4 +145,4 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).hex()
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+    return [_plain(statement) for statement in value] if isinstance(value, list) else value

@@ -43,46 +43,49 @@ def read(root: str, out: str) -> None:
     """Frames, views, the data source by options and an export."""
     graph, session = og.open(root), get_session()
     assert is_connect(session)
-    wanted = comparable(graph.table("Thing").to_arrow())
-    assert comparable(graph.spark("Thing").toArrow()) == wanted
+    expected = comparable(graph.table("Thing").to_arrow())
+    assert comparable(graph.spark("Thing").toArrow()) == expected
     assert [row.name for row in graph.spark("Thing", columns=["name"], where="small = 41").collect()] == ["void"]
     by_options = session.read.format("omnigraph").option("graph", root).option("type", "Thing").load()
-    assert comparable(by_options.toArrow()) == wanted
+    assert comparable(by_options.toArrow()) == expected
     assert graph.spark_views()["Thing"] == "node:Thing"
-    assert session.sql("SELECT count(*) FROM Thing").collect()[0][0] == len(wanted)
+    assert session.sql("SELECT count(*) FROM Thing").collect()[0][0] == len(expected)
     graph.export(f"{out}/spark.ndjson", engine="spark", progress=False, types=["Thing", "Has"])
     graph.export(f"{out}/local.ndjson", engine="local", progress=False, types=["Thing", "Has"])
 
 
-def load(place: str, seed: str) -> None:
+def load(folder: str, seed: str) -> None:
     """Files, checked by one task and by shuffles: the same graph and the same rejects as the engine in this process."""
     inputs = {"one task": (ONE_TASK, tuple(random_input(int(seed)))), "shuffled": (SHUFFLED, FEW)}
     for name, (config, lines) in inputs.items():
-        here = Path(place) / name
-        here.mkdir()
-        path = write_lines(here / "in.ndjson", lines)
-        local, spark = pair(here, config)
-        wanted = answer_of(local, path, here / "rejects-local", engine="local", on_error="skip")
-        assert answer_of(spark, path, here / "rejects-spark", engine="spark", on_error="skip", split_bytes=60) == wanted
+        path_here = Path(folder) / name
+        path_here.mkdir()
+        path = write_lines(path_here / "in.ndjson", lines)
+        local, spark = pair(path_here, config)
+        expected = answer_of(local, path, path_here / "rejects-local", engine="local", on_error="skip")
+        assert (
+            answer_of(spark, path, path_here / "rejects-spark", engine="spark", on_error="skip", split_bytes=60)
+            == expected
+        )
         assert contents(spark) == contents(local)
     assert is_connect(get_session())
 
 
-def frames(address: str, place: str) -> None:
+def frames(address: str, folder: str) -> None:
     """The caller's own session, its frames, and an export into a folder that is loaded again."""
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.remote(address).getOrCreate()
-    graph = new_graph(Path(place) / "g", ONE_TASK)
-    graph.load(write_lines(Path(place) / "base.ndjson", BASE), engine="spark", spark=session, progress=False)
+    graph = new_graph(Path(folder) / "g", ONE_TASK)
+    graph.load(write_lines(Path(folder) / "base.ndjson", BASE), engine="spark", spark=session, progress=False)
     people = session.range(1_000).selectExpr("concat('f', id) AS name", "cast(id % 90 AS int) AS age")
     knows = session.range(999).selectExpr("concat('f', id) AS `from`", "concat('f', id + 1) AS `to`")
     report = graph.load_frames(nodes={"Person": people}, edges={"Knows": knows}, progress=False)
     assert report.loaded == 1_999
     assert graph.table("Person").count() == 1_006
-    graph.export(f"{place}/out", partitioned=True, engine="spark", spark=session, progress=False)
-    again = new_graph(Path(place) / "again", ONE_TASK)
-    again.load(f"{place}/out", engine="spark", spark=session, progress=False)
+    graph.export(f"{folder}/out", partitioned=True, engine="spark", spark=session, progress=False)
+    again = new_graph(Path(folder) / "again", ONE_TASK)
+    again.load(f"{folder}/out", engine="spark", spark=session, progress=False)
     assert contents(again, TYPES) == contents(graph, TYPES)
     assert get_session() is session
     stop_session()
@@ -90,11 +93,11 @@ def frames(address: str, place: str) -> None:
     session.stop()
 
 
-def expect_refusal(place: str) -> None:
+def expect_refusal(folder: str) -> None:
     """No server there: what is told, and that nothing is left behind."""
     session_module._CONNECT_S = 2.0
-    graph = new_graph(Path(place) / "g", ONE_TASK)
-    path = write_lines(Path(place) / "in.ndjson", [node("Person", name="a"), edge("Knows", "a", "a", "k")])
+    graph = new_graph(Path(folder) / "g", ONE_TASK)
+    path = write_lines(Path(folder) / "in.ndjson", [node("Person", name="a"), edge("Knows", "a", "a", "k")])
     try:
         graph.load(path, engine="spark", progress=False)
     except OmnigraphError as error:

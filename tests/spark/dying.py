@@ -15,9 +15,9 @@ from tests.support.processes import Link
 from tests.support.spark_session import SETTINGS
 
 
-def load_until_killed(link: Link, *, place: str, file: str, point: str, mode: str = "append") -> str | None:
+def load_until_killed(link: Link, *, folder: str, file: str, point: str, mode: str = "append") -> str | None:
     pauses = ControlledPauses()
-    runtime = GraphRuntime.open(make_backend(place, None, ONE_TASK, pauses=pauses), read_only=False)
+    runtime = GraphRuntime.open(make_backend(folder, None, ONE_TASK, pauses=pauses), read_only=False)
     graph = Graph(runtime, runtime.branch("main"))
     get_session(SETTINGS)
     pauses.crash_at(point)

@@ -15,7 +15,7 @@ def run_tasks_here(patch: pytest.MonkeyPatch) -> None:
     def run_here(
         session: object, count: int, work: Callable[[int], Iterable[dict[str, Any]]], at_once: int | None = None
     ) -> list[dict[str, Any]]:
-        return [json.loads(json.dumps(one)) for number in range(count) for one in work(number)]
+        return [json.loads(json.dumps(result)) for number in range(count) for result in work(number)]
 
     for module in (split, check, index):
         patch.setattr(module, "run_tasks", run_here)

@@ -58,7 +58,7 @@ def _client(remote: str | None, *arguments: str) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": ROOT, "OMNIGRAPH_FSYNC": "off"}
     if remote is not None:
         environment["SPARK_REMOTE"] = remote
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tests.spark.connect_client", *arguments],
         capture_output=True,
         text=True,
@@ -67,8 +67,8 @@ def _client(remote: str | None, *arguments: str) -> list[str]:
         cwd=ROOT,
         env=environment,
     )
-    lines = done.stdout.splitlines()
-    assert lines[-1:] == ["done"], done.stderr
+    lines = process.stdout.splitlines()
+    assert lines[-1:] == ["done"], process.stderr
     return lines[:-1]
 
 

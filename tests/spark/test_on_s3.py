@@ -36,16 +36,16 @@ def graph(s3_place: S3Place) -> Graph:
 
 
 def test_workers_read_with_the_options_of_the_handle(spark: SparkSession, graph: Graph, s3_place: S3Place) -> None:
-    wanted = comparable(graph.table("Thing").to_arrow())
-    assert comparable(graph.spark("Thing", spark).toArrow()) == wanted
+    expected = comparable(graph.table("Thing").to_arrow())
+    assert comparable(graph.spark("Thing", spark).toArrow()) == expected
     reader = spark.read.format("omnigraph").option("graph", graph.uri).option("type", "Thing")
     for name, value in s3_place.storage_options.items():
         reader = reader.option(f"storage.{name}", value)
-    assert comparable(reader.load().toArrow()) == wanted
+    assert comparable(reader.load().toArrow()) == expected
 
 
 def keys(s3_place: S3Place, folder: str) -> list[str]:
-    return [one.key for one in open_store(f"{s3_place.uri}/{folder}", s3_place.storage_options).list("")]
+    return [info.key for info in open_store(f"{s3_place.uri}/{folder}", s3_place.storage_options).list("")]
 
 
 @pytest.mark.parametrize("engine", ["local", "spark"])
@@ -90,8 +90,8 @@ def test_a_load_from_there_and_into_it(spark: SparkSession, s3_place: S3Place) -
     load = partial(graph.load, engine="spark", spark=spark, storage_options=options, progress=False)
     report = load(f"{s3_place.uri}/in", on_error="skip", rejects=f"{s3_place.uri}/rejects")
     assert report.rejects_by_code == {"endpoint": 1}
-    (kept,) = [key for key in keys(s3_place, "rejects") if key.endswith(".ndjson")]
-    (reject,) = map(json.loads, store.get(f"rejects/{kept}").splitlines())
+    (rejects_key,) = [key for key in keys(s3_place, "rejects") if key.endswith(".ndjson")]
+    (reject,) = map(json.loads, store.get(f"rejects/{rejects_key}").splitlines())
     assert (reject["file"], reject["line"]) == (f"{s3_place.uri}/in/a.ndjson", len(lines))
     assert load({"Person": f"{s3_place.uri}/people.parquet"}, mode="append").loaded == 2_000
     frame = spark.range(300).selectExpr("concat('n', id) AS name", "8 AS age")

@@ -81,14 +81,14 @@ def test_a_long_step_in_a_pipe_writes_plain_lines() -> None:
 
 
 def test_switched_off_nothing_is_written_even_to_a_terminal() -> None:
-    shown = on_terminal(lambda stream: _steps(stream, False))
-    assert shown == ""
+    output = on_terminal(lambda stream: _steps(stream, False))
+    assert output == ""
 
 
 def test_a_terminal_gets_a_bar() -> None:
-    shown = on_terminal(lambda stream: _steps(stream, None))
-    assert "\x1b" in shown
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    output = on_terminal(lambda stream: _steps(stream, None))
+    assert "\x1b" in output
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     assert "count rows" in plain
     assert "4 of 4 tasks" in plain
     assert "elapsed 0:" in plain
@@ -101,26 +101,26 @@ def _steps(stream: io.TextIOWrapper, enabled: bool | None) -> None:
 
 def on_terminal(work: Callable[[io.TextIOWrapper], None]) -> str:
     """What `work` shows on a real terminal."""
-    ours, theirs = pty.openpty()
-    seen: list[bytes] = []
+    terminal, child_end = pty.openpty()
+    chunks: list[bytes] = []
 
     def read() -> None:
         while True:
             try:
-                data = os.read(ours, 4096)
+                data = os.read(terminal, 4096)
             except OSError:  # how Linux tells that the other side has closed
                 return
             if not data:
                 return
-            seen.append(data)
+            chunks.append(data)
 
     reader = threading.Thread(target=read)
     reader.start()
-    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
+    with os.fdopen(child_end, "w", encoding="utf-8") as stream:
         work(stream)
     reader.join(60)
-    os.close(ours)
-    return b"".join(seen).decode()
+    os.close(terminal)
+    return b"".join(chunks).decode()
 
 
 def test_spark_tasks_are_counted(spark: SparkSession) -> None:
@@ -143,4 +143,4 @@ def test_a_failed_step_ends_the_display() -> None:
         progress.step("bad"),
     ):
         raise ZeroDivisionError
-    assert not [one for one in threading.enumerate() if one.name == "omnigraph-progress"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "omnigraph-progress"]

@@ -41,10 +41,10 @@ def test_one_session_for_all(spark: SparkSession) -> None:
 
 
 def test_a_given_session_is_used_as_it_is(spark: SparkSession) -> None:
-    own = spark.newSession()
-    assert get_session(existing=own) is own
-    assert get_session(SparkSettings(master="local[7]"), existing=own) is own
-    assert not is_connect(own)
+    user_session = spark.newSession()
+    assert get_session(existing=user_session) is user_session
+    assert get_session(SparkSettings(master="local[7]"), existing=user_session) is user_session
+    assert not is_connect(user_session)
 
 
 def test_settings_of_the_running_session(spark: SparkSession) -> None:
@@ -76,7 +76,7 @@ def test_it_listens_on_loopback_only(spark: SparkSession) -> None:
 @pytest.mark.slow
 def test_it_starts_and_ends_without_a_word() -> None:
     """Not even Java's own first lines, nor a warning about the fork that starts it."""
-    done = run(
+    process = run(
         "import lance\n"
         "from omnigraph.spark.session import get_session\n"
         "from omnigraph.spark.settings import SparkSettings\n"
@@ -84,13 +84,13 @@ def test_it_starts_and_ends_without_a_word() -> None:
         "assert spark.range(4).count() == 4\n"
         "print('done')\n"
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+    assert (process.stdout, process.stderr, process.returncode) == ("done\n", "", 0)
 
 
 @pytest.mark.slow
 def test_one_jvm_for_all_loads_of_a_process(tmp_path: Path) -> None:
     """What makes the second load cheap (`python -m bench load` says by how much): nothing is started for it."""
-    done = run(
+    process = run(
         "import os\n"
         "from pathlib import Path\n"
         "import omnigraph as og\n"
@@ -111,7 +111,7 @@ def test_one_jvm_for_all_loads_of_a_process(tmp_path: Path) -> None:
         "print(len(launched))\n",
         PLACE=str(tmp_path),
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
+    assert (process.stdout, process.stderr, process.returncode) == ("1\n", "", 0)
 
 
 @pytest.mark.parametrize("java_home", ["", "/nowhere"])
@@ -158,9 +158,9 @@ def test_nothing_small_imports_spark(tmp_path: Path) -> None:
 
 def test_settings_from_the_environment() -> None:
     assert SparkSettings.from_environment({}) == SparkSettings()
-    told = {"OMNIGRAPH_SPARK_MASTER": "spark://h:7077", "OMNIGRAPH_SPARK_DRIVER_MEMORY": "3g"}
-    assert SparkSettings.from_environment(told) == SparkSettings("spark://h:7077", driver_memory="3g")
-    remote = {**told, "SPARK_REMOTE": "sc://h"}
+    environment = {"OMNIGRAPH_SPARK_MASTER": "spark://h:7077", "OMNIGRAPH_SPARK_DRIVER_MEMORY": "3g"}
+    assert SparkSettings.from_environment(environment) == SparkSettings("spark://h:7077", driver_memory="3g")
+    remote = {**environment, "SPARK_REMOTE": "sc://h"}
     assert SparkSettings.from_environment(remote) == SparkSettings(remote="sc://h", driver_memory="3g")
     assert SparkSettings.from_environment(remote, master="local[1]") == SparkSettings("local[1]", driver_memory="3g")
 

@@ -33,10 +33,10 @@ def graph(graphs: dict[str, Graph]) -> Graph:
 
 
 def assert_same(graph: Graph | GraphView, name: str, spark: SparkSession) -> None:
-    seen = graph.spark(name, spark).toArrow()
+    rows = graph.spark(name, spark).toArrow()
     table = graph.table(name).to_arrow()
-    assert seen.column_names == table.column_names
-    assert comparable(seen) == comparable(table)
+    assert rows.column_names == table.column_names
+    assert comparable(rows) == comparable(table)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -116,9 +116,9 @@ CONDITIONS: dict[str, Condition] = {
 @pytest.mark.parametrize("text", CONDITIONS)
 def test_where_selects_as_the_table_does(spark: SparkSession, graph: Graph, text: str) -> None:
     table = graph.table("Thing").to_arrow(["name", "small"], CONDITIONS[text])
-    seen = graph.spark("Thing", spark, columns=["name", "small"], where=text)
-    assert seen.columns == ["name", "small"]
-    assert comparable(seen.toArrow()) == comparable(table)
+    rows = graph.spark("Thing", spark, columns=["name", "small"], where=text)
+    assert rows.columns == ["name", "small"]
+    assert comparable(rows.toArrow()) == comparable(table)
     assert table.num_rows < graph.table("Thing").count()
 
 
@@ -150,14 +150,14 @@ def test_a_frame_is_pinned_when_it_is_loaded(spark: SparkSession, tmp_path: Path
     register(spark)
     by_hand = spark.read.format("omnigraph").option("type", "Thing").load(str(tmp_path / "g"))
     frame = graph.spark("Thing", spark)
-    wanted = comparable(graph.table("Thing").to_arrow())
-    assert comparable(frame.toArrow()) == wanted
+    expected = comparable(graph.table("Thing").to_arrow())
+    assert comparable(frame.toArrow()) == expected
     graph.apply([InsertNode("Thing", {"name": "newest", "required": 1})])
     graph.apply([Update("Thing", {"required": 99}, Compare("name", "=", "full"))])
     graph.fold()
-    assert comparable(frame.toArrow()) == wanted
-    assert comparable(by_hand.toArrow()) == wanted
-    assert graph.spark("Thing", spark).count() == len(wanted) + 1
+    assert comparable(frame.toArrow()) == expected
+    assert comparable(by_hand.toArrow()) == expected
+    assert graph.spark("Thing", spark).count() == len(expected) + 1
 
 
 def test_commits_and_branches(spark: SparkSession, tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_commits_and_branches(spark: SparkSession, tmp_path: Path) -> None:
     side = og.open(tmp_path / "g", "side", config=INLINE)
     side.apply(list(LATER))
     side.fold()
-    for one in (graph.at(before), graph, side):
-        assert_same(one, "Thing", spark)
-        assert_same(one, "Knows", spark)
+    for item in (graph.at(before), graph, side):
+        assert_same(item, "Thing", spark)
+        assert_same(item, "Knows", spark)
     register(spark)
     reader = spark.read.format("omnigraph").option("graph", str(tmp_path / "g")).option("type", "edge:Knows")
     assert reader.option("branch", "side").load().count() == side.table("Knows").count() == 1
@@ -191,9 +191,9 @@ def test_names_of_today_on_an_old_commit(spark: SparkSession, tmp_path: Path) ->
 
 @pytest.fixture
 def views(spark: SparkSession, graph: Graph) -> Iterator[dict[str, str]]:
-    found = graph.spark_views(spark)
-    yield found
-    for view in found:
+    table_keys = graph.spark_views(spark)
+    yield table_keys
+    for view in table_keys:
         spark.catalog.dropTempView(view)
 
 

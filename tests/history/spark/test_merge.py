@@ -76,16 +76,16 @@ def test_every_kind_of_value_is_merged_and_told_as_in_process(spark: SparkSessio
 def _check_diff(graph: Graph, spark: SparkSession) -> None:
     frame = graph.diff_spark("main", "work", spark)
     assert frame.columns == ["op", "kind", "type", "id", "before", "after"]
-    found = {(row["kind"], row["type"], row["id"]): row.asDict() for row in frame.collect()}
-    wanted = [change.to_json() for change in graph.diff("main", "work")]
-    assert len(found) == len(wanted) > 3
-    for one in wanted:
-        row = found[one["kind"], one["type"], one["id"]]
+    rows_by_id = {(row["kind"], row["type"], row["id"]): row.asDict() for row in frame.collect()}
+    expected = [change.to_json() for change in graph.diff("main", "work")]
+    assert len(rows_by_id) == len(expected) > 3
+    for one in expected:
+        row = rows_by_id[one["kind"], one["type"], one["id"]]
         images = {side: json.loads(row[side]) if row[side] is not None else None for side in ("before", "after")}
         assert {**row, **images} == one
-    some = graph.diff_spark("main", "work", spark, kinds=["node"], ops=["delete"])
+    deleted_nodes = graph.diff_spark("main", "work", spark, kinds=["node"], ops=["delete"])
     same = graph.diff("main", "work", kinds=["node"], ops=["delete"])
-    assert {row["id"] for row in some.collect()} == {one.id for one in same} != set()
+    assert {row["id"] for row in deleted_nodes.collect()} == {one.id for one in same} != set()
 
 
 RULES = """
@@ -106,13 +106,13 @@ def test_all_rules_are_asked_either_way(spark: SparkSession, tmp_path: Path, che
     work.apply([change("Carol", age=1), person("Eve", mail="y")])
     graph.apply([change("Bob", mail="x"), InsertEdge("Leads", "Bob", "Alice", {"id": "l2"}), knows("Dan", "Bob", "k1")])
     graph.apply([change("Carol", age=2)])
-    found = {}
+    rows_by_id = {}
     for engine in ("local", "spark"):
         with pytest.raises(MergeConflict) as caught:
             graph.branch.merge("work", engine=engine, spark=spark, progress=False)
-        found[engine] = caught.value.conflicts
-    assert found["spark"] == found["local"]
-    assert {kind for kind, _ in kinds_of(found["spark"])} == {
+        rows_by_id[engine] = caught.value.conflicts
+    assert rows_by_id["spark"] == rows_by_id["local"]
+    assert {kind for kind, _ in kinds_of(rows_by_id["spark"])} == {
         "unique_violation", "cardinality_violation", "orphan_edge", "divergent_update",
     }  # fmt: skip
 

@@ -72,7 +72,7 @@ def _load(path: Path, branch: str, file: Path, mode: str) -> None:
 
 
 def _run(script: str, *arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         capture_output=True,
         text=True,
@@ -80,23 +80,23 @@ def _run(script: str, *arguments: str) -> str:
         env={**os.environ, "OMNIGRAPH_FSYNC": "off"},
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3_000:]
-    return done.stdout
+    assert process.returncode == 0, process.stderr[-3_000:]
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
 def diverged_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twice the rows; the source has changed the first half, the target the second, the source adds some as well."""
     folder = tmp_path_factory.mktemp("large-merge")
-    place = folder / "graph"
-    graph = og.init(place, "node Person { name: String @key  text: String }", config=CONFIG)
-    _load(place, "main", _write(folder / "base.parquet", 0, 2 * ROWS, 1), "append")
+    graph_path = folder / "graph"
+    graph = og.init(graph_path, "node Person { name: String @key  text: String }", config=CONFIG)
+    _load(graph_path, "main", _write(folder / "base.parquet", 0, 2 * ROWS, 1), "append")
     graph.branch.create("work")
-    _load(place, "work", _write(folder / "theirs.parquet", 0, ROWS, 2), "merge")
-    _load(place, "main", _write(folder / "ours.parquet", ROWS, ROWS, 3), "merge")
+    _load(graph_path, "work", _write(folder / "theirs.parquet", 0, ROWS, 2), "merge")
+    _load(graph_path, "main", _write(folder / "ours.parquet", ROWS, ROWS, 3), "merge")
     for path in folder.glob("*.parquet"):
         path.unlink()
-    return place
+    return graph_path
 
 
 @pytest.fixture
@@ -111,17 +111,17 @@ def _sample(graph: Graph, names: list[str]) -> dict[str, str]:
 
 def test_it_completes_in_less_memory_than_the_rows_take(graph_path: Path) -> None:
     chance = random.Random(7)
-    theirs = [f"p{chance.randrange(ROWS):08d}" for _ in range(50)]
-    ours = [f"p{chance.randrange(ROWS, 2 * ROWS):08d}" for _ in range(50)]
+    source_ids = [f"p{chance.randrange(ROWS):08d}" for _ in range(50)]
+    target_ids = [f"p{chance.randrange(ROWS, 2 * ROWS):08d}" for _ in range(50)]
     graph = og.open(graph_path, config=CONFIG)
-    wanted = {**_sample(graph.on_branch("work"), theirs), **_sample(graph, ours)}
+    expected = {**_sample(graph.on_branch("work"), source_ids), **_sample(graph, target_ids)}
     outcome, counts, peak_mb = json.loads(_run(_DRIVER, str(graph_path)).splitlines()[-1])
     assert (outcome, counts) == ("merged", {"inserted": 0, "updated": ROWS, "deleted": 0})
     assert ROWS * TEXT > (512 << 20) // 2 or ROWS < 1_000_000, "both sides together are more than the heap"
     assert peak_mb < DRIVER_MAX_MB
     graph.refresh()
     assert graph.view().state.count(graph.view().catalog.types[0]) == 2 * ROWS
-    assert _sample(graph, [*theirs, *ours]) == wanted
+    assert _sample(graph, [*source_ids, *target_ids]) == expected
 
 
 def test_killed_half_way_nothing_is_visible(graph_path: Path) -> None:

@@ -23,7 +23,7 @@ CELLS = list(product(OPS, OPS))
 
 def cases_of(*modules: ModuleType) -> dict[str, Callable[..., None]]:
     """Their tests, to be collected again under another plane."""
-    return {name: one for module in modules for name, one in vars(module).items() if name.startswith("test_")}
+    return {name: member for module in modules for name, member in vars(module).items() if name.startswith("test_")}
 
 
 globals().update(cases_of(test_row_rule, test_merged_rules, test_lineage, test_schemas))

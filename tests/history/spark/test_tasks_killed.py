@@ -93,18 +93,18 @@ def test_a_conflict_that_came_meanwhile(diverged_bed: MergeBed) -> None:
 def dead_merge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[MergeBed, str], Path]:
     """The graph after its merge was killed at a point; made once per point."""
     folder = tmp_path_factory.mktemp("dead-merge")
-    known: dict[str, Path] = {}
+    graphs: dict[str, Path] = {}
 
     def make(bed: MergeBed, point: str) -> Path:
-        if point not in known:
-            place = folder / point
-            shutil.copytree(bed.place, place)
-            with Workers(merge_until_killed, 1, {"place": str(place), "point": point}, timeout_s=300) as workers:
+        if point not in graphs:
+            graph_path = folder / point
+            shutil.copytree(bed.place, graph_path)
+            with Workers(merge_until_killed, 1, {"place": str(graph_path), "point": point}, timeout_s=300) as workers:
                 workers.start()
                 result = workers.wait(check=False)[0]
             assert result.exit_code == -signal.SIGKILL, f"it lived on: {result.value} {result.error}"
-            known[point] = place
-        return known[point]
+            graphs[point] = graph_path
+        return graphs[point]
 
     return make
 
@@ -112,10 +112,10 @@ def dead_merge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[MergeBed, 
 @pytest.fixture
 def dead(dead_merge: Callable[[MergeBed, str], Path], diverged_bed: MergeBed, tmp_path: Path) -> Callable[[str], Path]:
     def copy(point: str) -> Path:
-        place = tmp_path / "dead"
-        shutil.copytree(dead_merge(diverged_bed, point), place)
-        age(str(place))
-        return place
+        graph_path = tmp_path / "dead"
+        shutil.copytree(dead_merge(diverged_bed, point), graph_path)
+        age(str(graph_path))
+        return graph_path
 
     return copy
 
@@ -126,9 +126,9 @@ def read_content(path: Path) -> Content:
 
 @pytest.mark.parametrize("point", ["intent.opened", "merge.staged", "intent.staged"])
 def test_killed_before_it_was_confirmed(diverged_bed: MergeBed, dead: Callable[[str], Path], point: str) -> None:
-    place = dead(point)
-    assert read_content(place) == content(diverged_bed.main)
-    graph = og.open(place, config=QUIET)
+    graph_path = dead(point)
+    assert read_content(graph_path) == content(diverged_bed.main)
+    graph = og.open(graph_path, config=QUIET)
     (audit,) = audits(graph)
     assert (audit["recovery_kind"], audit["class"], audit["operation"]) == ("rolled_back", "unconfirmed", "merge")
     assert audit["recovery_for_actor"] == "etl"
@@ -140,11 +140,11 @@ def test_killed_before_it_was_confirmed(diverged_bed: MergeBed, dead: Callable[[
 
 @pytest.mark.parametrize("tidied", [False, True], ids=["as it was", "folded and compacted since"])
 def test_killed_after_it_was_confirmed(dead: Callable[[str], Path], tidied: bool) -> None:
-    place = dead("intent.confirmed")
+    graph_path = dead("intent.confirmed")
     if tidied:
-        tidy(place)
-        age(str(place))
-    graph = og.open(place, config=QUIET)
+        tidy(graph_path)
+        age(str(graph_path))
+    graph = og.open(graph_path, config=QUIET)
     (audit,) = audits(graph)
     assert (audit["recovery_kind"], audit["class"]) == ("rolled_forward", "confirmed")
     assert len(graph.at(audit["commit_id"]).state.record.header.parents) == 2
@@ -153,11 +153,11 @@ def test_killed_after_it_was_confirmed(dead: Callable[[str], Path], tidied: bool
 
 
 def test_killed_after_it_was_confirmed_and_others_wrote(dead: Callable[[str], Path]) -> None:
-    place = dead("intent.confirmed")
-    og.open(place, config=QUIET, recover=False).apply([change("Carol", age=8)])
-    before = read_content(place)
-    age(str(place))
-    graph = og.open(place, config=QUIET)
+    graph_path = dead("intent.confirmed")
+    og.open(graph_path, config=QUIET, recover=False).apply([change("Carol", age=8)])
+    before = read_content(graph_path)
+    age(str(graph_path))
+    graph = og.open(graph_path, config=QUIET)
     assert [audit["class"] for audit in audits(graph)] == ["conflicting"]
     assert content(graph) == before
     assert graph.branch.merge("work").outcome == "merged"
