@@ -36,7 +36,7 @@ def expect_refusal(graph: Graph, path: Path, **options: Any) -> LoadRejected:
     return caught.value
 
 
-def test_there_are_enough_kinds() -> None:
+def test_bad_record_corpus_covers_all_kinds() -> None:
     assert len(CASES) >= 40
     assert len({case.name for case in CASES}) == len(CASES)
 
@@ -86,7 +86,7 @@ def assert_complete(rejects: list[dict[str, Any]], mixed: Mixture) -> None:
         assert list(reject)[:6] == ["file", "line", "column", "code", "reason", "record"]
 
 
-def test_the_column_points_at_the_culprit(graph: Graph, tmp_path: Path) -> None:
+def test_reject_column_is_that_of_the_bad_value(graph: Graph, tmp_path: Path) -> None:
     lines = [
         '{"type": "Person", "data": {"name": "a", "age": 200}}',
         '{"type": "Person", "data": {"name": "b", "aeg": 2}}',
@@ -114,7 +114,7 @@ def test_a_record_that_breaks_several_rules_is_rejected_once(graph: Graph, tmp_p
     ]
 
 
-def test_the_next_load_works(graph: Graph, tmp_path: Path) -> None:
+def test_load_after_a_refused_load_succeeds(graph: Graph, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_bytes(mixture(CASES[:3], 10).data)
     expect_refusal(graph, bad)

@@ -61,7 +61,9 @@ def cold_cost(ground: CostGround, folder: Path) -> Cost:
 
 
 @pytest.mark.parametrize("depths", [(1, 100), pytest.param((1, 100, 1000), marks=pytest.mark.slow)], ids=str)
-def test_one_edge_at_every_depth(depths: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_load_of_one_edge_costs_the_same_at_every_depth(
+    depths: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     warm: list[Cost] = []
     cold: list[Cost] = []
     for depth in depths:

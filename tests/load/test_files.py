@@ -305,7 +305,7 @@ def test_truncated_text_is_a_bad_last_record(graph: Graph, tmp_path: Path) -> No
     assert [(reject["line"], reject["code"]) for reject in caught.value.details["rejects"]] == [(2, "not_json")]
 
 
-def test_a_line_may_have_exactly_the_bound(graph: Graph, tmp_path: Path) -> None:  # S100
+def test_line_of_exactly_line_bytes_is_loaded(graph: Graph, tmp_path: Path) -> None:  # S100
     line = LINES.splitlines()[0]
     path = put(tmp_path / "a.jsonl", LINES + b'{"type": "Person", "data": {"name": "bob"}}\n')
 
@@ -334,7 +334,7 @@ def test_a_line_may_have_exactly_the_bound(graph: Graph, tmp_path: Path) -> None
         ({"edge:Person": "a.jsonl"}, "type_not_found"),
     ],
 )
-def test_names_that_lead_nowhere(
+def test_load_of_an_unknown_source_raises_invalid_input(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sources: Any, code: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -346,7 +346,7 @@ def test_names_that_lead_nowhere(
     assert caught.value.advice
 
 
-def test_a_graph_is_no_folder_of_records(graph: Graph) -> None:
+def test_load_from_a_graph_folder_is_refused(graph: Graph) -> None:
     with pytest.raises(InvalidInput) as caught:
         load(graph, graph.uri)
     assert "is a graph" in str(caught.value)

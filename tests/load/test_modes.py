@@ -68,7 +68,7 @@ def test_a_bad_reference_lands_nothing_and_the_next_load_works(bed: LoadBed, mod
     assert bed.load(cy, edge("Knows", "cy", "cy"), mode=mode).loaded == 2
 
 
-def test_overwrite_is_judged_by_the_new_image(bed: LoadBed) -> None:  # S9
+def test_overwrite_checks_constraints_on_the_new_rows(bed: LoadBed) -> None:  # S9
     bed.load(ADA, BOB, edge("Knows", "ada", "bob", id="e"))
     assert bed.expect_refusal(ADA, mode="overwrite") == {"orphan_edge": 1}
     assert bed.expect_refusal(ADA, mode="overwrite", on_error="skip", rejects=bed.folder / "r") == {"orphan_edge": 1}
@@ -83,7 +83,7 @@ def test_overwrite_is_judged_by_the_new_image(bed: LoadBed) -> None:  # S9
 
 
 @pytest.mark.parametrize("shape", ["file", "folder"])
-def test_overwrite_by_nothing_empties_the_type(bed: LoadBed, shape: str) -> None:  # S164
+def test_overwrite_with_empty_input_empties_the_type(bed: LoadBed, shape: str) -> None:  # S164
     bed.load(ADA, BOB, edge("Knows", "ada", "bob", id="e"))
     bed.graph.optimize()
     empty = bed.folder / "empty"
@@ -134,7 +134,7 @@ def test_files_with_the_same_records(bed: LoadBed) -> None:
     assert refusal.value.code == "duplicate_input"
 
 
-def test_nothing_to_do_is_no_commit(bed: LoadBed) -> None:
+def test_load_without_changes_makes_no_commit(bed: LoadBed) -> None:
     before = bed.graph.refresh()
     report = bed.load("", " ")
     assert (report.commit_id, report.counts, bed.graph.refresh()) == (None, {}, before)
@@ -195,9 +195,7 @@ def load_with_bounds(graph: Graph, path: Path, **bounds: Any) -> LoadReport:
     return run_load(LoadJob(graph._runtime, graph._branch, None, inputs, options, WriteOptions(), False))
 
 
-def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overwrite_of_many_rows_by_a_small_input_runs_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bed = LoadBed(tmp_path, Config(fsync=False, mutation_max_rows=2))
     bed.load(*(node("Person", name=f"p{at}") for at in range(3)), node("Note", id="n", must=1))
     spark_jobs: list[LoadJob] = []
@@ -216,7 +214,7 @@ def test_a_small_input_that_replaces_many_rows_is_not_for_this_process(
     assert bed.load(ADA).engine == "local"
 
 
-def test_words_that_are_not_known(bed: LoadBed) -> None:
+def test_unknown_option_values_are_refused(bed: LoadBed) -> None:
     for option in ("mode", "on_error", "on_duplicate", "engine"):
         with pytest.raises(InvalidInput) as caught:
             bed.load(ADA, **{option: "perhaps"})
@@ -258,7 +256,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def test_a_node_deleted_meanwhile_is_found(world: World, tmp_path: Path) -> None:
+def test_load_of_an_edge_to_a_node_deleted_meanwhile_is_refused(world: World, tmp_path: Path) -> None:
     """A commit lands between reading the ends of an edge and publishing it: the load looks again."""
     loader, second_actor = world.actor(), world.actor()
     loader.apply(person("ada"))
@@ -270,7 +268,7 @@ def test_a_node_deleted_meanwhile_is_found(world: World, tmp_path: Path) -> None
         loading.result()
 
 
-def test_a_commit_that_is_not_in_the_way(world: World, tmp_path: Path) -> None:
+def test_load_rebases_over_an_unrelated_commit(world: World, tmp_path: Path) -> None:
     loader, second_actor = world.actor(), world.actor()
     path = tmp_path / "people.jsonl"
     path.write_text('{"type": "Person", "data": {"name": "ada"}}\n{"edge": "Knows", "from": "ada", "to": "ada"}\n')
@@ -292,7 +290,7 @@ def test_ids_stay_the_same_when_a_load_runs_again(world: World, tmp_path: Path) 
     assert len(world.rows("Note")) == 1
 
 
-def test_an_overwrite_is_never_repeated_by_itself(world: World, tmp_path: Path) -> None:  # S23
+def test_overwrite_that_conflicts_is_not_retried(world: World, tmp_path: Path) -> None:  # S23
     loader, second_actor = world.actor(), world.actor()
     path = tmp_path / "people.jsonl"
     path.write_text('{"type": "Person", "data": {"name": "ada"}}\n')

@@ -37,7 +37,7 @@ def test_parts_are_even() -> None:
 
 
 @pytest.mark.parametrize("kind", ["INVERTED", "IVF_FLAT"])
-def test_what_ranks_or_learns_is_not_cut(kind: str) -> None:
+def test_text_and_vector_indexes_are_not_split(kind: str) -> None:
     plan = IndexPlan(IndexSpec("one", "column", kind), (1, 2, 3), ())
     assert split_index_plan(plan, {1: 9, 2: 9, 3: 9}, most_rows=1, most_parts=8) == [plan]
 
@@ -59,7 +59,7 @@ def _list(name: str, second: int, **progress: SweepProgress) -> tuple[TrashList,
     return trash_list, ObjectInfo(trash_list.key, 0, datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC))
 
 
-def test_what_any_list_has_kept_is_looked_at() -> None:
+def test_full_records_of_any_trash_list_are_read_again() -> None:
     lists = [
         _list("one", 1, s=SweepProgress(9, (2, 8)), gone=SweepProgress(3, (1,))),
         _list("two", 2, s=SweepProgress(7, (4,))),

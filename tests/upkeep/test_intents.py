@@ -45,13 +45,13 @@ def physical(actor: Actor) -> list[str]:
     return [commit.commit_id for commit in actor.graph.commits(None) if commit.kind == "physical"]
 
 
-def test_a_small_one_leaves_no_word(world: World) -> None:
+def test_small_optimize_opens_no_intent(world: World) -> None:
     actor = make_scattered(world, **PATIENT)
     assert actor.graph.optimize().commit_id is not None
     assert intents(world) == {}
 
 
-def test_a_large_one_opens_confirms_and_ends(world: World) -> None:
+def test_large_optimize_opens_confirms_and_ends_an_intent(world: World) -> None:
     actor = make_scattered(world, **PATIENT)
     before = contents(actor)
     report = run(actor)
@@ -128,7 +128,7 @@ def test_killed_at_any_point(world: World, point: str) -> None:  # S149, S150, S
     assert world.reader().graph.verify(deep=True).ok
 
 
-def test_what_writers_have_moved_meanwhile_is_given_up(world: World) -> None:  # H40
+def test_recovery_gives_up_tables_that_writers_changed(world: World) -> None:  # H40
     actor = make_scattered(world, **PATIENT)
     op_id = _kill_at(world, "intent.confirmed")
     fill(actor, 5, 800)
@@ -235,7 +235,7 @@ class TestSchema:
         assert self._weights(world) == {1.5}
         assert world.reader().graph.verify(deep=True).ok
 
-    def test_one_that_rewrites_nothing_leaves_none(self, world: World) -> None:
+    def test_schema_change_without_rewrite_opens_no_intent(self, world: World) -> None:
         actor = make_scattered(world, **PATIENT)
         actor.graph.schema.apply(actor.graph.schema.source.replace("text: String?", "text: String? more: I32?"))
         assert intents(world) == {}
@@ -255,7 +255,7 @@ class TestSchema:
         assert find_unnamed_files(world) == []
         assert world.reader().graph.verify(deep=True).ok
 
-    def test_one_that_was_given_up_is_told(self, world: World) -> None:  # H38
+    def test_schema_change_that_was_given_up_is_reported(self, world: World) -> None:  # H38
         actor, second_actor = make_scattered(world, **PATIENT), world.actor()
         with actor.hold_at("write.before-record", lambda: self._apply(actor)) as running:
             (op_id,) = intents(world)
@@ -277,7 +277,7 @@ class TestSchema:
         assert self._weights(world) == {1.5}
 
 
-def test_recovery_leaves_a_living_one_alone(world: World) -> None:  # H38
+def test_recovery_leaves_a_live_operation_alone(world: World) -> None:  # H38
     actor, second_actor = make_scattered(world, **PATIENT), world.actor()
     with actor.hold_at("optimize.staged", lambda: run(actor)) as running:
         assert [outcome.verdict for outcome in recover(second_actor)] == ["live"]

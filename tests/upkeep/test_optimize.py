@@ -130,7 +130,7 @@ class TestOneRun:
         assert Optimizer(actor.runtime, actor.branch, options=options).run().commits == ()
         _assert_indexes_tell_the_truth(actor)
 
-    def test_wants_to_write(self, world: World) -> None:
+    def test_optimize_of_a_read_only_graph_is_refused(self, world: World) -> None:
         make_scattered(world)
         holder = world.actor()
         claim = holder.runtime.claim(holder.branch, _no_options())
@@ -201,7 +201,7 @@ class TestOptimizedIndexes:
         assert "text_bio" not in names
         assert actor.graph.optimize().commits == ()
 
-    def test_a_lying_index_is_noticed(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_index_that_misses_rows_is_reported(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         actor = make_scattered(world)
         actor.graph.optimize()
         real = check_tables._find_ids

@@ -94,7 +94,7 @@ def test_a_sorted_index_over_many_rows_has_parts(world: World, tasks_run_here: l
     assert world.reader().graph.verify(deep=True).ok
 
 
-def test_it_leaves_an_intent_whatever_its_size(world: World) -> None:  # H35
+def test_optimize_in_workers_always_opens_an_intent(world: World) -> None:  # H35
     actor, second_actor = make_scattered(world, **PATIENT), world.actor()
     before = contents(actor)
     with actor.hold_at("optimize.staged", lambda: run(actor, 100)) as running:

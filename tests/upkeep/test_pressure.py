@@ -55,7 +55,7 @@ def test_beyond_the_bound_a_write_is_refused_and_optimize_ends_it(world: World) 
     assert actor.apply(person("one too many")).waited_s == 0
 
 
-def test_other_tables_go_on(world: World) -> None:
+def test_writes_to_other_tables_do_not_wait(world: World) -> None:
     actor = make_neglected(world, WatchedClock(), 6)
     assert actor.apply(knows("p0", "p1")).waited_s == 0
 
@@ -75,7 +75,7 @@ def test_a_large_table_of_whole_fragments_is_not_neglected() -> None:
     assert small_fragments(Pin("1", 2000, 2000 * 1000, 2000, 1)) == 2000
 
 
-def test_need_is_told_before_anybody_waits_and_met_on_demand(world: World) -> None:
+def test_needs_upkeep_reports_before_writers_wait_and_optimize_if_needed_mends(world: World) -> None:
     actor = world.actor(inline_share=0, upkeep_fragments=4)
     for number in range(3):
         actor.apply(person(f"p{number}"))

@@ -299,11 +299,11 @@ def run_machine(examples: int) -> None:
     )
 
 
-def test_what_is_kept_stays_whole() -> None:
+def test_retained_commits_stay_readable() -> None:
     run_machine(examples=4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_what_is_kept_stays_whole_for_longer() -> None:
+def test_retained_commits_stay_readable_in_long_runs() -> None:
     run_machine(examples=30)

@@ -63,7 +63,7 @@ def test_bad_names(world: World, name: str) -> None:
     assert refused.value.code == "bad_tag_name"
 
 
-def test_only_commits_that_are_there(world: World) -> None:
+def test_tag_of_a_missing_commit_is_refused(world: World) -> None:
     actor = world.actor()
     for commit_id in (f"{actor.head.stream}.77", "01M7GVX9MEP5J21NPK0WBRZ53F.0"):
         with pytest.raises(NotFound):
@@ -92,7 +92,7 @@ def test_a_commit_that_is_collected_meanwhile_is_not_tagged(world: World) -> Non
         take_lease(actor.runtime, first, 60)
 
 
-def test_of_two_that_create_one_name_one_wins(world: World) -> None:
+def test_one_of_two_concurrent_creations_of_a_tag_wins(world: World) -> None:
     first_actor, second_actor = world.actor(), world.actor()
     commit_id = first_actor.head.commit_id
     paused_create = first_actor.hold_at("tag.create.written", lambda: first_actor.graph.tags.create("x", commit_id))
@@ -102,7 +102,7 @@ def test_of_two_that_create_one_name_one_wins(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.EXISTS_AFTER_EFFECT, Fault.EXISTS_WITHOUT_EFFECT])
-def test_an_unclear_answer_is_no_refusal(world: World, fault: Fault) -> None:
+def test_tag_creation_after_an_unclear_answer_succeeds(world: World, fault: Fault) -> None:
     plan = FaultPlan.at(1, fault, kinds={RequestKind.PUT}, key_classes={KeyClass.TAG})
     actor = world.actor(wrap=lambda store: FaultyStore(store, plan))
     commit_id = actor.head.commit_id

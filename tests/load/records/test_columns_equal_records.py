@@ -237,7 +237,7 @@ def test_csv(draw: st.DataObject, name: str, partial: bool) -> None:
     assert comparable_batch(parse(text, **fields)) == comparable_batch(parse(text, reference=True, **fields))
 
 
-def test_the_fast_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_records_are_parsed_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the tests above compare the reference with itself."""
     monkeypatch.setattr("omnigraph.load.records.parse.parse_line", lambda *_: pytest.fail("read one by one"))
     person = {"name": "a", "age": 3, "d": 0.5, "f": 2, "born": "2020-01-31", "at": "2020-01-31T01:02:03Z", "ok": True,
