@@ -51,7 +51,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """From what Spark hands over; it does not keep the case of option names."""
+        """From the options that Spark passes; Spark does not keep the case of their names."""
         storage = {
             name.removeprefix(STORAGE_PREFIX): value
             for name, value in options.items()
@@ -104,7 +104,7 @@ class _Piece(InputPartition):
 
 
 class OmnigraphSource(DataSource):
-    """Made once per `load()` in a process of Spark's and pickled from then on: what it reads here stays pinned."""
+    """Made once per `load()` in a process of Spark and pickled from then on, so its snapshot stays pinned."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})  # the options may hold credentials; what is needed of them is in the parts
@@ -164,7 +164,7 @@ class OmnigraphReader(DataSourceReader):
         return [_Piece(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, _Piece):  # what Spark makes up where there is no part at all
+        if not isinstance(partition, _Piece):  # Spark makes up a partition if there is no part
             return
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")  # Spark compares each batch with just this
         for batch in self._scan.read(partition.part):
@@ -186,7 +186,7 @@ def read_frame(
     part_bytes: int = PART_BYTES,
 ) -> DataFrame:
     """A type of a snapshot as a frame. The names are those of the snapshot's own schema."""
-    TableScan.of(type_def, columns, where)  # a wrong name is told here, as our own error
+    TableScan.of(type_def, columns, where)  # raises a typed error for a wrong name
     location = snapshot.backend.tables.location
     options = SourceOptions(
         graph=location.address,

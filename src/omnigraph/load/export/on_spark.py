@@ -1,7 +1,7 @@
-"""Export on Spark: rows are put in order by ranges of ids, and every task writes its range as one file.
+"""Export on Spark: rows are sorted by ranges of ids, and every task writes its range as one file.
 
-Files come from task results only: a task that is tried again, or runs twice, leaves files under names that nobody
-takes up. Their final names are given by the driver.
+Only files that a task result names count: a task that is tried again, or runs twice, leaves files that the driver
+ignores. The driver gives the files their final names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COPY_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class _WrittenPart:
-    """One file that a task wrote: its place in the order, its name for now, its rows."""
+    """One file that a task wrote: its position in the order, its temporary name, its number of rows."""
 
     part: int
     name: str
@@ -50,7 +50,7 @@ class _WrittenPart:
 
 @dataclass(frozen=True, slots=True)
 class _PartWriter:
-    """Runs in a task: its rows, which come in order, into one file; tells where. No rows, no file."""
+    """Runs in a task: writes its rows, which come in order, into one file and returns its name. No rows, no file."""
 
     type: TypeDef
     folder: OutputFolder
@@ -84,7 +84,7 @@ def export_on_spark(
     options: ExportOptions,
     session: SparkSession | None = None,
 ) -> ExportReport:
-    """As `load.export.export`; the same rows in the same order, cut into files elsewhere."""
+    """Like the export in this process: the same rows in the same order, split into files at other rows."""
     ids = snapshot.backend.ids
     run = _SparkExport(snapshot, types, options)
     report = ExportReport(snapshot.commit_id, target.path, options.format, {}, 0, engine="spark")
@@ -179,7 +179,7 @@ def _refuse_file(target: ExportTarget, options: ExportOptions) -> None:
 
 
 def _join_files(parts: Sequence[_WrittenPart], folder: OutputFolder, target: ExportTarget, ids: IdSource) -> None:
-    """The files after one another into one."""
+    """Concatenate the files."""
     with target.folder.open_writer(target.name, ids) as raw, compress_into(raw, target.compression) as stream:
         for part in parts:
             with folder.open_reader(part.name) as source:
