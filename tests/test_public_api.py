@@ -24,8 +24,8 @@ def test_all_is_sorted_and_every_name_is_there() -> None:
 def test_type_checkers_see_the_same_names() -> None:
     """The names imported for type checkers are the ones that are found at run time."""
     tree = ast.parse(Path(omnigraph.__file__).read_text())
-    branch = next(one for one in tree.body if isinstance(one, ast.If))
-    imported = {alias.name for one in branch.body if isinstance(one, ast.ImportFrom) for alias in one.names}
+    branch = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {alias.name for node in branch.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert imported | {"__version__"} == set(omnigraph.__all__)
 
 

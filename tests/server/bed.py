@@ -44,12 +44,12 @@ class Server:
 
     def __init__(self, *words: str | Path, environment: Mapping[str, str] | None = None) -> None:
         program = "from omnigraph.cli.main import main; main()"
-        known = {name: value for name, value in os.environ.items() if not name.startswith("OMNIGRAPH_")}
+        environment_variables = {name: value for name, value in os.environ.items() if not name.startswith("OMNIGRAPH_")}
         self._process = subprocess.Popen(
             [sys.executable, "-c", program, "serve", "--port", "0", *map(str, words)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env={**known, "OMNIGRAPH_FSYNC": "off", **(environment or {})},
+            env={**environment_variables, "OMNIGRAPH_FSYNC": "off", **(environment or {})},
             text=True,
         )
         self.log: list[dict[str, Any]] = []
@@ -139,12 +139,12 @@ class Door:
         is_json = response.headers.get("content-type", "").startswith("application/json")
         return HttpAnswer(response.status_code, response.json() if is_json else response.content, response.headers)
 
-    def get(self, rest: str, **query: Any) -> HttpAnswer:
-        return self.call("GET", f"/graphs/{self.name}/{rest}", params=query)
+    def get(self, route: str, **query: Any) -> HttpAnswer:
+        return self.call("GET", f"/graphs/{self.name}/{route}", params=query)
 
-    def post(self, rest: str, body: Any, **headers: str) -> HttpAnswer:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.call("POST", f"/graphs/{self.name}/{rest}", json=body, headers=named)
+    def post(self, route: str, body: Any, **headers: str) -> HttpAnswer:
+        header_values = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.call("POST", f"/graphs/{self.name}/{route}", json=body, headers=header_values)
 
     def mutate(self, source: str, params: Mapping[str, Any] | None = None, **more: Any) -> HttpAnswer:
         headers = {name: more.pop(name) for name in ("Idempotency_Key", "If_Match") if name in more}
@@ -165,6 +165,8 @@ class Door:
 
 def metric(text: str, name: str, **labels: str) -> float:
     """The sum of the samples of a metric that have these labels."""
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    label_texts = [f'{key}="{value}"' for key, value in labels.items()]
     lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
-    return sum(float(line.rpartition(" ")[2]) for line in lines if all(one in line for one in wanted))
+    return sum(
+        float(line.rpartition(" ")[2]) for line in lines if all(label_text in line for label_text in label_texts)
+    )

@@ -59,18 +59,18 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Door]]:
     doors: list[Door] = []
 
     def serve(*words: str | Path, token: str | None = None, **environment: str) -> Door:
-        place = tmp_path / "own"
-        if not place.exists():
-            og.init(place, PEOPLE, config=QUICK)
-        server = Server(place, *words, environment=environment)
+        location = tmp_path / "own"
+        if not location.exists():
+            og.init(location, PEOPLE, config=QUICK)
+        server = Server(location, *words, environment=environment)
         started.append(server)
-        doors.append(Door(server.url, "own", place, token, server))
+        doors.append(Door(server.url, "own", location, token, server))
         return doors[-1]
 
     yield serve
     for door in doors:
         door.http.close()
-    for one in started:
-        if not one.has_ended:
-            one.stop()
-        assert one.noise == []
+    for server in started:
+        if not server.has_ended:
+            server.stop()
+        assert server.noise == []

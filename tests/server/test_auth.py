@@ -76,18 +76,18 @@ def test_who_may_do_what(serving: Serving, file: Path) -> None:
 
 def test_a_token_comes_and_goes_without_a_restart(serving: Serving, file: Path) -> None:
     write_tokens(file, [])
-    text, kept = _mint("ada")
+    text, token = _mint("ada")
     door = serving("--tokens", file, token=text)
     assert door.query().code == "bad_token"
-    add_token(file, kept)
+    add_token(file, token)
     assert door.query().status == 200
     revoke_token(file, "ada")
     assert door.query().code == "bad_token"
 
 
 def test_the_actor_cannot_be_chosen(serving: Serving, file: Path) -> None:
-    text, kept = _mint("ada")
-    write_tokens(file, [kept])
+    text, token = _mint("ada")
+    write_tokens(file, [token])
     door = serving("--tokens", file, token=text)
     assert door.mutate(ADD, {"n": "Bo"}, actor="root").code == "bad_request"
 
@@ -101,23 +101,23 @@ def test_tokens_from_the_environment(serving: Serving) -> None:
 
 
 def test_the_file_holds_no_token(file: Path) -> None:
-    text, kept = _mint("ada")
-    add_token(file, kept)
+    text, token = _mint("ada")
+    add_token(file, token)
     assert text not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
-    assert read_tokens(file) == (kept,)
+    assert read_tokens(file) == (token,)
     tokens = Tokens(SystemClock(), file=file)
-    assert tokens.find(text) == kept
+    assert tokens.find(text) == token
     assert tokens.find(text.upper()) is None
     with pytest.raises(InvalidInput, match="already"):
-        add_token(file, kept)
+        add_token(file, token)
     with pytest.raises(NotFound):
         revoke_token(file, "nobody")
 
 
 def test_two_tokens_with_one_secret_have_different_hashes() -> None:
     both = tokens_of_environment(SystemIds(), {"OMNIGRAPH_TOKENS": "a:read:same b:write:same"})
-    assert len({one.hash for one in both}) == 2
+    assert len({token.hash for token in both}) == 2
 
 
 @pytest.mark.parametrize("text", ["ada", "ada:read", "ada:read:", ":read:x", "ada:admin:x"])
@@ -135,8 +135,8 @@ def test_a_damaged_file_lets_nobody_in(file: Path, text: str) -> None:
 
 
 def test_a_file_that_vanished_lets_nobody_in(file: Path) -> None:
-    text, kept = _mint("ada")
-    add_token(file, kept)
+    text, token = _mint("ada")
+    add_token(file, token)
     tokens = Tokens(SystemClock(), file=file)
     file.unlink()
     assert tokens.are_needed
@@ -178,8 +178,10 @@ def test_tokens_on_the_command_line(file: Path, capsys: pytest.CaptureFixture[st
     assert not rows.has_expired(SystemClock().now() + timedelta(days=89))
     assert rows.has_expired(SystemClock().now() + timedelta(days=91))
     assert run(["token", "list", *words]) == 0
-    listed = json.loads(capsys.readouterr().out)["tokens"]
-    assert [(one["name"], one["role"]) for one in listed] == [("ada", "write")]
+    token_documents = json.loads(capsys.readouterr().out)["tokens"]
+    assert [(token_document["name"], token_document["role"]) for token_document in token_documents] == [
+        ("ada", "write")
+    ]
     assert run(["token", "create", "--name", "x", "--role", "admin", *words]) == 5
     assert run(["token", "revoke", "--name", "ada", *words]) == 0
     capsys.readouterr()
@@ -188,9 +190,9 @@ def test_tokens_on_the_command_line(file: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_the_key_of_one_actor_never_answers_another(serving: Serving, file: Path) -> None:
-    ada, kept = _mint("ada")
+    ada, token = _mint("ada")
     bob, kept_too = _mint("bob")
-    write_tokens(file, [kept, kept_too])
+    write_tokens(file, [token, kept_too])
     door = serving("--tokens", file, token=ada)
     first = door.mutate(ADD, {"n": "Ada"}, Idempotency_Key="k")
     door.token = bob

@@ -70,14 +70,14 @@ def test_rejects_name_the_line_and_no_file_of_the_server(door: Door) -> None:
 
 
 def _events(lines: Iterator[str]) -> list[tuple[str, Any]]:
-    found, name = [], ""
+    events, name = [], ""
     for line in lines:
         field, _, value = line.partition(": ")
         if field == "event":
             name = value
         elif field == "data":
-            found.append((name, json.loads(value)))
-    return found
+            events.append((name, json.loads(value)))
+    return events
 
 
 @pytest.mark.parametrize("good", [True, False])
@@ -149,9 +149,9 @@ def test_readers_of_an_export_that_leave_free_their_places(serving: Callable[...
     """At any moment: before the answer, in its middle, at its end."""
     door = serving()
     door.mutate(ADD, batch=[{"n": f"p{n}"} for n in range(2000)])
-    place = urlsplit(door.url)
+    address = urlsplit(door.url)
     for size in (0, 1, 200, 5_000):
-        with socket.create_connection((place.hostname or "", place.port or 0), timeout=60) as connection:
+        with socket.create_connection((address.hostname or "", address.port or 0), timeout=60) as connection:
             connection.sendall(b"GET /graphs/own/export HTTP/1.1\r\nhost: x\r\n\r\n")
             if size:
                 assert connection.recv(size)

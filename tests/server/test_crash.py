@@ -43,11 +43,11 @@ def test_acknowledged_writes_survive_a_kill(serving: Serving, after: int) -> Non
     for thread in threads:
         thread.join(60)
     again = serving()
-    there = again.names()
-    assert len(there) == len(set(there))
-    assert set(acknowledged) <= set(there)
+    names = again.names()
+    assert len(names) == len(set(names))
+    assert set(acknowledged) <= set(names)
     # At most one write per client was in flight; what landed without its answer answers now.
-    unclear = set(there) - set(acknowledged)
+    unclear = set(names) - set(acknowledged)
     assert len(unclear) <= WRITERS
     for name in unclear:
         assert again.mutate(ADD, {"n": name}, Idempotency_Key=name).document["replayed"]

@@ -120,8 +120,8 @@ def test_errors_are_of_their_class(g: Facade) -> None:
 
 
 def test_a_precondition_that_holds(g: Facade) -> None:
-    here = g.refresh()
-    assert g.mutate(ADD, {"n": "Ada"}, if_commit=here).commit_id is not None
+    newest = g.refresh()
+    assert g.mutate(ADD, {"n": "Ada"}, if_commit=newest).commit_id is not None
 
 
 def test_branches(g: Facade) -> None:
@@ -272,11 +272,11 @@ def test_every_verb_is_there_or_refused_by_name(door: Door) -> None:
             (graph.branch, remote.branch),
             (graph.schema, remote.schema),
         ]
-        for here, there in pairs:
-            for name in (one for one in dir(type(here)) if not one.startswith("_")):
-                if not hasattr(type(there), name) and name not in vars(there):
+        for embedded_object, remote_object in pairs:
+            for name in (attribute for attribute in dir(type(embedded_object)) if not attribute.startswith("_")):
+                if not hasattr(type(remote_object), name) and name not in vars(remote_object):
                     with pytest.raises(Unsupported) as refused:
-                        getattr(there, name)
+                        getattr(remote_object, name)
                     assert (refused.value.code, refused.value.details["verb"]) == ("not_over_http", name)
 
 
@@ -295,15 +295,15 @@ def test_every_verb_is_there_or_refused_by_name(door: Door) -> None:
     ],
 )
 def test_every_parameter_is_taken_or_refused_by_name(facade: Callable[..., Any], remote: Callable[..., Any]) -> None:
-    taken = inspect.signature(remote).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        for name in inspect.signature(facade).parameters.keys() - taken.keys():
+    parameters = inspect.signature(remote).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        for name in inspect.signature(facade).parameters.keys() - parameters.keys():
             with pytest.raises(Unsupported):
                 refuse_options(facade, {name: object()})
         with pytest.raises(TypeError):
             refuse_options(facade, {"nonsense": 1})
     else:
-        assert list(inspect.signature(facade).parameters.values()) == list(taken.values())
+        assert list(inspect.signature(facade).parameters.values()) == list(parameters.values())
 
 
 def test_options_that_only_an_opened_graph_has(door: Door, tmp_path: Path) -> None:
@@ -346,9 +346,9 @@ def test_what_is_not_possible_over_http(door: Door) -> None:
 
 
 def test_addresses(door: Door) -> None:
-    with og.connect(door.url, graph=door.name) as named, door.connect() as whole:
-        assert named.uri == whole.uri == f"{door.url}/graphs/{door.name}"
-        assert named.graph_id == whole.graph_id
+    with og.connect(door.url, graph=door.name) as by_name, door.connect() as by_url:
+        assert by_name.uri == by_url.uri == f"{door.url}/graphs/{door.name}"
+        assert by_name.graph_id == by_url.graph_id
     with pytest.raises(InvalidInput):
         og.connect("ftp://x")
     with pytest.raises(NotFound):

@@ -50,20 +50,20 @@ def test_a_load_is_repeated_safely(g: Facade, file: Path) -> None:
 
 def test_a_load_on_a_condition(g: Facade, file: Path) -> None:
     _write(file, {"name": "Ada"})
-    here = g.refresh()
+    newest = g.refresh()
     g.mutate(ADD, {"n": "Bo"})
     with pytest.raises(PreconditionFailed):
-        g.load(file, if_commit=here)
+        g.load(file, if_commit=newest)
     assert g.load(file, if_commit=g.refresh(), on_conflict="fail").loaded == 1
 
 
 def test_bad_records_are_skipped_if_that_is_wanted(g: Facade, file: Path, tmp_path: Path) -> None:
     _write(file, {"name": "Ada"}, {"name": "Old", "age": 200}, {"name": "Bo"})
     # A server keeps no files of its callers: they have the sample.
-    place = {} if isinstance(g, og.RemoteGraph) else {"rejects": tmp_path / "rejects"}
-    report = g.load(file, on_error="skip", **place)
+    rejects_option = {} if isinstance(g, og.RemoteGraph) else {"rejects": tmp_path / "rejects"}
+    report = g.load(file, on_error="skip", **rejects_option)
     assert (report.loaded, report.rejects, sum(report.rejects_by_code.values())) == (2, 1, 1)
-    assert [one["line"] for one in report.sample] == [2]
+    assert [reject["line"] for reject in report.sample] == [2]
     assert _ages(g) == {"Ada": None, "Bo": None}
 
 
@@ -89,10 +89,10 @@ def test_files_that_are_not_there(g: Facade, tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_no_commit(g: Facade, file: Path) -> None:
-    here = g.refresh()
+    newest = g.refresh()
     file.write_text("")
     assert g.load(file).commit_id is None
-    assert g.refresh() == here
+    assert g.refresh() == newest
 
 
 def test_an_export_of_what_was(g: Facade, tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_an_export_of_what_was(g: Facade, tmp_path: Path) -> None:
     x = g.branch.create("x")
     x.mutate(ADD, {"n": "Bo"})
     g.mutate(ADD, {"n": "Cy"})
-    for given, names in (({}, ["Ada", "Cy"]), ({"branch": "x"}, ["Ada", "Bo"]), ({"at": then.commit_id}, ["Ada"])):
+    for position, names in (({}, ["Ada", "Cy"]), ({"branch": "x"}, ["Ada", "Bo"]), ({"at": then.commit_id}, ["Ada"])):
         stream = io.BytesIO()
-        report = g.export(stream, **given)
+        report = g.export(stream, **position)
         assert [json.loads(line)["data"]["name"] for line in stream.getvalue().splitlines()] == names
         assert (report.rows, report.path, report.size_bytes) == (len(names), None, len(stream.getvalue()))
     assert then.export(str(tmp_path / "then.ndjson"), types=["Person"]).commit_id == then.commit_id

@@ -27,10 +27,10 @@ def test_a_view_stays_where_it_is(g: Facade) -> None:
 
 
 def test_two_handles_see_each_other(g: Facade) -> None:
-    other = g.on_branch("main")
-    other.mutate(ADD, {"n": "Ada"})
+    second_handle = g.on_branch("main")
+    second_handle.mutate(ADD, {"n": "Ada"})
     assert _names(g) == ["Ada"]
-    assert other.branch_name == g.branch_name == "main"
+    assert second_handle.branch_name == g.branch_name == "main"
 
 
 def test_branches_that_cannot_be_made(g: Facade) -> None:
@@ -109,7 +109,10 @@ def test_what_a_difference_is_asked_for(g: Facade) -> None:
     assert [change.id for change in g.diff(start, types=["Doc"])] == ["x"]
     assert list(g.diff(start, ops=["update", "delete"])) == []
     back = list(g.diff("main", start, types=["Person"]))
-    assert [(one.op, one.id, one.after) for one in back] == [("delete", "Ada", None), ("delete", "Bo", None)]
+    assert [(change.op, change.id, change.after) for change in back] == [
+        ("delete", "Ada", None),
+        ("delete", "Bo", None),
+    ]
     with pytest.raises(NotFound):
         list(g.diff("main", "nothing"))
 
@@ -121,8 +124,8 @@ def test_pages_of_a_difference_stay_with_their_commits(g: Facade) -> None:
     g.mutate(ADD, {"n": "late"})
     second = g.diff_page(start, "main", limit=2, cursor=first.cursor)
     third = g.diff_page(start, "main", limit=2, cursor=second.cursor)
-    seen = [change.id for page in (first, second, third) for change in page.changes]
-    assert seen == [f"p{n}" for n in range(5)]
+    ids = [change.id for page in (first, second, third) for change in page.changes]
+    assert ids == [f"p{n}" for n in range(5)]
     assert (third.cursor, third.new) == (None, first.new)
     with pytest.raises(InvalidInput):
         g.diff_page(start, "main", cursor="nonsense")
@@ -132,11 +135,11 @@ def test_pages_of_the_feed(g: Facade) -> None:
     start = g.refresh()
     for number in range(3):
         g.mutate_many(ADD, [{"n": f"p{number}{n}"} for n in range(2)])
-    page, seen = g.changes(start, limits=FeedLimits(commits=2)), []
+    page, ids = g.changes(start, limits=FeedLimits(commits=2)), []
     while page.commits:
-        seen.append([len(commit.changes) for commit in page.commits])
+        ids.append([len(commit.changes) for commit in page.commits])
         page = g.changes(page.cursor, limits=FeedLimits(commits=2))
-    assert seen == [[2, 2], [2]]
+    assert ids == [[2, 2], [2]]
     assert [len(commit.changes) for commit in g.changes(start, limits=FeedLimits(changes=1)).commits] == [2]
 
 
@@ -155,15 +158,15 @@ def test_which_commits(g: Facade) -> None:
 def test_a_schema_on_a_branch(g: Facade) -> None:
     wider = PEOPLE + "node City { name: String @key }\n"
     x = g.branch.create("x")
-    here = x.refresh()
-    receipt = x.schema.apply(wider, if_commit=here, client_key="wider")
+    newest = x.refresh()
+    receipt = x.schema.apply(wider, if_commit=newest, client_key="wider")
     assert x.schema.apply(wider, client_key="wider").commit_id == receipt.commit_id
     assert (x.schema.source, g.schema.source) == (wider, PEOPLE)
     x.mutate('query c() { insert City { name: "Rome" } }')
     g.branch.merge("x")
     assert g.query("query q() { match { $c: City } return { $c.name as name } }").rows == [{"name": "Rome"}]
     with pytest.raises(PreconditionFailed):
-        g.schema.apply(wider + "node Town { name: String @key }\n", if_commit=here)
+        g.schema.apply(wider + "node Town { name: String @key }\n", if_commit=newest)
     with pytest.raises(InvalidInput):
         g.schema.apply("node Person { name: String @key  age: String? }\n")
     with pytest.raises(InvalidInput):

@@ -14,8 +14,8 @@ from tests.server.bed import ADD, ALL, Door, HttpAnswer
 JSON = {"content-type": "application/json"}
 
 
-def _send(door: Door, content: bytes, rest: str = "query", **headers: str) -> HttpAnswer:
-    return door.call("POST", f"/graphs/{door.name}/{rest}", content=content, headers={**JSON, **headers})
+def _send(door: Door, content: bytes, route: str = "query", **headers: str) -> HttpAnswer:
+    return door.call("POST", f"/graphs/{door.name}/{route}", content=content, headers={**JSON, **headers})
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_body_within_the_bound(door: Door) -> None:
     ids=range(16),
 )
 def test_malformed_bodies(door: Door, content: bytes) -> None:
-    for rest in ("query", "mutate"):
-        response = _send(door, content, rest)
+    for route in ("query", "mutate"):
+        response = _send(door, content, route)
         assert response.status == 400, response.document
         assert {"error", "code"} <= response.document.keys()
 
@@ -99,8 +99,8 @@ def test_parameters_of_odd_types(door: Door) -> None:
 
 def test_packed_bodies_are_not_unpacked(door: Door) -> None:
     bomb = gzip.compress(b" " * (64 << 20))
-    for rest in ("query", "load"):
-        response = _send(door, bomb, rest, **{"content-encoding": "gzip"})
+    for route in ("query", "load"):
+        response = _send(door, bomb, route, **{"content-encoding": "gzip"})
         assert (response.status, response.code) == (400, "content_encoding")
 
 
@@ -122,8 +122,8 @@ def test_text_in_results_cannot_break_out(door: Door) -> None:
     ids=range(5),
 )
 def test_what_is_no_http(door: Door, raw: bytes) -> None:
-    place = urlsplit(door.url)
-    with socket.create_connection((place.hostname or "", place.port or 0), timeout=20) as connection:
+    address = urlsplit(door.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=20) as connection:
         connection.sendall(raw)
         connection.settimeout(20)
         answer = connection.recv(100)

@@ -86,9 +86,9 @@ def test_a_write_whose_caller_left_ends_in_a_known_state(on_s3: Door, s3_proxy: 
     s3_proxy.latency_s = 0.0
     assert door.server is not None
     for _ in range(3000):
-        told = [one for one in door.server.log if one["event"] == "write ended without its caller"]
-        if told:
+        journal_lines = [line for line in door.server.log if line["event"] == "write ended without its caller"]
+        if journal_lines:
             break
         door.call("GET", "/healthz")
-    assert [(one["request_id"], one["landed"]) for one in told] == [("left", True)]
+    assert [(line["request_id"], line["landed"]) for line in journal_lines] == [("left", True)]
     assert "Late" in [row["name"] for row in door.query(ALL).document["rows"]]

@@ -53,8 +53,8 @@ def lines(_: Any, value: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def document(server: Server) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{server.url}/openapi.json", trust_env=False).json()
-    return found
+    openapi: dict[str, Any] = httpx.get(f"{server.url}/openapi.json", trust_env=False).json()
+    return openapi
 
 
 def test_every_route_is_documented(door: Door) -> None:

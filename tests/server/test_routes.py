@@ -20,12 +20,12 @@ def test_health(door: Door) -> None:
 
 
 def test_the_graphs_of_the_server(door: Door) -> None:
-    listed = door.call("GET", "/graphs").document["graphs"]
-    ours = next(one for one in listed if one["name"] == door.name)
-    assert ours == {"name": door.name, "graph_id": door.open_embedded().graph_id, "read_only": False}
+    graphs = door.call("GET", "/graphs").document["graphs"]
+    own_graph = next(graph for graph in graphs if graph["name"] == door.name)
+    assert own_graph == {"name": door.name, "graph_id": door.open_embedded().graph_id, "read_only": False}
     # A graph is also found by its own id.
-    again = door.call("GET", f"/graphs/{ours['graph_id']}/snapshot")
-    assert again.document["graph_id"] == ours["graph_id"]
+    again = door.call("GET", f"/graphs/{own_graph['graph_id']}/snapshot")
+    assert again.document["graph_id"] == own_graph["graph_id"]
 
 
 def test_mutate_and_query(door: Door) -> None:
@@ -114,14 +114,14 @@ def test_merge(door: Door) -> None:
 def test_commits(door: Door) -> None:
     door.mutate(ADD, {"n": "Ada"})
     newest = door.mutate(ADD, {"n": "Bo"}).document["commit_id"]
-    listed = door.get("commits").document["commits"]
-    assert [one["kind"] for one in listed] == ["mutate", "mutate", "init"]
-    assert listed == [commit.to_json() for commit in door.open_embedded().commits()]
+    commits = door.get("commits").document["commits"]
+    assert [commit["kind"] for commit in commits] == ["mutate", "mutate", "init"]
+    assert commits == [commit.to_json() for commit in door.open_embedded().commits()]
     assert len(door.get("commits", limit=1).document["commits"]) == 1
     assert [commit["kind"] for commit in door.get("commits", filter="kind=init").document["commits"]] == ["init"]
     assert door.get("commits", filter="colour=red").code == "bad_request"
-    shown = door.get(f"commits/{newest}").document
-    assert shown == door.open_embedded().at(newest).commit()
+    commit_document = door.get(f"commits/{newest}").document
+    assert commit_document == door.open_embedded().at(newest).commit()
     changed = door.get(f"commits/{newest}/changes").document
     assert [(change["op"], change["id"]) for change in changed["changes"]] == [("insert", "Bo")]
     assert door.get("commits/no.5").status in (400, 404)
@@ -133,8 +133,8 @@ def test_diff_and_changes(door: Door) -> None:
     door.mutate(ADD, {"n": "Bo"})
     page = door.get("diff", old=start, limit=1).document
     assert [change["id"] for change in page["changes"]] == ["Ada"]
-    rest = door.get("diff", old=start, cursor=page["cursor"]).document
-    assert ([change["id"] for change in rest["changes"]], rest["cursor"]) == (["Bo"], None)
+    second_page = door.get("diff", old=start, cursor=page["cursor"]).document
+    assert ([change["id"] for change in second_page["changes"]], second_page["cursor"]) == (["Bo"], None)
     assert door.get("diff", old=start, op="delete").document["changes"] == []
     feed = door.get("changes", since=start).document
     assert [commit["changes"][0]["id"] for commit in feed["commits"]] == ["Ada", "Bo"]
@@ -151,9 +151,9 @@ def test_a_gap_in_the_feed_is_410(door: Door) -> None:
 
 
 def test_schema(door: Door) -> None:
-    shown = door.get("schema").document
-    assert shown["source"] == PEOPLE
-    assert "node:Person" in shown["types"]
+    schema_document = door.get("schema").document
+    assert schema_document["source"] == PEOPLE
+    assert "node:Person" in schema_document["types"]
     wider = PEOPLE + "node City { name: String @key }\n"
     planned = door.post("schema/plan", {"schema": wider}).document
     assert (planned["branch"], planned["supported"]) == ("main", True)
@@ -169,8 +169,8 @@ def test_a_schema_is_never_a_path(door: Door, tmp_path: Path) -> None:
     """S160: a text that would be a path here must not be read from the server's disk."""
     secret = tmp_path / "secret.pg"
     secret.write_text("node Secret { name: String @key }\n")
-    for rest in ("schema/plan", "schema/apply"):
-        response = door.post(rest, {"schema": str(secret)})
+    for route in ("schema/plan", "schema/apply"):
+        response = door.post(route, {"schema": str(secret)})
         assert response.status == 400
         assert "Secret" not in json.dumps(response.document)
 
@@ -183,9 +183,9 @@ def test_blobs(door: Door) -> None:
     assert (response.status, response.document) == (200, b"hello world")
     path = f"/graphs/{door.name}/blob"
     ranges = {"bytes=0-4": b"hello", "bytes=6-": b"world", "bytes=-5": b"world", "bytes=6-999": b"world"}
-    for asked, expected in ranges.items():
-        part = door.call("GET", path, params=where, headers={"Range": asked})
-        assert (part.status, part.document) == (206, expected), asked
+    for requested_range, expected in ranges.items():
+        part = door.call("GET", path, params=where, headers={"Range": requested_range})
+        assert (part.status, part.document) == (206, expected), requested_range
     assert door.call("GET", path, params=where, headers={"Range": "bytes=99-"}).status == 416
     assert door.call("GET", path, params=where, headers={"If-None-Match": response.headers["etag"]}).status == 304
     assert door.get("blob", **{**where, "id": "y"}).code == "no_such_entity"

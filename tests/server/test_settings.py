@@ -97,14 +97,14 @@ def test_graphs_of_a_directory(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "graph.json").write_text("{}")
     (tmp_path / "other").mkdir()
-    assert [one.name for one in graphs_in(settings_for_address(str(tmp_path)))] == ["a", "b"]
+    assert [graph_settings.name for graph_settings in graphs_in(settings_for_address(str(tmp_path)))] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("place", "name"), [("s3://bucket/My Graph/", "My-Graph"), ("./x.og", "x.og"), ("/", "graph"), ("..", "graph")]
+    ("address", "name"), [("s3://bucket/My Graph/", "My-Graph"), ("./x.og", "x.og"), ("/", "graph"), ("..", "graph")]
 )
-def test_the_name_of_one_graph(place: str, name: str) -> None:
-    assert settings_for_address(place).name == name
+def test_the_name_of_one_graph(address: str, name: str) -> None:
+    assert settings_for_address(address).name == name
 
 
 def test_a_read_only_server(serving: Callable[..., Door]) -> None:
@@ -121,8 +121,8 @@ def test_a_graph_that_is_not_there(tmp_path: Path, serving: Callable[..., Door])
     door = serving("--config", file)
     door.name = "gone"
     assert door.query().status == 404
-    listed = door.call("GET", "/graphs").document["graphs"]
-    assert [(one["name"], "problem" in one) for one in listed] in (
+    graphs = door.call("GET", "/graphs").document["graphs"]
+    assert [(graph["name"], "problem" in graph) for graph in graphs] in (
         [("gone", True), ("own", False)],
         [("own", False)],
     )
@@ -172,7 +172,7 @@ def test_upkeep_goes_on_by_itself(serving: Callable[..., Door], tmp_path: Path) 
     assert min(runs) >= 2, dict(zip(JOBS, runs, strict=True))
     assert len(door.names()) == 5
     assert door.server is not None
-    assert [one for one in door.server.log if one["level"] in ("warning", "error")] == []
+    assert [line for line in door.server.log if line["level"] in ("warning", "error")] == []
 
 
 JOBS = ("fold", "optimize", "recover", "cleanup")

@@ -30,8 +30,8 @@ def test_typed_tools(serving: Callable[..., Door], folder: Path) -> None:
     (folder / "twice.gq").write_text("query find() { match { $p: Person } return { $p.name } }")
     (folder / "misfit.gq").write_text("query cities() { match { $c: City } return { $c } }")
     door = serving("--queries", folder)
-    found = door.get("queries").document
-    tools = {query["name"]: query for query in found["queries"]}
+    document = door.get("queries").document
+    tools = {query["name"]: query for query in document["queries"]}
     assert sorted(tools) == ["add", "cities", "find"]
     assert (tools["find"]["kind"], tools["add"]["kind"]) == ("query", "mutation")
     assert tools["find"]["columns"] == [{"name": "name", "type": "String"}, {"name": "age", "type": "I32?"}]
@@ -45,7 +45,7 @@ def test_typed_tools(serving: Callable[..., Door], folder: Path) -> None:
         "additionalProperties": False,
     }
     assert "City" in tools["cities"]["error"]["error"]
-    assert [problem["file"] for problem in found["problems"]] == ["broken.gq", "twice.gq"]
+    assert [problem["file"] for problem in document["problems"]] == ["broken.gq", "twice.gq"]
 
 
 def test_calls(serving: Callable[..., Door], folder: Path) -> None:

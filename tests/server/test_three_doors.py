@@ -233,8 +233,8 @@ def test_the_client_raises_the_same_errors(door: Door) -> None:
     for call in calls:
         with pytest.raises(OmnigraphError) as raised:
             call(graph)
-        with pytest.raises(OmnigraphError) as there:
+        with pytest.raises(OmnigraphError) as raised_there:
             call(remote)
-        assert type(there.value) is type(raised.value)
-        assert there.value.to_json() == json.loads(json.dumps(raised.value.to_json()))
+        assert type(raised_there.value) is type(raised.value)
+        assert raised_there.value.to_json() == json.loads(json.dumps(raised.value.to_json()))
     remote.close()

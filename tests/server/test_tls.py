@@ -27,7 +27,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -40,7 +40,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         .sign(key, hashes.SHA256())
     )
     folder = tmp_path_factory.mktemp("tls")
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
@@ -73,9 +73,9 @@ def test_files_that_cannot_be_used(pair: tuple[Path, Path], tmp_path: Path) -> N
         {"tls_cert": cert, "tls_key": tmp_path / "empty.pem"},
         {"tls_key": key},
     ]
-    for given in wrong:
+    for wrong_options in wrong:
         with pytest.raises(InvalidInput) as refused:
-            serve(ServerSettings(graphs, port=0, **given), {})
+            serve(ServerSettings(graphs, port=0, **wrong_options), {})
         assert refused.value.code == "bad_tls"
 
 

@@ -36,9 +36,9 @@ def _at_once(calls: list[Callable[[], HttpAnswer]]) -> list[HttpAnswer]:
 def test_a_key_is_used_once_by_real_concurrent_clients(door: Door) -> None:
     add = "query add($n: String) { insert Doc { name: $n } }"
     at_once = _at_once([lambda: door.mutate(add, {"n": "once"}, Idempotency_Key="k1")] * CLIENTS)
-    assert {one.status for one in at_once} == {200}
-    assert len({one.document["commit_id"] for one in at_once}) == 1
-    assert Counter(one.document["replayed"] for one in at_once) == {False: 1, True: CLIENTS - 1}
+    assert {answer.status for answer in at_once} == {200}
+    assert len({answer.document["commit_id"] for answer in at_once}) == 1
+    assert Counter(answer.document["replayed"] for answer in at_once) == {False: 1, True: CLIENTS - 1}
     assert [commit.kind for commit in door.open_embedded().commits() if commit.kind == "mutate"] == ["mutate"]
 
 
@@ -46,11 +46,11 @@ def test_only_one_of_many_keeps_its_precondition(door: Door) -> None:
     door.mutate(ADD, {"n": "Ada", "a": 0})
     base = door.get("snapshot")
     tag = base.headers["etag"]
-    seen = _at_once(
+    responses = _at_once(
         [lambda age=age: door.mutate(AGE, {"n": "Ada", "a": age}, If_Match=tag) for age in range(1, CLIENTS + 1)]  # type: ignore[misc]
     )
-    assert Counter(one.status for one in seen) == {200: 1, 412: CLIENTS - 1}
-    lost = next(one for one in seen if one.status == 412)
+    assert Counter(answer.status for answer in responses) == {200: 1, 412: CLIENTS - 1}
+    lost = next(answer for answer in responses if answer.status == 412)
     assert (lost.code, lost.document["expected"]) == ("precondition_failed", base.document["commit_id"])
     assert len(door.open_embedded().commits()) == 3
 
@@ -67,18 +67,18 @@ def test_a_conflict_names_the_table(door: Door) -> None:
     landed = 0
     for _ in range(20):
         at_once = _at_once([lambda: door.mutate(AGE, {"n": "Ada", "a": 1}, on_conflict="fail")] * CLIENTS)
-        assert {one.status for one in at_once} <= {200, 409}
-        landed += sum(one.status == 200 for one in at_once)
-        conflicts += [one.document for one in at_once if one.status == 409]
+        assert {answer.status for answer in at_once} <= {200, 409}
+        landed += sum(answer.status == 200 for answer in at_once)
+        conflicts += [answer.document for answer in at_once if answer.status == 409]
         if conflicts:
             break
     assert conflicts, "nobody met anybody"
     assert all(conflict["code"] == "conflict" for conflict in conflicts)
-    told = [conflict["manifest_conflict"] for conflict in conflicts if "manifest_conflict" in conflict]
-    assert told
-    for one in told:
-        assert one["table_key"] == "node:Person"
-        assert one["expected"] < one["actual"]
+    tables = [conflict["manifest_conflict"] for conflict in conflicts if "manifest_conflict" in conflict]
+    assert tables
+    for answer in tables:
+        assert answer["table_key"] == "node:Person"
+        assert answer["expected"] < answer["actual"]
     members = [
         door.open_embedded().at(commit.commit_id).commit()["members"] for commit in door.open_embedded().commits(None)
     ]
@@ -87,24 +87,24 @@ def test_a_conflict_names_the_table(door: Door) -> None:
 
 def test_writers_that_do_not_meet_all_land(door: Door) -> None:
     at_once = _at_once([lambda n=n: door.mutate(ADD, {"n": f"p{n:02d}"}) for n in range(CLIENTS)])  # type: ignore[misc]
-    assert {one.status for one in at_once} == {200}
+    assert {answer.status for answer in at_once} == {200}
     assert door.names() == [f"p{n:02d}" for n in range(CLIENTS)]
 
 
 @contextmanager
-def _upload(door: Door, first: bytes, rest: str = "load") -> Iterator[socket.socket]:
+def _upload(door: Door, first: bytes, route: str = "load") -> Iterator[socket.socket]:
     """A request whose body has begun and not ended."""
-    place = urlsplit(door.url)
-    with socket.create_connection((place.hostname or "", place.port or 0), timeout=60) as connection:
-        head = f"POST /graphs/{door.name}/{rest} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    address = urlsplit(door.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=60) as connection:
+        head = f"POST /graphs/{door.name}/{route} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
         connection.sendall(head.encode() + f"{len(first):x}\r\n".encode() + first + b"\r\n")
         yield connection
 
 
 def _write_limits(tmp_path: Path, **limits: float) -> Path:
-    place = tmp_path / "own"
+    location = tmp_path / "own"
     file = tmp_path / "server.json"
-    file.write_text(json.dumps({"graphs": {"own": str(place)}, "limits": limits}))
+    file.write_text(json.dumps({"graphs": {"own": str(location)}, "limits": limits}))
     return file
 
 
@@ -143,11 +143,11 @@ def test_too_many_requests(serving: Serving, tmp_path: Path) -> None:
     _eventually(lambda: door.query().status == 200)
 
 
-@pytest.mark.parametrize("rest", ["load", "mutate"])
-def test_a_client_that_trickles_its_body(serving: Serving, tmp_path: Path, rest: str) -> None:
+@pytest.mark.parametrize("route", ["load", "mutate"])
+def test_a_client_that_trickles_its_body(serving: Serving, tmp_path: Path, route: str) -> None:
     """S159: it is refused after a while, whatever it goes on sending, and its place is free again."""
     door = serving("--config", _write_limits(tmp_path, body_timeout_s=1, requests_in_flight=1))
-    with _upload(door, b"{", rest) as connection:
+    with _upload(door, b"{", route) as connection:
         answer = _trickle(connection)
     assert answer.startswith(b"HTTP/1.1 408"), answer
     assert b'"code":"slow_body"' in answer
@@ -162,15 +162,15 @@ def _trickle(connection: socket.socket) -> bytes:
     answer = b""
     for _ in range(300):
         try:
-            found = connection.recv(65536)
+            received = connection.recv(65536)
         except TimeoutError:
             connection.sendall(b"1\r\n \r\n")
             continue
         except ConnectionError:
             return answer
-        if not found:
+        if not received:
             return answer
-        answer += found
+        answer += received
     raise AssertionError("it was never refused")
 
 

@@ -17,7 +17,7 @@ from omnigraph.api.view import CommitInfo
 from omnigraph.commit.graph_runtime import Branch
 from omnigraph.commit.publish_plan import Receipt, WriteOptions
 from omnigraph.history.diff import Change, diff
-from omnigraph.history.diff_pages import PAGE_LIMIT, DiffCursor, DiffPage, page_of
+from omnigraph.history.diff_pages import PAGE_LIMIT, DiffCursor, DiffPage, take_page
 from omnigraph.history.feed import Feed, FeedLimits, Page
 from omnigraph.mutate.mutation import Mutation, StatementSource
 from omnigraph.query.language.mutation_call import MutationCall
@@ -181,7 +181,7 @@ class Graph(BulkVerbs, UpkeepVerbs):
         if cursor is not None:
             return self._page_after(DiffCursor.decode(cursor), kinds, types, ops, limit)
         before, after = self._state(old), self._state(new)
-        return page_of(before, after, diff(before, after, kinds=kinds, types=types, ops=ops), limit)
+        return take_page(before, after, diff(before, after, kinds=kinds, types=types, ops=ops), limit)
 
     def commit_changes(
         self,
@@ -256,4 +256,4 @@ class Graph(BulkVerbs, UpkeepVerbs):
     ) -> DiffPage:
         before, after = self.at(cursor.old).state, self.at(cursor.new).state
         last = (cursor.type_id, cursor.row_id)
-        return page_of(before, after, diff(before, after, kinds=kinds, types=types, ops=ops, after=last), limit)
+        return take_page(before, after, diff(before, after, kinds=kinds, types=types, ops=ops, after=last), limit)

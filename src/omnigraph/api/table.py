@@ -53,13 +53,13 @@ class Table:
     ) -> DataFrame:
         """The same rows as a pinned Spark frame; `where` may be text such as `age > 30`."""
         from omnigraph.spark.data_source import read_frame
-        from omnigraph.spark.where_text import parse_where, renamed
+        from omnigraph.spark.where_text import parse_where, rename_properties
 
         names = self._column_names(columns)
         commit_names = [self._name_at_commit(name) for name in names]
         condition = parse_where(where) if isinstance(where, str) else where
         if condition is not None:
-            condition = renamed(condition, self._name_at_commit)
+            condition = rename_properties(condition, self._name_at_commit)
         frame = read_frame(self._snapshot, self._type, session, columns=commit_names, where=condition)
         return frame if commit_names == names else frame.toDF(*names)
 

@@ -52,7 +52,7 @@ def test_query_and_mutate(tmp_path: Path) -> None:
             await g.mutate(ADD, {"n": "Old", "a": 200})
         assert (g.branch_name, g.uri) == ("main", str(tmp_path / "g"))
         assert (await g.snapshot())["graph_id"] == await g.graph_id
-        assert await g.run(lambda one: one.table("Person").count()) == 1
+        assert await g.run(lambda handle: handle.table("Person").count()) == 1
 
     with_graph(tmp_path, story)
 
@@ -147,8 +147,8 @@ def test_a_cancelled_transaction_has_no_effect(tmp_path: Path) -> None:
 def test_many_tasks_at_once_on_few_threads(tmp_path: Path) -> None:
     async def story(g: aio.AsyncGraph) -> None:
         await asyncio.gather(*(g.mutate(ADD, {"n": f"p{n:02d}"}) for n in range(40)))
-        seen = await asyncio.gather(*(g.query(ALL) for _ in range(20)))
-        assert {len(one.rows) for one in seen} == {40}
+        results = await asyncio.gather(*(g.query(ALL) for _ in range(20)))
+        assert {len(result.rows) for result in results} == {40}
 
     with_graph(tmp_path, story, threads=3)
 
@@ -174,9 +174,9 @@ def test_who_awaits_it_closes_it(tmp_path: Path) -> None:
         assert await _names(g) == []
         await g.close()
         await g.close()
-        for one in (g, x):
+        for handle in (g, x):
             with pytest.raises(InvalidInput) as refused:
-                await one.query(ALL)
+                await handle.query(ALL)
             assert refused.value.code == "closed_handle"
         async with aio.open(tmp_path / "g", "x", read_only=True, config=QUICK) as again:
             assert again.branch_name == "x"

@@ -13,7 +13,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "async.md"
 
 def test_the_program_of_the_guide(tmp_path: Path) -> None:
     program = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)[0]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program],
         cwd=tmp_path,
         env={**os.environ, "OMNIGRAPH_FSYNC": "off"},
@@ -22,6 +22,6 @@ def test_the_program_of_the_guide(tmp_path: Path) -> None:
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    assert "{'name': 'Dora'}" in done.stdout
-    assert done.stdout.splitlines()[-2:] == ["insert Eve", "fast_forward"]
+    assert completed.returncode == 0, completed.stderr
+    assert "{'name': 'Dora'}" in completed.stdout
+    assert completed.stdout.splitlines()[-2:] == ["insert Eve", "fast_forward"]

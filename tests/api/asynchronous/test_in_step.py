@@ -60,12 +60,15 @@ def test_a_twin_stands_for_the_verb_of_its_name(blocking: type, awaited: type, i
 
 
 def test_transactions_are_begun_alike() -> None:
-    ours, theirs = inspect.signature(aio.AsyncGraph.transaction), inspect.signature(og.Graph.transaction)
-    assert list(ours.parameters.values()) == list(theirs.parameters.values())
+    awaited_signature, blocking_signature = (
+        inspect.signature(aio.AsyncGraph.transaction),
+        inspect.signature(og.Graph.transaction),
+    )
+    assert list(awaited_signature.parameters.values()) == list(blocking_signature.parameters.values())
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("awaited", "blocking"),
     [
         (aio.init, graph.init),
         (aio.open, graph.open),
@@ -74,10 +77,10 @@ def test_transactions_are_begun_alike() -> None:
     ],
     ids=lambda one: one.__name__,
 )
-def test_graphs_are_opened_alike(ours: Callable[..., Any], theirs: Callable[..., Any]) -> None:
-    shown = dict(inspect.signature(ours, eval_str=True).parameters)
-    assert shown.pop("threads").default == 16
-    assert shown == dict(inspect.signature(theirs, eval_str=True).parameters)
+def test_graphs_are_opened_alike(awaited: Callable[..., Any], blocking: Callable[..., Any]) -> None:
+    parameters = dict(inspect.signature(awaited, eval_str=True).parameters)
+    assert parameters.pop("threads").default == 16
+    assert parameters == dict(inspect.signature(blocking, eval_str=True).parameters)
 
 
 async def check_types(g: aio.AsyncGraph) -> None:
@@ -96,7 +99,7 @@ async def check_types(g: aio.AsyncGraph) -> None:
     async with g.transaction(actor="ada") as t:
         assert_type(await t.query("…"), Result)
     assert_type(t.receipt, og.Receipt | None)
-    assert_type(await g.run(lambda one: one.table("Person").to_arrow()), pa.Table)
+    assert_type(await g.run(lambda handle: handle.table("Person").to_arrow()), pa.Table)
     await g.mutate("…", nonsense=1)  # type: ignore[call-arg]
     await g.query(5)  # type: ignore[arg-type]
     await g.branch.delete()  # type: ignore[call-arg]

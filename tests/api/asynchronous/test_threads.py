@@ -139,9 +139,9 @@ def test_a_reader_that_stops_half_way_closes_what_it_read() -> None:
         reader = Reader(Source, threads)
         assert [number async for number in reader.numbers(1000)] == list(range(1000))
         closed.clear()
-        found = reader.numbers(1000)
-        assert await anext(found) == 0
-        await found.aclose()
+        numbers = reader.numbers(1000)
+        assert await anext(numbers) == 0
+        await numbers.aclose()
         assert closed.is_set()
         threads.shut_down()
 

@@ -186,10 +186,10 @@ class RemoteGraph:
         if_commit: str | None = None,
         on_conflict: Literal["retry", "fail"] = "retry",
         progress: Callable[[dict[str, Any]], None] | bool | None = None,
-        **others: object,
+        **options: object,
     ) -> LoadReport:
         """Send NDJSON files and load them as one commit. `progress` hears the steps as the server tells them."""
-        refuse_options(Graph.load, others)
+        refuse_options(Graph.load, options)
         write = RemoteWriteOptions(actor, message, client_key, if_commit)
         query = {
             "mode": mode,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from omnigraph.api.view import GraphView
 from omnigraph.errors import InvalidInput
-from omnigraph.history.feed import FeedLimits, page_json
+from omnigraph.history.feed import FeedLimits, page_to_json
 from omnigraph.query.limits import Cancellation
 from omnigraph.server.calls import OneCall, Reply
 from omnigraph.server.documents import (
@@ -139,7 +139,7 @@ async def changes(
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
         limits = FeedLimits(commits=limit, changes=max_changes)
-        return graph.with_branch(branch, lambda handle: Reply(page_json(handle.changes(since, limits=limits))))
+        return graph.with_branch(branch, lambda handle: Reply(page_to_json(handle.changes(since, limits=limits))))
 
     return await call.read("changes", work)
 
