@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Branches:
-    """`g.branch`: create, list and delete branches."""
+    """`g.branch`: create, list, merge and delete branches."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -65,7 +65,7 @@ class Branches:
 
         Raises MergeConflict with all conflicts and writes nothing if there are any that no resolution settles. With
         few changed rows it runs in this process, else on Spark, which `spark`, `master` and `spark_conf` choose;
-        `engine` decides it. There a dry run stages files, which nobody names.
+        `engine` decides it. On Spark a dry run stages files, which no commit refers to.
         """
         runtime = self._graph._runtime
         if not dry_run:
@@ -85,10 +85,10 @@ class Branches:
         receipt = run_merge(runtime, head, target, options, write, settings, holder)
         return MergeReport.of(receipt, branch_deleted=delete_branch and self._delete_merged(source, head, actor))
 
-    def _delete_merged(self, source: str, merged: CommitRecord, actor: str | None) -> bool:
-        """Delete a branch whose every commit was merged; one that has moved on since stays."""
+    def _delete_merged(self, source: str, merged_head: CommitRecord, actor: str | None) -> bool:
+        """Delete the source branch, unless it has a commit after the one that was merged."""
         try:
-            self._graph._runtime.delete_branch(source, WriteOptions(actor, if_commit=merged.commit_id))
+            self._graph._runtime.delete_branch(source, WriteOptions(actor, if_commit=merged_head.commit_id))
         except PreconditionFailed:
             return False
         return True

@@ -1,4 +1,4 @@
-"""The verbs of a graph that move many rows: load, export, and types as Spark frames."""
+"""`BulkVerbs`: the verbs of a graph that move many rows: load, export, and types as Spark frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of a graph that keep it fast, small and sound."""
+"""`UpkeepVerbs`: the verbs of a graph that keep it fast, small and sound."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UpkeepVerbs(Handle):
     """Folding, optimize, cleanup, recovery, verify, repair and tags."""
 
     def fold(self) -> str | None:
-        """Move what rides in the newest record into tables. The commit that did it, or None."""
+        """Fold the overlay of the newest commit into tables. Returns the id of the new commit, or None."""
         self._require_writable()
         self._branch.publisher.refresh()
         fold_record = self._branch.folder.fold(self._holder)
@@ -58,7 +58,7 @@ class UpkeepVerbs(Handle):
         return optimizer.preview() if dry_run else optimizer.run()
 
     def needs_upkeep(self) -> list[str]:
-        """Types with so many small fragments that optimize should run. The newest known record tells, at no cost."""
+        """Types with so many small fragments that optimize should run, by the newest known commit: costs no request."""
         head = self._branch.publisher.head
         return types_needing_optimize(head, self._runtime.catalogs.get(head.schema), self._runtime.backend.config)
 
@@ -98,7 +98,7 @@ class UpkeepVerbs(Handle):
         return make_recovery(self._runtime, holders).run(now=now)
 
     def recover_list(self) -> list[IntentReport]:
-        """Every bulk operation that left word of itself, and what is left of those that were given up."""
+        """Every bulk operation that has an intent, and the files that remain of those that were given up."""
         return report_intents(self._runtime)
 
     def verify(self, *, deep: bool = False) -> VerifyReport:
@@ -106,7 +106,7 @@ class UpkeepVerbs(Handle):
         return verify_graph(self._runtime, deep=deep)
 
     def repair(self) -> RepairReport:
-        """Make anew what is derived and damaged: indexes, registry tombstones. Data is never guessed."""
+        """Rebuild derived objects that are damaged: indexes, registry tombstones. Rows are never guessed."""
         self._require_writable()
         return repair(self._runtime, self._holder)
 

@@ -88,14 +88,8 @@ def create_app(
     )
     app.state.service = service
     app.include_router(server_router)
-    for router in (
-        queries.router,
-        branches.router,
-        history.router,
-        schemas.router,
-        queries.blob_router,
-        bulk.router,
-    ):
+    routers = (queries.router, branches.router, history.router, schemas.router, queries.blob_router, bulk.router)
+    for router in routers:
         app.include_router(router, prefix="/graphs/{graph}")
     _handle_errors(app)
     app.add_middleware(

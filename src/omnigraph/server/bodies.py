@@ -1,4 +1,7 @@
-"""What callers send, as JSON. Unknown fields are refused: a typing mistake must not be a silent default."""
+"""JSON bodies of requests. Unknown fields are refused: a misspelt field must not become a silent default.
+
+Class names of this module are names of components in the OpenAPI document.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Writing(_Body):
+class _WriteBody(_Body):
     branch: BranchField = None
     message: MessageField = None
     if_commit: IfCommitField = None
@@ -42,7 +45,7 @@ class QueryBody(_Body):
     profile: bool = Field(default=False, description="Run it and tell what each step did.")
 
 
-class MutateBody(_Writing):
+class MutateBody(_WriteBody):
     """A mutation: one commit or none."""
 
     source: str = Field(
@@ -108,7 +111,7 @@ class SchemaBody(_Body):
     branch: BranchField = None
 
 
-class ApplyBody(_Writing):
+class ApplyBody(_WriteBody):
     """A schema to bring a branch to."""
 
     schema_: str = Field(alias="schema", description="The new schema's text.")
