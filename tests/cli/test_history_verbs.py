@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.history.feed import page_json
+from omnigraph.history.feed import page_to_json
 from omnigraph.query.language.statements import Compare, Delete, Update
 from tests.cli.conftest import Cli, add
 
@@ -230,7 +230,7 @@ def test_diff_as_lines(cli: Cli, diverged_graph: Path) -> None:
 
 def test_changes_is_the_feed_of_python(cli: Cli, diverged_graph: Path) -> None:
     document = cli("changes", diverged_graph, "--json").json()
-    assert document == page_json(og.open(diverged_graph).changes())
+    assert document == page_to_json(og.open(diverged_graph).changes())
     assert (len(document["commits"]), document["more"]) == (6, False)
     again = cli("changes", diverged_graph, "--since", document["cursor"], "--json").json()
     assert (again["commits"], again["cursor"]) == ([], document["cursor"])

@@ -9,7 +9,7 @@ import pytest
 from omnigraph.intents.objects import RECOVERY
 from tests.cli.conftest import Cli
 from tests.intents.conftest import DeadAt, dead_at, dead_template
-from tests.intents.ground import ROWS, intents
+from tests.intents.intent_actor import ROWS, intents
 
 __all__ = ["dead_at", "dead_template"]
 

@@ -131,9 +131,9 @@ def changes(
     """
     chosen = choose_format(as_json, row_format)
     opened = open_graph(address_of(address, graph), storage_option, branch)
-    from omnigraph.history.feed import FeedLimits, page_json
+    from omnigraph.history.feed import FeedLimits, page_to_json
 
-    document = page_json(opened.changes(since, limits=FeedLimits(changes=limit)))
+    document = page_to_json(opened.changes(since, limits=FeedLimits(changes=limit)))
     rows = document["commits"] if chosen is not RowFormat.TABLE else list(_feed_lines(document["commits"]))
     emit_rows(document, rows, _FEED_FIELDS if chosen is not RowFormat.TABLE else _FEED_COLUMNS, chosen)
     if chosen is not RowFormat.JSON:

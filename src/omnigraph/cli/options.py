@@ -158,9 +158,9 @@ def open_view(
 
 
 def is_local(address: str) -> bool:
-    from omnigraph.storage.address import normalise
+    from omnigraph.storage.address import parse_address
 
-    return normalise(address).is_local
+    return parse_address(address).is_local
 
 
 def check_consent(address: str, confirm: bool, yes: bool) -> None:

@@ -103,10 +103,10 @@ def cleanup(
     """
     graph_address = address_of(address, graph)
     check_consent(graph_address, confirm, yes)
-    from omnigraph.upkeep.cleanup.retention import Policy, seconds_of
+    from omnigraph.upkeep.cleanup.retention import Policy, parse_age_s
 
-    age_s = seconds_of(older_than) if older_than is not None else None
-    policy = Policy(keep, age_s, horizon_s=seconds_of(horizon))
+    age_s = parse_age_s(older_than) if older_than is not None else None
+    policy = Policy(keep, age_s, horizon_s=parse_age_s(horizon))
     report = open_graph(graph_address, storage_option, read_only=not confirm).cleanup(confirm=confirm, policy=policy)
     emit(report.to_json(), as_json=as_json, show=_show_cleanup)
     if report.unfenced:
