@@ -59,7 +59,7 @@ Work = Callable[[HostedGraph], Reply | Response]
 
 
 @dataclass(frozen=True)
-class Call:
+class GraphCall:
     """One request on one graph."""
 
     request: Request
@@ -124,13 +124,13 @@ def service_of(request: Request) -> Service:
 async def _call(
     request: Request,
     graph: Annotated[str, Path(description="Name of the graph, as GET /graphs lists it.", examples=["social"])],
-) -> Call:
+) -> GraphCall:
     service = service_of(request)
     identity: Identity = request.scope.get("omnigraph.identity", Identity())
-    return Call(request, service, service.host.get(graph), identity)
+    return GraphCall(request, service, service.host.get(graph), identity)
 
 
-OneCall = Annotated[Call, Depends(_call)]
+InjectedCall = Annotated[GraphCall, Depends(_call)]
 KeyHeader = Annotated[
     str | None,
     Header(

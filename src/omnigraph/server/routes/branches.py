@@ -10,7 +10,7 @@ from starlette.responses import Response
 from omnigraph.api import Graph
 from omnigraph.query.limits import Cancellation
 from omnigraph.server.bodies import BranchBody, MergeBody
-from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition
+from omnigraph.server.calls import InjectedCall, KeyHeader, MatchHeader, Reply, precondition
 from omnigraph.server.documents import (
     BRANCH_EXAMPLE,
     MERGE_EXAMPLE,
@@ -26,7 +26,7 @@ router = APIRouter(tags=["branches"])
 
 
 @router.get("/branches", responses=read_responses(BranchesAnswer, {"branches": ["main", "review/x"]}))
-async def branches(call: OneCall) -> Response:
+async def branches(call: InjectedCall) -> Response:
     """The names of all branches."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
@@ -36,7 +36,7 @@ async def branches(call: OneCall) -> Response:
 
 
 @router.post("/branches", status_code=201, responses=write_responses(BranchAnswer, BRANCH_EXAMPLE, 201))
-async def create(call: OneCall, body: BranchBody) -> Response:
+async def create(call: InjectedCall, body: BranchBody) -> Response:
     """Create a branch. No data is copied."""
 
     def create_branch(handle: Graph) -> Reply:
@@ -50,7 +50,7 @@ async def create(call: OneCall, body: BranchBody) -> Response:
 
 @router.delete("/branches", responses=write_responses(BranchAnswer, {**BRANCH_EXAMPLE, "deleted": True}))
 async def delete(
-    call: OneCall,
+    call: InjectedCall,
     name: Annotated[str, Query(description="Name of the branch.", examples=["review/x"])],
     message: str | None = None,
 ) -> Response:
@@ -70,7 +70,7 @@ async def delete(
 
 
 @router.post("/branches/merge", responses=write_responses(MergeAnswer, MERGE_EXAMPLE))
-async def merge(call: OneCall, body: MergeBody, key: KeyHeader = None, match: MatchHeader = None) -> Response:
+async def merge(call: InjectedCall, body: MergeBody, key: KeyHeader = None, match: MatchHeader = None) -> Response:
     """Merge a branch into another, in one commit; 409 with all conflicts and nothing written if there are any."""
     if_commit = precondition(match, body.if_commit)
 

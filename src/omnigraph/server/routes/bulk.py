@@ -24,7 +24,7 @@ from omnigraph.api.view import GraphView
 from omnigraph.errors import OmnigraphError
 from omnigraph.load.export.export import record_stream
 from omnigraph.progress import Standing, show_on
-from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition
+from omnigraph.server.calls import GraphCall, InjectedCall, KeyHeader, MatchHeader, Reply, precondition
 from omnigraph.server.documents import LOAD_EXAMPLE, LoadAnswer, read_responses, write_responses
 from omnigraph.server.hosting import restore_client_key
 from omnigraph.server.problems import http_status, internal_error
@@ -55,7 +55,7 @@ _BODY = {
 
 @router.post("/load", responses=write_responses(LoadAnswer, LOAD_EXAMPLE), openapi_extra=_BODY)
 async def load(
-    call: OneCall,
+    call: InjectedCall,
     branch: Branch = None,
     mode: Annotated[Mode, Query(description="What becomes of rows that are there.")] = "merge",
     on_error: Annotated[Literal["fail", "skip"], Query(description="Refuse all, or load the other records.")] = "fail",
@@ -116,7 +116,7 @@ async def load(
     },
 )
 async def export(
-    call: OneCall,
+    call: InjectedCall,
     branch: Branch = None,
     at: Annotated[str | None, Query(description="This commit, of any branch, instead of a branch's newest.")] = None,
     types: Annotated[list[str] | None, Query(alias="type", description="Only these types.")] = None,
@@ -147,7 +147,7 @@ def _rows(view: GraphView, types: list[str] | None) -> tuple[str, Iterator[bytes
 
 
 def _load(
-    call: Call, branch: str | None, path: Path, options: dict[str, Any], progress: ProgressEvents, key: str | None
+    call: GraphCall, branch: str | None, path: Path, options: dict[str, Any], progress: ProgressEvents, key: str | None
 ) -> Reply:
     def load_body(handle: Graph) -> Reply:
         load_options = dict(options)
@@ -167,7 +167,7 @@ def _load(
             raise
 
 
-def _log_if_unfinished(call: Call, future: asyncio.Future[Reply]) -> None:
+def _log_if_unfinished(call: GraphCall, future: asyncio.Future[Reply]) -> None:
     if not future.done():
         future.add_done_callback(lambda ended: call.service.workers.log_orphan(call.request, ended))
 

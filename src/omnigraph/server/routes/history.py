@@ -11,7 +11,7 @@ from omnigraph.api.view import GraphView
 from omnigraph.errors import InvalidInput
 from omnigraph.history.feed import FeedLimits, page_to_json
 from omnigraph.query.limits import Cancellation
-from omnigraph.server.calls import OneCall, Reply
+from omnigraph.server.calls import InjectedCall, Reply
 from omnigraph.server.documents import (
     COMMIT_EXAMPLE,
     DIFF_EXAMPLE,
@@ -51,7 +51,7 @@ PageOptions = Annotated[dict[str, Any], Depends(_page_options)]
 
 @router.get("/snapshot", responses=read_responses(SnapshotAnswer, SNAPSHOT_EXAMPLE))
 async def snapshot(
-    call: OneCall,
+    call: InjectedCall,
     branch: Branch = None,
     at: At = None,
     indexes: Annotated[bool, Query(description="Also how much of its table every index covers.")] = False,
@@ -69,7 +69,7 @@ async def snapshot(
 
 @router.get("/commits", responses=read_responses(CommitsAnswer, {"commits": [COMMIT_EXAMPLE]}))
 async def commits(
-    call: OneCall,
+    call: InjectedCall,
     branch: Branch = None,
     at: At = None,
     limit: Annotated[int, Query(ge=0, le=100_000, description="How many at most; 0 for all.")] = 20,
@@ -90,7 +90,7 @@ async def commits(
 
 
 @router.get("/commits/{commit_id}", responses=read_responses(CommitAnswer, COMMIT_EXAMPLE))
-async def commit(call: OneCall, commit_id: str) -> Response:
+async def commit(call: InjectedCall, commit_id: str) -> Response:
     """One commit: who, when, why, and what it changed."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
@@ -100,7 +100,7 @@ async def commit(call: OneCall, commit_id: str) -> Response:
 
 
 @router.get("/commits/{commit_id}/changes", responses=read_responses(DiffAnswer, DIFF_EXAMPLE))
-async def commit_changes(call: OneCall, commit_id: str, page: PageOptions) -> Response:
+async def commit_changes(call: InjectedCall, commit_id: str, page: PageOptions) -> Response:
     """What one commit changed against its first parent, in pages."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
@@ -111,7 +111,7 @@ async def commit_changes(call: OneCall, commit_id: str, page: PageOptions) -> Re
 
 @router.get("/diff", responses=read_responses(DiffAnswer, DIFF_EXAMPLE))
 async def diff(
-    call: OneCall,
+    call: InjectedCall,
     page: PageOptions,
     old: Annotated[str, Query(description="Branch or commit to compare with.", examples=["main"])],
     new: Annotated[str | None, Query(description="Branch or commit; `main` if it is not named.")] = None,
@@ -126,7 +126,7 @@ async def diff(
 
 @router.get("/changes", responses=read_responses(ChangesAnswer, FEED_EXAMPLE, 410))
 async def changes(
-    call: OneCall,
+    call: InjectedCall,
     branch: Branch = None,
     since: Annotated[str | None, Query(description="Cursor of a page, or a commit id; from the birth without.")] = None,
     limit: Annotated[int, Query(ge=1, le=512, description="How many commits at most.")] = 512,

@@ -18,7 +18,7 @@ from omnigraph.errors import InvalidInput, NotFound
 from omnigraph.query.limits import Cancellation, QueryLimits
 from omnigraph.query.run.result import Result
 from omnigraph.server.bodies import MutateBody, QueryBody, StoredBody
-from omnigraph.server.calls import Call, KeyHeader, MatchHeader, OneCall, Reply, precondition, replay_header
+from omnigraph.server.calls import GraphCall, InjectedCall, KeyHeader, MatchHeader, Reply, precondition, replay_header
 from omnigraph.server.documents import (
     QUERIES_EXAMPLE,
     QUERY_EXAMPLE,
@@ -47,13 +47,13 @@ _BLOB_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("/query", responses=read_responses(QueryAnswer, QUERY_EXAMPLE))
-async def query(call: OneCall, body: QueryBody) -> Response:
+async def query(call: InjectedCall, body: QueryBody) -> Response:
     """Run a reading query on a branch as it is now, or at a commit."""
     return await _read(call, body)
 
 
 @router.post("/mutate", responses=write_responses(WriteAnswer, WRITE_EXAMPLE))
-async def mutate(call: OneCall, body: MutateBody, key: KeyHeader = None, match: MatchHeader = None) -> Response:
+async def mutate(call: InjectedCall, body: MutateBody, key: KeyHeader = None, match: MatchHeader = None) -> Response:
     """Insert, update and delete, in one commit or not at all. Without a match nothing is committed."""
     batch = tuple({**body.params, **params} for params in body.batch) if body.batch is not None else (body.params,)
     mutation = _RemoteMutation(body.source, batch, body.name, body.strict, body.branch, body.message, body.on_conflict)
@@ -61,7 +61,7 @@ async def mutate(call: OneCall, body: MutateBody, key: KeyHeader = None, match: 
 
 
 @router.get("/queries", responses=read_responses(QueriesAnswer, QUERIES_EXAMPLE))
-async def queries(call: OneCall, branch: str | None = None) -> Response:
+async def queries(call: InjectedCall, branch: str | None = None) -> Response:
     """The stored queries as typed tools: a JSON schema of their parameters, and their columns."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
@@ -75,7 +75,7 @@ async def queries(call: OneCall, branch: str | None = None) -> Response:
 
 @router.post("/queries/{name}", responses=write_responses(QueryAnswer, QUERY_EXAMPLE))
 async def stored(
-    call: OneCall, name: str, body: StoredBody, key: KeyHeader = None, match: MatchHeader = None
+    call: InjectedCall, name: str, body: StoredBody, key: KeyHeader = None, match: MatchHeader = None
 ) -> Response:
     """Call a stored query; one that changes the graph answers as `mutate` does."""
 
@@ -96,7 +96,7 @@ async def stored(
     return await mutation.run(call, key, precondition(match, body.if_commit))
 
 
-async def _read(call: Call, body: QueryBody) -> Response:
+async def _read(call: GraphCall, body: QueryBody) -> Response:
     wants_arrow = ARROW_TYPE in call.request.headers.get("accept", "")
     server_limits = call.service.settings.limits
 
@@ -133,7 +133,7 @@ class _RemoteMutation:
     message: str | None
     on_conflict: Literal["retry", "fail"] = "retry"
 
-    async def run(self, call: Call, key: str | None, if_commit: str | None) -> Response:
+    async def run(self, call: GraphCall, key: str | None, if_commit: str | None) -> Response:
         def run_mutation(handle: Graph) -> Reply:
             receipt = handle.mutate_many(
                 self.source,
@@ -166,7 +166,7 @@ def receipt_reply(branch: str, receipt: Receipt) -> Reply:
 
 @blob_router.get("/blob", response_class=Response, responses={**read_responses(None), **_BLOB_RESPONSES})
 async def blob(
-    call: OneCall,
+    call: InjectedCall,
     type_name: Annotated[str, Query(alias="type", description="Type of the entity.", examples=["Document"])],
     row_id: Annotated[str, Query(alias="id", description="Id of the entity.")],
     name: Annotated[str, Query(alias="property", description="Property that holds the bytes.")],

@@ -9,7 +9,7 @@ from omnigraph.api import Graph
 from omnigraph.api.view import GraphView
 from omnigraph.query.limits import Cancellation
 from omnigraph.server.bodies import ApplyBody, SchemaBody
-from omnigraph.server.calls import KeyHeader, MatchHeader, OneCall, Reply, precondition, replay_header
+from omnigraph.server.calls import InjectedCall, KeyHeader, MatchHeader, Reply, precondition, replay_header
 from omnigraph.server.documents import (
     PLAN_EXAMPLE,
     SCHEMA_EXAMPLE,
@@ -25,7 +25,7 @@ router = APIRouter(tags=["schema"])
 
 
 @router.get("/schema", responses=read_responses(SchemaAnswer, SCHEMA_EXAMPLE))
-async def schema(call: OneCall, branch: Branch = None, at: At = None) -> Response:
+async def schema(call: InjectedCall, branch: Branch = None, at: At = None) -> Response:
     """The schema, exactly as it was given."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
@@ -43,7 +43,7 @@ async def schema(call: OneCall, branch: Branch = None, at: At = None) -> Respons
 
 
 @router.post("/schema/plan", responses=read_responses(PlanAnswer, PLAN_EXAMPLE))
-async def plan(call: OneCall, body: SchemaBody) -> Response:
+async def plan(call: InjectedCall, body: SchemaBody) -> Response:
     """The steps that lead to a new schema, and whether they are possible. Nothing is written."""
 
     def work(graph: HostedGraph, _: Cancellation) -> Reply:
@@ -53,7 +53,7 @@ async def plan(call: OneCall, body: SchemaBody) -> Response:
 
 
 @router.post("/schema/apply", responses=write_responses(PlanAnswer, PLAN_EXAMPLE))
-async def apply(call: OneCall, body: ApplyBody, key: KeyHeader = None, match: MatchHeader = None) -> Response:
+async def apply(call: InjectedCall, body: ApplyBody, key: KeyHeader = None, match: MatchHeader = None) -> Response:
     """Bring a branch to a new schema, in one commit. `allow_data_loss` without `confirm` only shows the plan."""
     if_commit = precondition(match, body.if_commit)
 
