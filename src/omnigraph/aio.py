@@ -15,8 +15,12 @@ from omnigraph.api.asynchronous.graph import (
     AsyncTags,
     AsyncTransaction,
     AsyncView,
+    Opening,
+    connect,
+    init,
+    open,
+    open_at,
 )
-from omnigraph.api.asynchronous.open_graph import Opening, connect, init, open, open_at
 
 __all__ = [
     "AsyncBranches",

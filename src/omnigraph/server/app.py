@@ -36,7 +36,7 @@ from omnigraph.server.logs import Journal
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.middleware import BodyRefused, RequestMiddleware
 from omnigraph.server.problems import bad_request_error, error_for_status, error_response
-from omnigraph.server.routes import branches, bulk, history, queries, schemas
+from omnigraph.server.routes import branches, bulk, history, queries
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import Tokens, tokens_of_environment
 from omnigraph.server.workers import Workers
@@ -88,7 +88,14 @@ def create_app(
     )
     app.state.service = service
     app.include_router(server_router)
-    routers = (queries.router, branches.router, history.router, schemas.router, queries.blob_router, bulk.router)
+    routers = (
+        queries.router,
+        branches.router,
+        history.router,
+        branches.schema_router,
+        queries.blob_router,
+        bulk.router,
+    )
     for router in routers:
         app.include_router(router, prefix="/graphs/{graph}")
     _handle_errors(app)

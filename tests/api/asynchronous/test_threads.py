@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.api.asynchronous.open_graph import Opening
+from omnigraph.api.asynchronous.graph import Opening
 from omnigraph.api.asynchronous.threads import CallQueue, Threads
 from omnigraph.api.asynchronous.twins import ClosableTwin, IteratedVerb, Twin
 
