@@ -13,8 +13,8 @@ import pytest
 from omnigraph.cli.main import run
 from omnigraph.clock import SystemClock, SystemIds
 from omnigraph.errors import InvalidInput, NotFound, Unknown
+from omnigraph.server.app import check_exposure, is_loopback
 from omnigraph.server.hosting import restore_client_key, scope_client_key
-from omnigraph.server.run import check_exposure, is_loopback
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import (
     Token,

@@ -16,7 +16,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.api.branches import Branches
-from omnigraph.api.remote.branches import RemoteBranches, RemoteSchema
+from omnigraph.api.remote.graph import RemoteBranches, RemoteSchema
 from omnigraph.api.remote.over_http import refuse_options
 from omnigraph.api.remote.view import RemoteView
 from omnigraph.api.schema import Schema

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from omnigraph.errors import Unavailable
-from omnigraph.server.run import open_listener
+from omnigraph.server.app import open_listener
 from omnigraph.server.settings import ServerSettings
 
 

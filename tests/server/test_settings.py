@@ -12,8 +12,7 @@ import omnigraph as og
 from omnigraph.clock import SystemClock
 from omnigraph.config import Config
 from omnigraph.errors import InvalidInput
-from omnigraph.server.background import cleanup, fold, optimize, sweep
-from omnigraph.server.hosting import HostedGraph
+from omnigraph.server.hosting import HostedGraph, cleanup, fold, optimize, sweep
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.settings import (
     GraphSettings,

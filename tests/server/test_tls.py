@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 import omnigraph as og
 from omnigraph.errors import InvalidInput, Unavailable
-from omnigraph.server.run import serve
+from omnigraph.server.app import serve
 from omnigraph.server.settings import GraphSettings, ServerSettings, read_settings
 from tests.server.bed import ADD, ALL, Door
 

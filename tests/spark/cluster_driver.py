@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph.load.spark import index as index_module
+from omnigraph.load.spark import publish as index_module
 from omnigraph.load.spark import split as split_module
 from omnigraph.load.spark.parse import StageJob
 from omnigraph.load.spark.stage import stage_split

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph.load.spark import check, index, load, split
+from omnigraph.load.spark import check, load, split
+from omnigraph.load.spark import publish as index
 
 
 def run_tasks_here(patch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from omnigraph.api.branches import Branches
-from omnigraph.api.bulk_verbs import BulkVerbs
 from omnigraph.api.handle import not_built
 from omnigraph.api.schema import Schema
 from omnigraph.api.table import Table
 from omnigraph.api.transaction import GraphTransaction
-from omnigraph.api.upkeep_verbs import UpkeepVerbs
+from omnigraph.api.verbs import BulkVerbs, UpkeepVerbs
 from omnigraph.api.view import CommitInfo
 from omnigraph.commit.graph_runtime import Branch
 from omnigraph.commit.publish_plan import Receipt, WriteOptions

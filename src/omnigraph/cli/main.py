@@ -13,7 +13,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from omnigraph.cli import branch, graph, history, lint, load_export, profiles, query, schema, serve, upkeep
+from omnigraph.cli import branch, graph, history, load_export, profiles, query, schema, serve, upkeep
+from omnigraph.cli import schema as lint
 from omnigraph.cli.errors import ExitCode, report_defect, report_error, report_usage
 from omnigraph.cli.profiles import apply_profile
 from omnigraph.errors import OmnigraphError, Unsupported

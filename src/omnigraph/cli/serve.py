@@ -78,7 +78,7 @@ def serve(
     GRAPH may be one graph or a local directory of graphs. Docs of the
     routes are at /docs. Logs go to stderr, one JSON object per line.
     """
-    from omnigraph.server.run import serve as run
+    from omnigraph.server.app import serve as run
     from omnigraph.server.settings import ServerSettings, read_settings
 
     settings = read_settings(config) if config is not None else ServerSettings()

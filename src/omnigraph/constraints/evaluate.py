@@ -13,26 +13,8 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
+from omnigraph.constraints import relations
 from omnigraph.constraints.compile import ChangedImages, Constraint, compile_constraints
-from omnigraph.constraints.relations import (
-    ColumnProjection,
-    DistinctRows,
-    EqualJoin,
-    GroupCount,
-    GroupExtremes,
-    ImageRows,
-    MatchCount,
-    Relation,
-    UnionAll,
-    WhereOutside,
-    WhereUnequal,
-    WithConstant,
-    WithMatch,
-    WithoutMatch,
-    WithoutNulls,
-    columns_of,
-    inputs_of,
-)
 from omnigraph.schema.catalog import Catalog, Scalar, TypeDef
 from omnigraph.schema.values import canonical_text
 
@@ -42,7 +24,7 @@ _CACHED_SHAPES = 256
 RowTuple = tuple[Any, ...]
 """Values in the order of a relation's columns."""
 
-ReadImage = Callable[[ImageRows], Iterable[RowTuple]]
+ReadImage = Callable[[relations.ImageRows], Iterable[RowTuple]]
 """Reads the rows of an image, with its columns only. May be called more than once."""
 
 
@@ -85,7 +67,7 @@ class PreparedConstraint:
     constraint: Constraint
     evaluate: Evaluator
     lookups: tuple[PreparedLookup, ...]
-    lookup_columns: Mapping[ImageRows, str]
+    lookup_columns: Mapping[relations.ImageRows, str]
 
 
 def prepare_constraints(
@@ -143,53 +125,53 @@ class RelationCompiler:
     """Compiles relations into functions. `type_def` is the type whose property columns they compare."""
 
     def __init__(self, type_def: TypeDef) -> None:
-        self._evaluators: dict[Relation, Evaluator] = {}
+        self._evaluators: dict[relations.Relation, Evaluator] = {}
         self._comparable_forms = {
             prop.id: partial(_to_text, partial(canonical_text, prop))
             for prop in type_def.properties
             if prop.type.scalar is not Scalar.STRING
         }
 
-    def compile(self, relation: Relation) -> Evaluator:
+    def compile(self, relation: relations.Relation) -> Evaluator:
         if relation not in self._evaluators:
             self._evaluators[relation] = self._build(relation)
         return self._evaluators[relation]
 
-    def _build(self, relation: Relation) -> Evaluator:
+    def _build(self, relation: relations.Relation) -> Evaluator:
         match relation:
-            case ImageRows():
+            case relations.ImageRows():
                 return lambda context: context.read(relation)
-            case ColumnProjection():
+            case relations.ColumnProjection():
                 return self._map_rows(relation.input, _selector(relation.input, [of for _, of in relation.names]))
-            case WithConstant():
+            case relations.WithConstant():
                 tag = (relation.text,)
                 return self._map_rows(relation.input, lambda row: row + tag)
-            case WithoutNulls() | WhereUnequal() | WhereOutside():
+            case relations.WithoutNulls() | relations.WhereUnequal() | relations.WhereOutside():
                 inner, holds = self.compile(relation.input), _condition(relation)
                 return lambda context: filter(holds, inner(context))
-            case UnionAll():
+            case relations.UnionAll():
                 parts = [self.compile(part) for part in relation.inputs]
                 return lambda context: (row for part in parts for row in part(context))
-            case DistinctRows():
+            case relations.DistinctRows():
                 inner = self.compile(relation.input)
                 return lambda context: dict.fromkeys(inner(context))
-            case GroupExtremes():
+            case relations.GroupExtremes():
                 return self._group_extremes(relation)
-            case GroupCount():
+            case relations.GroupCount():
                 inner, by = self.compile(relation.input), _selector(relation.input, relation.by)
                 return lambda context: ((*group, n) for group, n in Counter(map(by, inner(context))).items())
-            case EqualJoin():
+            case relations.EqualJoin():
                 return self._equal_join(relation)
-            case WithMatch() | WithoutMatch():
+            case relations.WithMatch() | relations.WithoutMatch():
                 return self._filter_by_match(relation)
-            case MatchCount():
+            case relations.MatchCount():
                 return self._count_matches(relation)
 
-    def _map_rows(self, relation: Relation, map_row: Callable[[RowTuple], RowTuple]) -> Evaluator:
+    def _map_rows(self, relation: relations.Relation, map_row: Callable[[RowTuple], RowTuple]) -> Evaluator:
         inner = self.compile(relation)
         return lambda context: map(map_row, inner(context))
 
-    def _group_extremes(self, relation: GroupExtremes) -> Evaluator:
+    def _group_extremes(self, relation: relations.GroupExtremes) -> Evaluator:
         inner, value_index = self.compile(relation.input), _column_index(relation.input, relation.of)
         by, key = _selector(relation.input, relation.by), self._key(relation.input, relation.by)
 
@@ -214,9 +196,9 @@ class RelationCompiler:
 
         return evaluate
 
-    def _equal_join(self, relation: EqualJoin) -> Evaluator:
+    def _equal_join(self, relation: relations.EqualJoin) -> Evaluator:
         left_rows, right_rows, left_key, right_key = self._sides(relation)
-        added = _selector(relation.right, columns_of(relation)[len(columns_of(relation.left)) :])
+        added = _selector(relation.right, relations.columns_of(relation)[len(relations.columns_of(relation.left)) :])
 
         def evaluate(context: EvaluationContext) -> Iterator[RowTuple]:
             matches: dict[Any, list[RowTuple]] = {}
@@ -229,10 +211,10 @@ class RelationCompiler:
 
         return evaluate
 
-    def _filter_by_match(self, relation: WithMatch | WithoutMatch) -> Evaluator:
+    def _filter_by_match(self, relation: relations.WithMatch | relations.WithoutMatch) -> Evaluator:
         """Hold the left side in memory and stream the right side, which is the larger one if one of them is large."""
         left_rows, right_rows, left_key, right_key = self._sides(relation)
-        is_semi = isinstance(relation, WithMatch)
+        is_semi = isinstance(relation, relations.WithMatch)
 
         def evaluate(context: EvaluationContext) -> list[RowTuple]:
             rows = list(left_rows(context))
@@ -243,7 +225,7 @@ class RelationCompiler:
 
         return evaluate
 
-    def _count_matches(self, relation: MatchCount) -> Evaluator:
+    def _count_matches(self, relation: relations.MatchCount) -> Evaluator:
         left_rows, right_rows, left_key, right_key = self._sides(relation)
 
         def evaluate(context: EvaluationContext) -> Iterator[RowTuple]:
@@ -253,13 +235,13 @@ class RelationCompiler:
         return evaluate
 
     def _sides(
-        self, relation: EqualJoin | WithMatch | WithoutMatch | MatchCount
+        self, relation: relations.EqualJoin | relations.WithMatch | relations.WithoutMatch | relations.MatchCount
     ) -> tuple[Evaluator, Evaluator, _Key, _Key]:
         left_columns, right_columns = zip(*relation.on, strict=True)
         keys = self._key(relation.left, left_columns), self._key(relation.right, right_columns)
         return self.compile(relation.left), self.compile(relation.right), *keys
 
-    def _key(self, relation: Relation, columns: Sequence[str]) -> _Key:
+    def _key(self, relation: relations.Relation, columns: Sequence[str]) -> _Key:
         """The function that takes the compared values of a row, in a form that Python compares as the schema does."""
         select: _Key = itemgetter(*(_column_index(relation, column) for column in columns))
         forms = [self._comparable_forms.get(column, _identity) for column in columns]
@@ -278,21 +260,23 @@ def _to_text(text_of: Callable[[Any], str], value: Any) -> str | None:
     return None if value is None else text_of(value)
 
 
-def _condition(relation: WithoutNulls | WhereUnequal | WhereOutside) -> Callable[[RowTuple], bool]:
+def _condition(
+    relation: relations.WithoutNulls | relations.WhereUnequal | relations.WhereOutside,
+) -> Callable[[RowTuple], bool]:
     match relation:
-        case WithoutNulls():
+        case relations.WithoutNulls():
             indexes = [_column_index(relation.input, column) for column in relation.columns]
             return lambda row: all(row[index] is not None for index in indexes)
-        case WhereUnequal():
+        case relations.WhereUnequal():
             left_index = _column_index(relation.input, relation.left)
             right_index = _column_index(relation.input, relation.right)
             return lambda row: row[left_index] != row[right_index]
-        case WhereOutside():
+        case relations.WhereOutside():
             number, low, high = _column_index(relation.input, relation.column), relation.low, relation.high
             return lambda row: row[number] < low or (high is not None and row[number] > high)
 
 
-def _selector(relation: Relation, columns: Sequence[str]) -> Callable[[RowTuple], RowTuple]:
+def _selector(relation: relations.Relation, columns: Sequence[str]) -> Callable[[RowTuple], RowTuple]:
     indexes = [_column_index(relation, column) for column in columns]
     if len(indexes) == 1:
         (index,) = indexes
@@ -300,8 +284,8 @@ def _selector(relation: Relation, columns: Sequence[str]) -> Callable[[RowTuple]
     return itemgetter(*indexes)
 
 
-def _column_index(relation: Relation, column: str) -> int:
-    return columns_of(relation).index(column)
+def _column_index(relation: relations.Relation, column: str) -> int:
+    return relations.columns_of(relation).index(column)
 
 
 # --- lookups ---------------------------------------------------------------------------------------------------------
@@ -312,11 +296,13 @@ class LookupKeys:
     """Only rows that have a value of the column `key` of `keys` in their `column` matter."""
 
     column: str
-    keys: Relation
+    keys: relations.Relation
     key: str
 
 
-def find_lookups(relation: Relation, known_keys: LookupKeys | None = None) -> Iterator[tuple[ImageRows, LookupKeys]]:
+def find_lookups(
+    relation: relations.Relation, known_keys: LookupKeys | None = None
+) -> Iterator[tuple[relations.ImageRows, LookupKeys]]:
     """Yield every `kept` image in the relation with keys that come from the change alone.
 
     A join hands the keys of one side to the other. Every `kept` image of a constraint is on the receiving side of some
@@ -326,26 +312,28 @@ def find_lookups(relation: Relation, known_keys: LookupKeys | None = None) -> It
     `known_keys`: the reader of the relation needs only the rows with these keys.
     """
     match relation:
-        case ImageRows():
+        case relations.ImageRows():
             if relation.kind == "kept":
                 assert known_keys is not None, f"{relation} would be read as a whole"
                 yield relation, known_keys
-        case ColumnProjection():
+        case relations.ColumnProjection():
             keys = known_keys and replace(known_keys, column=dict(relation.names)[known_keys.column])
             yield from find_lookups(relation.input, keys)
-        case UnionAll():
+        case relations.UnionAll():
             for part in relation.inputs:
                 yield from find_lookups(part, known_keys)
-        case WithMatch() if known_keys is None and _reads_kept(relation.left) and not _reads_kept(relation.right):
+        case relations.WithMatch() if (
+            known_keys is None and _reads_kept(relation.left) and not _reads_kept(relation.right)
+        ):
             (left_column, right_column), *_ = relation.on
             yield from find_lookups(relation.left, LookupKeys(left_column, relation.right, right_column))
-        case EqualJoin() | WithMatch() | WithoutMatch() | MatchCount():
+        case relations.EqualJoin() | relations.WithMatch() | relations.WithoutMatch() | relations.MatchCount():
             (left_column, right_column), *_ = relation.on
             yield from find_lookups(relation.left, known_keys)
             if _reads_kept(relation.right):
                 keys = LookupKeys(right_column, _without_kept(relation.left), left_column)
                 yield from find_lookups(relation.right, keys)
-        case GroupExtremes() | GroupCount():
+        case relations.GroupExtremes() | relations.GroupCount():
             # A group is complete only if all rows with its key are read, so the keys must be a grouping column.
             is_grouped = known_keys is not None and known_keys.column in relation.by
             yield from find_lookups(relation.input, known_keys if is_grouped else None)
@@ -353,23 +341,23 @@ def find_lookups(relation: Relation, known_keys: LookupKeys | None = None) -> It
             yield from find_lookups(relation.input, known_keys)
 
 
-def _without_kept(relation: Relation) -> Relation:
+def _without_kept(relation: relations.Relation) -> relations.Relation:
     """A relation that reads no committed rows and has at least the keys of this one."""
     if not _reads_kept(relation):
         return relation
     match relation:
-        case WithMatch() if not _reads_kept(relation.right):
-            return ColumnProjection(relation.right, relation.on)
-        case WithMatch() | WithoutMatch() | MatchCount():
+        case relations.WithMatch() if not _reads_kept(relation.right):
+            return relations.ColumnProjection(relation.right, relation.on)
+        case relations.WithMatch() | relations.WithoutMatch() | relations.MatchCount():
             return _without_kept(relation.left)
-        case WithoutNulls() | WhereUnequal() | WhereOutside() | WithConstant():
+        case relations.WithoutNulls() | relations.WhereUnequal() | relations.WhereOutside() | relations.WithConstant():
             return _without_kept(relation.input)
-        case ColumnProjection():
-            return ColumnProjection(_without_kept(relation.input), relation.names)
+        case relations.ColumnProjection():
+            return relations.ColumnProjection(_without_kept(relation.input), relation.names)
     raise AssertionError(f"the keys of {relation} are not known before it is read")
 
 
-def _reads_kept(relation: Relation) -> bool:
-    if isinstance(relation, ImageRows):
+def _reads_kept(relation: relations.Relation) -> bool:
+    if isinstance(relation, relations.ImageRows):
         return relation.kind == "kept"
-    return any(_reads_kept(part) for part in inputs_of(relation))
+    return any(_reads_kept(part) for part in relations.inputs_of(relation))

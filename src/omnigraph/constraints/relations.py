@@ -13,16 +13,16 @@ Relations are bags of rows with named columns. Columns are physical column ids. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from omnigraph.immutable import Immutable
 
 ImageKind = Literal["new", "old", "gone", "kept", "suspect"]
 EqualColumns = tuple[tuple[str, str], ...]
 """Pairs of a left and a right column that must be equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageRows:
+class ImageRows(Immutable):
     """One image of one table, with these columns only."""
 
     kind: ImageKind
@@ -30,16 +30,14 @@ class ImageRows:
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnProjection:
+class ColumnProjection(Immutable):
     """Some columns under new names: `(name, column of the input)`."""
 
     input: Relation
     names: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WithConstant:
+class WithConstant(Immutable):
     """The input with one more column that holds this text in every row."""
 
     input: Relation
@@ -47,16 +45,14 @@ class WithConstant:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutNulls:
+class WithoutNulls(Immutable):
     """Rows that have a value in all of these columns."""
 
     input: Relation
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WhereUnequal:
+class WhereUnequal(Immutable):
     """Rows whose two columns, neither of them null, are not equal."""
 
     input: Relation
@@ -64,8 +60,7 @@ class WhereUnequal:
     right: str
 
 
-@dataclass(frozen=True, slots=True)
-class WhereOutside:
+class WhereOutside(Immutable):
     """Rows whose number is below `low` or above `high`; None is open."""
 
     input: Relation
@@ -74,22 +69,19 @@ class WhereOutside:
     high: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class UnionAll:
+class UnionAll(Immutable):
     """All rows of all inputs, which have the same columns in the same order."""
 
     inputs: tuple[Relation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DistinctRows:
+class DistinctRows(Immutable):
     """Every different row once."""
 
     input: Relation
 
 
-@dataclass(frozen=True, slots=True)
-class GroupExtremes:
+class GroupExtremes(Immutable):
     """One row per group: the columns of `by`, then the least and the greatest value of `of` in the group."""
 
     input: Relation
@@ -99,8 +91,7 @@ class GroupExtremes:
     greatest: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCount:
+class GroupCount(Immutable):
     """One row per group: the columns of `by`, then the number of rows in the group."""
 
     input: Relation
@@ -108,8 +99,7 @@ class GroupCount:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class EqualJoin:
+class EqualJoin(Immutable):
     """All pairs with equal `on` columns: the columns of the left, then those of the right that are not compared."""
 
     left: Relation
@@ -117,8 +107,7 @@ class EqualJoin:
     on: EqualColumns
 
 
-@dataclass(frozen=True, slots=True)
-class WithMatch:
+class WithMatch(Immutable):
     """Semi-join: rows of the left with a match on the right."""
 
     left: Relation
@@ -126,8 +115,7 @@ class WithMatch:
     on: EqualColumns
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutMatch:
+class WithoutMatch(Immutable):
     """Anti-join: rows of the left without a match on the right."""
 
     left: Relation
@@ -135,8 +123,7 @@ class WithoutMatch:
     on: EqualColumns
 
 
-@dataclass(frozen=True, slots=True)
-class MatchCount:
+class MatchCount(Immutable):
     """Rows of the left with the number of their matches on the right, which may be zero."""
 
     left: Relation

@@ -25,36 +25,19 @@ from typing import Literal
 
 from sqlglot import exp
 
-from omnigraph.constraints.relations import (
-    ColumnProjection,
-    DistinctRows,
-    EqualColumns,
-    EqualJoin,
-    GroupCount,
-    GroupExtremes,
-    ImageKind,
-    ImageRows,
-    MatchCount,
-    Relation,
-    UnionAll,
-    WhereOutside,
-    WhereUnequal,
-    WithConstant,
-    WithMatch,
-    WithoutMatch,
-    WithoutNulls,
-    columns_of,
-)
+from omnigraph.constraints import relations
 
 Dialect = Literal["duckdb", "spark"]
-NameOf = Callable[[ImageKind, str], str]
+NameOf = Callable[[relations.ImageKind, str], str]
 
 
-def view_name(kind: ImageKind, table: str) -> str:
+def view_name(kind: relations.ImageKind, table: str) -> str:
     return f"{kind}_{table}"
 
 
-def relation_sql(relation: Relation, dialect: Dialect, name_of: NameOf = view_name, *, pretty: bool = False) -> str:
+def relation_sql(
+    relation: relations.Relation, dialect: Dialect, name_of: NameOf = view_name, *, pretty: bool = False
+) -> str:
     """Print the relation as a query with the columns of `columns_of` in that order; the rows have no order."""
     return _SqlWriter(name_of).statement(relation).sql(dialect=dialect, pretty=pretty)
 
@@ -64,46 +47,46 @@ class _SqlWriter:
     """Writes every operator as one common table expression, so that a shared input is written once."""
 
     name_of: NameOf
-    _steps: dict[Relation, exp.Query] = field(default_factory=dict)
+    _steps: dict[relations.Relation, exp.Query] = field(default_factory=dict)
 
-    def statement(self, relation: Relation) -> exp.Query:
+    def statement(self, relation: relations.Relation) -> exp.Query:
         result = self._query(relation)
         for position, step in enumerate(self._steps.values()):
             result = result.with_(_step_name(position), as_=step, copy=False)
         return result
 
-    def _query(self, relation: Relation) -> exp.Query:
+    def _query(self, relation: relations.Relation) -> exp.Query:
         match relation:
-            case ImageRows():
+            case relations.ImageRows():
                 return self._select(relation, [column(name) for name in relation.columns])
-            case ColumnProjection():
+            case relations.ColumnProjection():
                 return self._select(relation.input, [with_alias(column(of), name) for name, of in relation.names])
-            case WithConstant():
+            case relations.WithConstant():
                 tag = with_alias(exp.Literal.string(relation.text), relation.name)
                 return self._select(relation.input, [*self._columns(relation.input), tag])
-            case UnionAll():
+            case relations.UnionAll():
                 parts = [self._select(part, self._columns(part)) for part in relation.inputs]
                 return exp.union(*parts, distinct=False, copy=False)
-            case DistinctRows():
+            case relations.DistinctRows():
                 return self._select(relation.input, self._columns(relation.input)).distinct(copy=False)
-            case GroupExtremes():
+            case relations.GroupExtremes():
                 return self._group_extremes(relation)
-            case GroupCount():
+            case relations.GroupCount():
                 return self._group_count(relation)
-            case EqualJoin() | WithMatch() | WithoutMatch():
+            case relations.EqualJoin() | relations.WithMatch() | relations.WithoutMatch():
                 return self._join(relation)
-            case MatchCount():
+            case relations.MatchCount():
                 return self._match_count(relation)
-            case WithoutNulls() | WhereUnequal() | WhereOutside():
+            case relations.WithoutNulls() | relations.WhereUnequal() | relations.WhereOutside():
                 query = self._select(relation.input, self._columns(relation.input))
                 return query.where(_condition(relation), copy=False)
 
-    def _select(self, relation: Relation, columns: list[exp.Expr]) -> exp.Select:
+    def _select(self, relation: relations.Relation, columns: list[exp.Expr]) -> exp.Select:
         return exp.Select(expressions=columns).from_(self._source(relation), copy=False)
 
-    def _source(self, relation: Relation, alias: str | None = None) -> exp.Table:
+    def _source(self, relation: relations.Relation, alias: str | None = None) -> exp.Table:
         """The table of a FROM clause: the view of an image, or the common table expression of an operator."""
-        if isinstance(relation, ImageRows):
+        if isinstance(relation, relations.ImageRows):
             table = exp.Table(this=identifier(self.name_of(relation.kind, relation.table)))
         else:
             if relation not in self._steps:
@@ -114,10 +97,10 @@ class _SqlWriter:
             table.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
         return table
 
-    def _columns(self, relation: Relation, alias: str | None = None) -> list[exp.Expr]:
-        return [column(name, alias) for name in columns_of(relation)]
+    def _columns(self, relation: relations.Relation, alias: str | None = None) -> list[exp.Expr]:
+        return [column(name, alias) for name in relations.columns_of(relation)]
 
-    def _group_extremes(self, relation: GroupExtremes) -> exp.Select:
+    def _group_extremes(self, relation: relations.GroupExtremes) -> exp.Select:
         keys: list[exp.Expr] = [column(name) for name in relation.by]
         ends = [
             with_alias(exp.Min(this=column(relation.of)), relation.least),
@@ -125,25 +108,27 @@ class _SqlWriter:
         ]
         return self._select(relation.input, [*keys, *ends]).group_by(*(key.copy() for key in keys), copy=False)
 
-    def _join(self, relation: EqualJoin | WithMatch | WithoutMatch) -> exp.Select:
+    def _join(self, relation: relations.EqualJoin | relations.WithMatch | relations.WithoutMatch) -> exp.Select:
         columns = self._columns(relation.left, "a")
-        if isinstance(relation, EqualJoin):
-            added = columns_of(relation)[len(columns) :]
+        if isinstance(relation, relations.EqualJoin):
+            added = relations.columns_of(relation)[len(columns) :]
             columns += [column(name, "b") for name in added]
         query = exp.Select(expressions=columns).from_(self._source(relation.left, "a"), copy=False)
         join = exp.Join(this=self._source(relation.right, "b"), on=_equal(relation.on))
-        if not isinstance(relation, EqualJoin):
-            join.set("kind", "SEMI" if isinstance(relation, WithMatch) else "ANTI")
+        if not isinstance(relation, relations.EqualJoin):
+            join.set("kind", "SEMI" if isinstance(relation, relations.WithMatch) else "ANTI")
         query.append("joins", join)
         return query
 
-    def _group_count(self, relation: GroupCount) -> exp.Select:
+    def _group_count(self, relation: relations.GroupCount) -> exp.Select:
         keys: list[exp.Expr] = [column(name) for name in relation.by]
         number = with_alias(exp.Count(this=exp.Star()), relation.name)
         return self._select(relation.input, [*keys, number]).group_by(*(key.copy() for key in keys), copy=False)
 
-    def _match_count(self, relation: MatchCount) -> exp.Select:
-        counts = self._group_count(GroupCount(relation.right, tuple(right for _, right in relation.on), relation.name))
+    def _match_count(self, relation: relations.MatchCount) -> exp.Select:
+        counts = self._group_count(
+            relations.GroupCount(relation.right, tuple(right for _, right in relation.on), relation.name)
+        )
         count = exp.Coalesce(this=column(relation.name, "b"), expressions=[exp.Literal.number(0)])
         columns = [*self._columns(relation.left, "a"), with_alias(count, relation.name)]
         query = exp.Select(expressions=columns).from_(self._source(relation.left, "a"), copy=False)
@@ -151,13 +136,13 @@ class _SqlWriter:
         return query
 
 
-def _condition(relation: WithoutNulls | WhereUnequal | WhereOutside) -> exp.Expr:
+def _condition(relation: relations.WithoutNulls | relations.WhereUnequal | relations.WhereOutside) -> exp.Expr:
     match relation:
-        case WithoutNulls():
+        case relations.WithoutNulls():
             return exp.and_(*(_not_null(column(name)) for name in relation.columns))
-        case WhereUnequal():
+        case relations.WhereUnequal():
             return exp.NEQ(this=column(relation.left), expression=column(relation.right))
-        case WhereOutside():
+        case relations.WhereOutside():
             return outside(column(relation.column), relation.low, relation.high)
 
 
@@ -189,7 +174,7 @@ def _not_null(value: exp.Expr) -> exp.Expr:
     return exp.Not(this=exp.Is(this=value, expression=exp.Null()))
 
 
-def _equal(on: EqualColumns) -> exp.Expr:
+def _equal(on: relations.EqualColumns) -> exp.Expr:
     return exp.and_(
         *(exp.EQ(this=column(left_column, "a"), expression=column(right, "b")) for left_column, right in on)
     )

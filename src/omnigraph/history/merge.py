@@ -18,7 +18,6 @@ from omnigraph.errors import ConstraintViolation, MergeConflict
 from omnigraph.history.adoption import adopt_tables
 from omnigraph.history.decide_row import MergeOptions, RowVersions, as_conflict, conflict_sort_key, decide_row
 from omnigraph.history.merge_base import MergeBase, build_merge_base
-from omnigraph.history.merge_schemas import merge_catalogs
 from omnigraph.log.commit_record import CommitKind, CommitRecord
 from omnigraph.log.lineage import OpenStream, RecordCache, find_content_commit, merge_bases
 from omnigraph.log.snapshot import Catalogs, Snapshot
@@ -28,6 +27,7 @@ from omnigraph.mutate.changed_rows import columns_to_compare, is_same_row, read_
 from omnigraph.mutate.pending_table import Row, RowChange
 from omnigraph.progress import report_progress
 from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.schema.combine import merge_catalogs
 from omnigraph.storage.backend import Backend
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ whether every row must be checked first. All other details are in the new catalo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from omnigraph.errors import InvalidInput
+from omnigraph.immutable import Immutable
 
 NEEDS_DEFAULT = "OG-MF-103"
 UNSUPPORTED = "OG-MF-106"
 VIOLATED = "OG-MF-107"
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaStep:
+class SchemaStep(Immutable):
     """`table` is the type as users see it, such as `node:Person`: its new name, or its last name if it is dropped."""
 
     step: ClassVar[str]
@@ -40,25 +40,21 @@ class SchemaStep:
         return {"step": self.step, **plain, **flags}
 
 
-@dataclass(frozen=True, slots=True)
 class AddType(SchemaStep):
     step: ClassVar[str] = "add_type"
 
 
-@dataclass(frozen=True, slots=True)
 class DropType(SchemaStep):
     """A soft drop: the type's rows stay readable in older commits."""
 
     step: ClassVar[str] = "drop_type"
 
 
-@dataclass(frozen=True, slots=True)
 class RenameType(SchemaStep):
     step: ClassVar[str] = "rename_type"
     old: str
 
 
-@dataclass(frozen=True, slots=True)
 class PropertyStep(SchemaStep):
     """`property` is the user's name for `property_id`."""
 
@@ -66,7 +62,6 @@ class PropertyStep(SchemaStep):
     property: str
 
 
-@dataclass(frozen=True, slots=True)
 class AddProperty(PropertyStep):
     """Adds a property that may be null: older rows have no value."""
 
@@ -74,7 +69,6 @@ class AddProperty(PropertyStep):
     type: str
 
 
-@dataclass(frozen=True, slots=True)
 class AddRequiredProperty(PropertyStep):
     """Adds a property and writes `default` (here as plain JSON) into every row."""
 
@@ -87,20 +81,17 @@ class AddRequiredProperty(PropertyStep):
         return True
 
 
-@dataclass(frozen=True, slots=True)
 class DropProperty(PropertyStep):
     """A soft drop: the values stay readable in older commits."""
 
     step: ClassVar[str] = "drop_property"
 
 
-@dataclass(frozen=True, slots=True)
 class RenameProperty(PropertyStep):
     step: ClassVar[str] = "rename_property"
     old: str
 
 
-@dataclass(frozen=True, slots=True)
 class ConstraintStep(SchemaStep):
     """`rule` is what changes: type, required, enum, unique, range, check or card. `columns` are column ids."""
 
@@ -110,7 +101,6 @@ class ConstraintStep(SchemaStep):
     after: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class Widen(ConstraintStep):
     """Loosens a constraint: every valid row stays valid. Only a wider physical type rewrites data."""
 
@@ -121,7 +111,6 @@ class Widen(ConstraintStep):
         return self.rule == "type"
 
 
-@dataclass(frozen=True, slots=True)
 class Tighten(ConstraintStep):
     """Tightens a constraint that rows may violate.
 
@@ -136,19 +125,16 @@ class Tighten(ConstraintStep):
         return not self.vacuous
 
 
-@dataclass(frozen=True, slots=True)
 class AddIndex(PropertyStep):
     step: ClassVar[str] = "add_index"
     metric: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class DropIndex(PropertyStep):
     step: ClassVar[str] = "drop_index"
     metric: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class ChangeMetadata(SchemaStep):
     """Changes annotations of a type or, with `property_id`, of a property; or the interfaces that a type implements."""
 
@@ -158,15 +144,13 @@ class ChangeMetadata(SchemaStep):
     property: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ChangeSource(SchemaStep):
     """Changes comments, order or layout: the text differs, its meaning does not."""
 
     step: ClassVar[str] = "change_source"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Immutable):
     """Why a change is not possible: the entity, the reason, and what to do instead."""
 
     code: str
@@ -196,8 +180,7 @@ class SchemaChangeRefused(InvalidInput):
         self.refusals = refusals
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaPlan:
+class SchemaPlan(Immutable):
     """What a new schema changes, in order. An unchanged schema has no steps."""
 
     steps: tuple[SchemaStep, ...]

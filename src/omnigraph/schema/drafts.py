@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from omnigraph.immutable import Immutable
 from omnigraph.schema.catalog import Annotation, Cardinality, PropType
 from omnigraph.schema.syntax import Declaration, DeclarationKind, LiteralNode, RangeNode, SchemaSpan, WrittenName
 
 ANY_NUMBER = Cardinality(0, None)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyDraft:
+class KeyDraft(Immutable):
     members: tuple[WrittenName, ...]
     at: SchemaSpan
 
 
-@dataclass(frozen=True, slots=True)
-class UniqueDraft:
+class UniqueDraft(Immutable):
     members: tuple[WrittenName, ...]
     at: SchemaSpan
 
 
-@dataclass(frozen=True, slots=True)
-class IndexDraft:
+class IndexDraft(Immutable):
     member: WrittenName
     metric: LiteralNode | None
     at: SchemaSpan
 
 
-@dataclass(frozen=True, slots=True)
-class RangeDraft:
+class RangeDraft(Immutable):
     member: WrittenName
     limits: RangeNode
     at: SchemaSpan
 
 
-@dataclass(frozen=True, slots=True)
-class CheckDraft:
+class CheckDraft(Immutable):
     member: WrittenName
     pattern: LiteralNode
     at: SchemaSpan
@@ -46,16 +42,14 @@ class CheckDraft:
 ConstraintDraft = KeyDraft | UniqueDraft | IndexDraft | RangeDraft | CheckDraft
 
 
-@dataclass(frozen=True, slots=True)
-class RenameHint:
+class RenameHint(Immutable):
     """`@rename_from("Old")`."""
 
     old: str
     at: SchemaSpan
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyDraft:
+class PropertyDraft(Immutable):
     """A property; `constraints` are those written on the property itself, such as a bare `@key`."""
 
     name: WrittenName

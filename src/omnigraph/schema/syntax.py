@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal as Choice
+
+from omnigraph.immutable import Immutable
 
 DeclarationKind = Choice["interface", "node", "edge"]
 Number = int | float
@@ -14,8 +15,7 @@ Constant = str | int | float | bool | None
 CONSTRAINT_NAMES = frozenset({"key", "unique", "index", "range", "check"})
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaSpan:
+class SchemaSpan(Immutable):
     """A part of one line of the text: line and column count from 1, `offset` from 0."""
 
     line: int
@@ -24,24 +24,21 @@ class SchemaSpan:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenName:
+class WrittenName(Immutable):
     """A name as written."""
 
     text: str
     at: SchemaSpan
 
 
-@dataclass(frozen=True, slots=True)
-class LiteralNode:
+class LiteralNode(Immutable):
     """A constant, or a tuple of constants for `[…]`."""
 
     value: Constant | tuple[Constant, ...]
     at: SchemaSpan
 
 
-@dataclass(frozen=True, slots=True)
-class RangeNode:
+class RangeNode(Immutable):
     """`low..high`; None is open. `has_star` distinguishes `1..*` from `1..`."""
 
     low: Number | None
@@ -54,14 +51,12 @@ class RangeNode:
         return f"{'' if self.low is None else self.low}..{high}"
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentNode:
+class ArgumentNode(Immutable):
     name: WrittenName | None
     value: WrittenName | LiteralNode | RangeNode
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotationNode:
+class AnnotationNode(Immutable):
     """`@name` or `@name(arguments)`."""
 
     name: WrittenName
@@ -77,8 +72,7 @@ class AnnotationNode:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TypeNode:
+class TypeNode(Immutable):
     """The type of a property in one of its four spellings."""
 
     form: Choice["scalar", "list", "enum", "vector"]
@@ -88,15 +82,13 @@ class TypeNode:
     is_optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyNode:
+class PropertyNode(Immutable):
     name: WrittenName
     type: TypeNode
     annotations: tuple[AnnotationNode, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Immutable):
     kind: DeclarationKind
     name: WrittenName
     annotations: tuple[AnnotationNode, ...] = ()
@@ -107,8 +99,7 @@ class Declaration:
     properties: tuple[PropertyNode, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaTree:
+class SchemaTree(Immutable):
     """`unparsed_names`: declarations that did not parse; references to them are not reported as unknown."""
 
     declarations: tuple[Declaration, ...]

@@ -3,20 +3,145 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from omnigraph.commit.publish_plan import PublishPlan, Receipt, TableAction, WriteTxn
 from omnigraph.load.inputs import Inputs
-from omnigraph.load.local.parse import ParsedRecords, parse_all, read_all
-from omnigraph.load.local.reject import AcceptedChanges, RejectFinder
+from omnigraph.load.local.parse import ParsedRecord, ParsedRecords, parse_all, read_all
 from omnigraph.load.options import LoadOptions
-from omnigraph.load.records.batches import RawBatch, Reject
+from omnigraph.load.records.batches import RawBatch, RecordProblem, Reject
 from omnigraph.load.rejects import write_rejects
 from omnigraph.load.report import RejectSummary, build_load_result, load_rejected_error
 from omnigraph.log.commit_record import CommitKind
+from omnigraph.mutate.change_set import ChangeSet
+from omnigraph.mutate.check_changes import ChangeChecker
 from omnigraph.progress import Progress
 from omnigraph.schema.catalog import Catalog, TypeDef
-from omnigraph.schema.row_constraints import Violation
+from omnigraph.schema.row_constraints import Violation, row_violations
 from omnigraph.storage.backend import Backend
+
+_ProblemsByRow = dict[tuple[str, str], list[RecordProblem]]
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedChanges:
+    """The changes of all records that are not rejected. `unattributed` are violations that no record causes."""
+
+    changes: ChangeSet
+    rejects: tuple[Reject, ...]
+    duplicates: int
+    unattributed: tuple[Violation, ...] = ()
+
+
+@dataclass
+class RejectFinder:
+    """Finds the rejects of one attempt on one snapshot."""
+
+    backend: Backend
+    txn: WriteTxn
+    options: LoadOptions
+    overwritten_tables: Sequence[str]  # only in mode "overwrite"
+    _rejects: list[Reject] = field(default_factory=list)
+
+    def find(self, parsed: Sequence[ParsedRecord]) -> AcceptedChanges:
+        """Rejects records that violate a constraint, then those that do so without them, such as their edges."""
+        records, duplicates = self._reject_repeated_ids(parsed)
+        records, changes = self._reject_existing_ids(records)
+        while True:
+            problems, unattributed = self._find_problems(changes)
+            if not problems:
+                return AcceptedChanges(changes, tuple(self._rejects), duplicates, tuple(unattributed))
+            for record in records:
+                if record.key in problems:
+                    self._rejects.append(record.reject(*sorted(problems[record.key], key=RecordProblem.sort_key)))
+            records = [record for record in records if record.key not in problems]
+            changes = self._apply(records)
+
+    def _reject_repeated_ids(self, records: Sequence[ParsedRecord]) -> tuple[list[ParsedRecord], int]:
+        """Leaves one record per id: the last one in a merge, otherwise the first one, and the others are rejects."""
+        last_wins = self.options.mode == "merge" and self.options.on_duplicate == "last"
+        record_by_key: dict[tuple[str, str], ParsedRecord] = {}
+        for record in reversed(records) if last_wins else records:
+            record_by_key.setdefault(record.key, record)
+        if len(record_by_key) == len(records):
+            return list(records), 0
+        for record in [] if last_wins else records:
+            if record_by_key[record.key] is not record:
+                text = f"{record.type.table_key}: the input has more than one row with id {record.id!r}"
+                self._rejects.append(record.reject(RecordProblem("key_conflict", text, "id")))
+        return [record for record in records if record_by_key[record.key] is record], len(records) - len(record_by_key)
+
+    def _reject_existing_ids(self, records: list[ParsedRecord]) -> tuple[list[ParsedRecord], ChangeSet]:
+        changes = self._apply(records)
+        if self.options.mode != "append":
+            return records, changes
+        existing_keys = {
+            record.key
+            for record in records
+            if not record.has_fresh_id and changes.pending_table(record.type).read_committed(record.id) is not None
+        }
+        if not existing_keys:
+            return records, changes
+        for record in records:
+            if record.key in existing_keys:
+                text = f"{record.type.table_key} already has a row with id {record.id!r}"
+                self._rejects.append(record.reject(RecordProblem("key_conflict", text, "id")))
+        records = [record for record in records if record.key not in existing_keys]
+        return records, self._apply(records)
+
+    def _apply(self, records: Sequence[ParsedRecord]) -> ChangeSet:
+        changes = ChangeSet(self.backend, self.txn)
+        if self.options.mode == "overwrite":
+            for table in self.overwritten_tables:
+                changes.pending_table(self.txn.catalog.by_id[table]).remove_all()
+                changes.claims.read_all(table)
+                changes.claims.write_all(table)
+        else:
+            _fetch_existing_rows(self.backend, changes, records)
+        is_merge = self.options.mode == "merge"
+        for record in records:
+            table_changes = changes.pending_table(record.type)
+            existing = table_changes.read_committed(record.id) if is_merge and not record.has_fresh_id else None
+            table_changes.put(record.merge_onto(existing), minted=record.has_fresh_id)
+        return changes
+
+    def _find_problems(self, changes: ChangeSet) -> tuple[_ProblemsByRow, list[Violation]]:
+        """Returns problems by the row that causes them, and the violations that no row of the input causes."""
+        catalog = self.txn.catalog
+        value_checks = [
+            partial(row_violations, catalog.by_id[action.table], action.rows)
+            for action in changes.actions
+            if action.rows is not None
+        ]
+        checker = ChangeChecker(self.backend, catalog, changes.pending_table, changes.changes)
+        table_ids = {type_def.table_key: type_def.id for type_def in catalog.types}
+        value_violations = [
+            (violation, [(table_ids[violation.type], violation.id)])
+            for violations in checker.read_committed_rows(value_checks)
+            for violation in violations
+        ]
+        problems: _ProblemsByRow = {}
+        unattributed: list[Violation] = []
+        for violation, rows in [*value_violations, *checker.violations_with_rows()]:
+            for row in rows:
+                problem = RecordProblem(violation.rule, violation.message, violation.property)
+                problems.setdefault(row, []).append(problem)
+            if not rows:
+                unattributed.append(violation)
+        return problems, unattributed
+
+
+def _fetch_existing_rows(backend: Backend, changes: ChangeSet, records: Sequence[ParsedRecord]) -> None:
+    """Fetches the rows that have the ids of records: one read per type, all types in parallel."""
+    ids_by_table: dict[str, list[str]] = {}
+    for record in records:
+        changes.pending_table(record.type)
+        if not record.has_fresh_id:
+            ids_by_table.setdefault(record.type.id, []).append(record.id)
+    catalog = changes.catalog
+    backend.in_parallel(lambda item: changes.pending_table(catalog.by_id[item[0]]).fetch(item[1]), ids_by_table.items())
+
 
 ENGINE = "local"
 

@@ -18,9 +18,8 @@ from omnigraph.load.options import LoadOptions
 from omnigraph.load.report import LoadReport, RejectSummary, load_rejected_error
 from omnigraph.load.run import LoadJob
 from omnigraph.load.spark.check import CheckedLoad, LoadChecker
-from omnigraph.load.spark.index import build_indexes
 from omnigraph.load.spark.parse import StageJob
-from omnigraph.load.spark.publish import plan_load
+from omnigraph.load.spark.publish import build_indexes, plan_load
 from omnigraph.load.spark.rebase import rebase
 from omnigraph.load.spark.split import FileInput, FrameInput, LoadInput
 from omnigraph.load.spark.stage import StagingResult, stage_tables

@@ -8,9 +8,9 @@ ids; the direction of every hop is decided; parameters are *slots* (see `Param`)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from omnigraph.immutable import Immutable
 from omnigraph.query.language.statements import CompareOp
 from omnigraph.query.language.syntax import AggregateFn
 from omnigraph.schema.catalog import EntityKind, PropType, Scalar
@@ -28,8 +28,7 @@ DATE = PropType(Scalar.DATE)
 DATETIME = PropType(Scalar.DATETIME)
 
 
-@dataclass(frozen=True, slots=True)
-class EntityType:
+class EntityType(Immutable):
     """The type of a whole entity: an object of its id and all properties that are not blobs."""
 
     type_id: str
@@ -46,8 +45,7 @@ ValueType = PropType | EntityType
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Prop:
+class Prop(Immutable):
     """A column of a bound variable; in the condition of a mutation `var` is empty."""
 
     var: str
@@ -58,8 +56,7 @@ class Prop:
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Entity:
+class Entity(Immutable):
     """A bound variable as a whole; its identity is its `id`."""
 
     var: str
@@ -67,8 +64,7 @@ class Entity:
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Const:
+class Const(Immutable):
     """A value in its stored form (`schema.values.convert`); lists are tuples. None only in an assignment."""
 
     value: Any
@@ -76,8 +72,7 @@ class Const:
     nullable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
+class Param(Immutable):
     """A parameter's value converted for this use; `bind_params` gives the value of every slot.
 
     One parameter may have several slots: `$d: String` is text where a String is needed and a date where a Date is.
@@ -88,16 +83,14 @@ class Param:
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(Immutable):
     """The instant of the request."""
 
     type: PropType = DATETIME
     nullable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(Immutable):
     """A list that holds parameters or `now()`; a list of constants is one `Const`."""
 
     items: tuple[Const | Param | Now, ...]
@@ -108,8 +101,7 @@ class ListOf:
 Value = Const | Param | Now | ListOf
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateCall:
+class AggregateCall(Immutable):
     """`function(distinct? argument)`; nulls are skipped, as are rows where an optional entity is missing."""
 
     function: AggregateFn
@@ -119,8 +111,7 @@ class AggregateCall:
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bm25:
+class Bm25(Immutable):
     """Relevance of a text; higher is better."""
 
     prop: Prop
@@ -129,8 +120,7 @@ class Bm25:
     nullable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
+class Nearest(Immutable):
     """Distance of a vector; lower is better. A query of type String is to be embedded first, by `model` if given."""
 
     prop: Prop
@@ -145,8 +135,7 @@ class Nearest:
         return self.query.type == STRING
 
 
-@dataclass(frozen=True, slots=True)
-class Rrf:
+class Rrf(Immutable):
     """Reciprocal rank fusion of two ranks with constant `k`; higher is better."""
 
     first: Bm25 | Nearest
@@ -163,8 +152,7 @@ Expr = Prop | Entity | Const | Param | Now | ListOf | AggregateCall | Bm25 | Nea
 # ---- patterns --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BoundVariable:
+class BoundVariable(Immutable):
     """A variable and the type of what it stands for. `optional`: an enclosing optional block may leave it empty."""
 
     name: str
@@ -172,8 +160,7 @@ class BoundVariable:
     optional: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(Immutable):
     """Edges between two node variables. `forward`: `left` is the source of the edge.
 
     Without `var` a set of pairs; with it one row per stored edge. `low` and `high` are 1 for a plain hop; no `high` is
@@ -193,8 +180,7 @@ class Hop:
         return self.low == 1 and self.high == 1
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedCompare:
+class CheckedCompare(Immutable):
     """`left op right`; a null operand never matches. Entities are compared by id."""
 
     left: Expr
@@ -202,23 +188,20 @@ class CheckedCompare:
     right: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedNullTest:
+class CheckedNullTest(Immutable):
     """True or false for every operand, never unknown."""
 
     operand: Expr
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(Immutable):
     """All parts hold; only in the conditions of mutations."""
 
     parts: tuple[Predicate, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Immutable):
     """At least one part holds."""
 
     parts: tuple[Predicate, ...]
@@ -227,8 +210,7 @@ class AnyOf:
 Predicate = CheckedCompare | CheckedNullTest | AllOf | AnyOf
 
 
-@dataclass(frozen=True, slots=True)
-class TextFilter:
+class TextFilter(Immutable):
     """`search` any term, `match_text` the phrase, `fuzzy` any term within `edits` edits."""
 
     function: TextFn
@@ -237,8 +219,7 @@ class TextFilter:
     edits: Const | Param | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Immutable):
     """One scope. `variables` are those it introduces; it may use those of the scopes around it.
 
     Rows: the hops and nodes joined, then each optional block joined on the left, then filters, texts and `nots`.
@@ -255,8 +236,7 @@ class Pattern:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnColumn:
+class ReturnColumn(Immutable):
     """One column of the result."""
 
     name: str
@@ -275,8 +255,7 @@ class ReturnColumn:
         return f"{self.type}?" if self.nullable else str(self.type)
 
 
-@dataclass(frozen=True, slots=True)
-class OrderBy:
+class OrderBy(Immutable):
     """One key of the order; `column` is its position in the result if it is returned."""
 
     value: Expr
@@ -284,8 +263,7 @@ class OrderBy:
     column: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRead:
+class CheckedRead(Immutable):
     """`grouping` are the positions of the columns that form the groups; None if there is no aggregate.
 
     An empty grouping is one group, which exists even without rows.
@@ -303,24 +281,21 @@ class CheckedRead:
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Immutable):
     """A value for a column; `column` is a property id, or in an insert also `id`, `src` and `dst`."""
 
     column: str
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedInsert:
+class CheckedInsert(Immutable):
     """A node, or an edge whose `values` hold both ends (node ids)."""
 
     type: EntityType
     values: tuple[Assignment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedUpdate:
+class CheckedUpdate(Immutable):
     """Set `values` in every row where the condition holds."""
 
     type: EntityType
@@ -328,16 +303,14 @@ class CheckedUpdate:
     where: Predicate
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedDelete:
+class CheckedDelete(Immutable):
     """Remove every row where the condition holds."""
 
     type: EntityType
     where: Predicate
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedOverwrite:
+class CheckedOverwrite(Immutable):
     """Replace all rows of a type. Only Python callers can overwrite.
 
     Rows are checked while they are read, after the old rows: an overwrite that is too large says so first.
@@ -350,8 +323,7 @@ class CheckedOverwrite:
 CheckedStatement = CheckedInsert | CheckedUpdate | CheckedDelete
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedMutation:
+class CheckedMutation(Immutable):
     """Statements in order; each sees what the earlier ones did."""
 
     statements: tuple[CheckedStatement, ...]
@@ -360,8 +332,7 @@ class CheckedMutation:
 # ---- the query -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Immutable):
     """A parameter as declared."""
 
     name: str
@@ -373,8 +344,7 @@ class Parameter:
         return f"{self.type}?" if self.nullable else str(self.type)
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Immutable):
     """One converted form of a parameter. `at_least` bounds numbers that count: limits, edits, the k of rrf."""
 
     name: str
@@ -383,8 +353,7 @@ class Slot:
     at_least: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedQuery:
+class CheckedQuery(Immutable):
     """A query that fits the schema it was checked against.
 
     `reads` holds the columns read per type id, `writes` the type ids written, cascades of deletes included.

@@ -8,9 +8,9 @@ that an unknown one is reported as such and not as a syntax error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from omnigraph.immutable import Immutable
 from omnigraph.query.language.statements import CompareOp
 from omnigraph.schema.catalog import Annotation
 
@@ -20,8 +20,7 @@ AggregateFn = Literal["count", "sum", "avg", "min", "max"]
 AGGREGATES: tuple[AggregateFn, ...] = ("count", "sum", "avg", "min", "max")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSpan:
+class SourceSpan(Immutable):
     """A piece of the source: offsets in characters, and the line and column (from 1) where it begins."""
 
     start: int
@@ -30,8 +29,7 @@ class SourceSpan:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class NameSyntax:
+class NameSyntax(Immutable):
     """A name where it was written."""
 
     text: str
@@ -41,16 +39,14 @@ class NameSyntax:
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LiteralSyntax:
+class LiteralSyntax(Immutable):
     """Text, a number, a truth value or null."""
 
     value: str | int | float | bool | None
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class DateLiteralSyntax:
+class DateLiteralSyntax(Immutable):
     """`date("…")` or `datetime("…")`; whether the text is a date is for the checker to say."""
 
     kind: Literal["date", "datetime"]
@@ -58,31 +54,27 @@ class DateLiteralSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class ListSyntax:
+class ListSyntax(Immutable):
     """`[a, b]`."""
 
     items: tuple[ExprSyntax, ...]
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class NowSyntax:
+class NowSyntax(Immutable):
     """`now()`: one instant per request."""
 
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class VariableSyntax:
+class VariableSyntax(Immutable):
     """`$name`, a variable or a parameter; `name` is without the dollar."""
 
     name: str
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class PropertySyntax:
+class PropertySyntax(Immutable):
     """`$variable.property`."""
 
     variable: NameSyntax
@@ -90,16 +82,14 @@ class PropertySyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class AliasSyntax:
+class AliasSyntax(Immutable):
     """A bare name: a result column, in `order`."""
 
     name: str
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateSyntax:
+class AggregateSyntax(Immutable):
     """`count(distinct $x)` and its like, with exactly one argument."""
 
     function: AggregateFn
@@ -108,16 +98,14 @@ class AggregateSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentSyntax:
+class ArgumentSyntax(Immutable):
     """One argument of a call, named or by position."""
 
     value: ExprSyntax
     name: NameSyntax | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallSyntax:
+class CallSyntax(Immutable):
     """Any other function: text search, rank, or one that does not exist."""
 
     function: NameSyntax
@@ -134,16 +122,14 @@ ExprSyntax = UntypedSyntax | NowSyntax | PropertySyntax | AliasSyntax | Aggregat
 # ---- clauses of match ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PairSyntax:
+class PairSyntax(Immutable):
     """`property: value`, inline in a binding or assigned by a mutation."""
 
     name: NameSyntax
     value: ExprSyntax
 
 
-@dataclass(frozen=True, slots=True)
-class BindingSyntax:
+class BindingSyntax(Immutable):
     """`$v: Type { p: v }`."""
 
     variable: NameSyntax
@@ -152,8 +138,7 @@ class BindingSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class BoundsSyntax:
+class BoundsSyntax(Immutable):
     """`{low,high}`; no high is no bound."""
 
     low: int | float
@@ -161,8 +146,7 @@ class BoundsSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class TraversalSyntax:
+class TraversalSyntax(Immutable):
     """`$left $e: edge{1,3} $right`; undirected is `<edge>`."""
 
     left: NameSyntax
@@ -174,8 +158,7 @@ class TraversalSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class FilterSyntax:
+class FilterSyntax(Immutable):
     """`left op right`."""
 
     left: ExprSyntax
@@ -184,8 +167,7 @@ class FilterSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class NullTestSyntax:
+class NullTestSyntax(Immutable):
     """`expr is null`, or `is not null` when negated."""
 
     operand: ExprSyntax
@@ -193,32 +175,28 @@ class NullTestSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOfSyntax:
+class AnyOfSyntax(Immutable):
     """`( filter or filter … )`."""
 
     parts: tuple[FilterSyntax | NullTestSyntax | AnyOfSyntax, ...]
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class TextCallSyntax:
+class TextCallSyntax(Immutable):
     """A function used as a clause: `search`, `match_text`, `fuzzy`."""
 
     call: CallSyntax | AggregateSyntax | DateLiteralSyntax | NowSyntax
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class NotSyntax:
+class NotSyntax(Immutable):
     """`not { … }`: no such rows."""
 
     clauses: tuple[ClauseSyntax, ...]
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalSyntax:
+class OptionalSyntax(Immutable):
     """`optional { … }`: such rows if there are any."""
 
     clauses: tuple[ClauseSyntax, ...]
@@ -232,8 +210,7 @@ ClauseSyntax = BindingSyntax | TraversalSyntax | PredicateSyntax | TextCallSynta
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectionSyntax:
+class ProjectionSyntax(Immutable):
     """`distinct? expr (as alias)?`."""
 
     value: ExprSyntax
@@ -242,8 +219,7 @@ class ProjectionSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class OrderSyntax:
+class OrderSyntax(Immutable):
     """`expr (asc | desc)?`; None where neither was written."""
 
     value: ExprSyntax
@@ -251,8 +227,7 @@ class OrderSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSyntax:
+class ReadSyntax(Immutable):
     """`match … return … order … limit … offset …`."""
 
     clauses: tuple[ClauseSyntax, ...]
@@ -266,8 +241,7 @@ class ReadSyntax:
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnCompareSyntax:
+class ColumnCompareSyntax(Immutable):
     """`property op value` in a `where`."""
 
     name: NameSyntax
@@ -276,8 +250,7 @@ class ColumnCompareSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnNullSyntax:
+class ColumnNullSyntax(Immutable):
     """`property is null` in a `where`."""
 
     name: NameSyntax
@@ -285,15 +258,13 @@ class ColumnNullSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class AndSyntax:
+class AndSyntax(Immutable):
     """All parts hold; binds tighter than `or`."""
 
     parts: tuple[ConditionSyntax, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OrSyntax:
+class OrSyntax(Immutable):
     """At least one part holds."""
 
     parts: tuple[ConditionSyntax, ...]
@@ -302,8 +273,7 @@ class OrSyntax:
 ConditionSyntax = ColumnCompareSyntax | ColumnNullSyntax | AndSyntax | OrSyntax
 
 
-@dataclass(frozen=True, slots=True)
-class InsertSyntax:
+class InsertSyntax(Immutable):
     """`insert Type { … }`."""
 
     type: NameSyntax
@@ -311,8 +281,7 @@ class InsertSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateSyntax:
+class UpdateSyntax(Immutable):
     """`update Type set { … } where …`."""
 
     type: NameSyntax
@@ -321,8 +290,7 @@ class UpdateSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSyntax:
+class DeleteSyntax(Immutable):
     """`delete Type where …`."""
 
     type: NameSyntax
@@ -333,8 +301,7 @@ class DeleteSyntax:
 StatementSyntax = InsertSyntax | UpdateSyntax | DeleteSyntax
 
 
-@dataclass(frozen=True, slots=True)
-class MutationSyntax:
+class MutationSyntax(Immutable):
     """One or more statements: inserts and updates, or deletes, never both."""
 
     statements: tuple[StatementSyntax, ...]
@@ -344,8 +311,7 @@ class MutationSyntax:
 # ---- the query -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ParamSyntax:
+class ParamSyntax(Immutable):
     """`$name: Type?`. `size` is set for `Vector(size)`; `type` is the word as written."""
 
     name: NameSyntax
@@ -356,8 +322,7 @@ class ParamSyntax:
     span: SourceSpan
 
 
-@dataclass(frozen=True, slots=True)
-class QuerySyntax:
+class QuerySyntax(Immutable):
     """One query of a file. `source` and `file` are the whole text, for excerpts in diagnostics."""
 
     name: NameSyntax

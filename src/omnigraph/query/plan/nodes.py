@@ -7,9 +7,10 @@ Expressions and predicates are those of the checked query; a variable's name is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeGuard
 
+from omnigraph.immutable import Immutable
 from omnigraph.query.language.checked import (
     Bm25,
     Const,
@@ -34,8 +35,7 @@ Search = TextFilter | Bm25 | Nearest
 Condition = Predicate | TextFilter
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Immutable):
     """The nodes of one type that satisfy `where`. An engine may use any part of `where` to read fewer rows."""
 
     var: str
@@ -45,8 +45,7 @@ class Scan:
     searches: tuple[Search, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Immutable):
     """Node pairs that edges of one type connect: each pair once if `distinct`, otherwise at least once.
 
     `ids` names the ends whose user-visible id is needed and that no scan provides.
@@ -60,8 +59,7 @@ class Pairs:
     ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Edges:
+class Edges(Immutable):
     """One row per stored edge; with direction `either` a second one that swaps the ends, except for a loop."""
 
     var: str
@@ -75,8 +73,7 @@ class Edges:
     ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Immutable):
     """Pairs whose shortest distance is `low` to `high` hops; without `high` the query limit is the ceiling."""
 
     left: str
@@ -88,8 +85,7 @@ class Reach:
     ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Degrees:
+class Degrees(Immutable):
     """Number of pairs of each node at one end of a hop; nodes without pairs have no row.
 
     Replaces `Pairs` whose other end is only counted. `weight` is the name of the number in `Aggregation.weights`.
@@ -107,23 +103,20 @@ HopLeaf = Pairs | Edges | Reach
 Leaf = Scan | Pairs | Edges | Reach | Degrees
 
 
-@dataclass(frozen=True, slots=True)
-class NaturalJoin:
+class NaturalJoin(Immutable):
     """All combinations of rows that agree on shared variables. Without inputs: one row without variables."""
 
     inputs: tuple[Plan, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Immutable):
     """Rows for which every condition is true."""
 
     input: Plan
     where: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LeftJoin:
+class LeftJoin(Immutable):
     """Rows of `left`, each with its matches in `right`, or with nulls if it has none.
 
     Rows match if they agree on the variables of `on` and satisfy `where`. `null_safe`: two missing entities agree.
@@ -136,8 +129,7 @@ class LeftJoin:
     null_safe: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AntiJoin:
+class AntiJoin(Immutable):
     """Rows of `left` that have no match in `right`, in the sense of `LeftJoin`."""
 
     left: Plan
@@ -147,32 +139,28 @@ class AntiJoin:
     null_safe: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DistinctVariables:
+class DistinctVariables(Immutable):
     """Only these variables, each assignment once. A block that reads outer columns is planned on top of this."""
 
     input: Plan
     variables: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RankFusion:
+class RankFusion(Immutable):
     """Adds fused ranks, which depend on all rows of the input."""
 
     input: Plan
     ranks: tuple[Rrf, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(Immutable):
     """The result columns, one row per input row."""
 
     input: Plan
     columns: tuple[ReturnColumn, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregation:
+class Aggregation(Immutable):
     """One row per group; `keys` are the positions of the grouping columns. Without keys: one group, even without rows.
 
     Without aggregates among the columns this is `distinct`. An input row counts as often as the product of its
@@ -185,8 +173,7 @@ class Aggregation:
     weights: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(Immutable):
     """Nulls are first ascending and last descending, but a missing rank is always last; `ties` make the order total."""
 
     input: Plan
@@ -194,8 +181,7 @@ class Sort:
     ties: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Immutable):
     """A window of the rows."""
 
     input: Plan
@@ -203,8 +189,7 @@ class Limit:
     offset: Const | Param | None
 
 
-@dataclass(frozen=True, slots=True)
-class TopK:
+class TopK(Immutable):
     """`Sort` and `Limit` in one."""
 
     input: Plan

@@ -29,11 +29,10 @@ from omnigraph.query.plan.nodes import Edges, Leaf, Plan, Reach, Scan
 from omnigraph.query.plan.rules import rewrite_plan
 from omnigraph.query.plan.sql import Statement, to_sql
 from omnigraph.query.run.aggregate import aggregate_tree
-from omnigraph.query.run.code_access import CodeAccess
 from omnigraph.query.run.count_trees import TreeCounter
 from omnigraph.query.run.duckdb_engine import run_statement
 from omnigraph.query.run.explain import Explanation, StepReport, annotate_plan, describe_leaf
-from omnigraph.query.run.id_access import IdAccess
+from omnigraph.query.run.leaf_access import CodeAccess, IdAccess
 from omnigraph.query.run.leaf_rows import LeafAccess, LeafLoader, ReadStep, estimate_heaviest_leaf
 from omnigraph.query.run.lookup import try_lookup
 from omnigraph.query.run.ranked_columns import NeedsSqlFallback, RankedColumns
