@@ -38,6 +38,9 @@ class OmnigraphError(Exception):
     default_code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, code: str | None = None) -> None:
+        cls.default_code = code or cls.default_code
+
     def __init__(self, message: str, *, code: str | None = None, advice: str | None = None, **details: Any) -> None:
         super().__init__(message)
         self.message = message
@@ -53,10 +56,9 @@ class OmnigraphError(Exception):
         return {"error": str(self), "code": self.code, **self.details}
 
 
-class Conflict(OmnigraphError):
+class Conflict(OmnigraphError, code="conflict"):
     """Another writer committed a conflicting change first."""
 
-    default_code = "conflict"
     retryable = True
 
     @property
@@ -78,10 +80,9 @@ class ReadSetChanged(Conflict):
         )
 
 
-class KeyConflict(Conflict):
+class KeyConflict(Conflict, code="key_conflict"):
     """A strict insert named an id that exists."""
 
-    default_code = "key_conflict"
     retryable = False
 
     @classmethod
@@ -93,10 +94,9 @@ class KeyConflict(Conflict):
         )
 
 
-class MergeConflict(Conflict):
+class MergeConflict(Conflict, code="merge_conflict"):
     """Two branches changed the same thing; `details['merge_conflicts']` lists every case."""
 
-    default_code = "merge_conflict"
     retryable = False
 
     @property
@@ -104,126 +104,87 @@ class MergeConflict(Conflict):
         return list(self.details.get("merge_conflicts", []))
 
 
-class Contention(Conflict):
+class Contention(Conflict, code="contention"):
     """The retry budget ran out. Nothing was written."""
 
-    default_code = "contention"
 
-
-class IntentEnded(Conflict):
+class IntentEnded(Conflict, code="intent_ended"):
     """Another process ended the bulk operation, since its heartbeat had stopped. None of its changes are visible."""
 
-    default_code = "intent_ended"
 
-
-class InvalidInput(OmnigraphError):
+class InvalidInput(OmnigraphError, code="invalid_input"):
     """The input is wrong; repeating the call does not help."""
 
-    default_code = "invalid_input"
 
-
-class ParseError(InvalidInput):
+class ParseError(InvalidInput, code="parse_error"):
     """Text that is not in the language. Details carry file, line and column."""
 
-    default_code = "parse_error"
 
-
-class TypeCheckError(InvalidInput):
+class TypeCheckError(InvalidInput, code="type_error"):
     """Text that parses but does not fit the schema."""
 
-    default_code = "type_error"
 
-
-class ConstraintViolation(InvalidInput):
+class ConstraintViolation(InvalidInput, code="constraint_violation"):
     """A change would violate constraints of the schema; `details['violations']` lists them."""
-
-    default_code = "constraint_violation"
 
     @property
     def violations(self) -> list[dict[str, Any]]:
         return list(self.details.get("violations", []))
 
 
-class LoadRejected(InvalidInput):
+class LoadRejected(InvalidInput, code="load_rejected"):
     """A load found bad records, and `on_error` is "fail"."""
 
-    default_code = "load_rejected"
 
-
-class DamagedInput(InvalidInput):
+class DamagedInput(InvalidInput, code="corrupt_file"):
     """A file that cannot be read to its end, or whose columns do not fit its type. No record of it can be skipped."""
 
-    default_code = "corrupt_file"
 
-
-class NotFound(OmnigraphError):
+class NotFound(OmnigraphError, code="not_found"):
     """The named thing does not exist."""
 
-    default_code = "not_found"
 
-
-class SnapshotExpired(NotFound):
+class SnapshotExpired(NotFound, code="snapshot_expired"):
     """The commit existed and was collected by cleanup."""
 
-    default_code = "snapshot_expired"
 
-
-class BranchClosed(NotFound):
+class BranchClosed(NotFound, code="branch_closed"):
     """The branch incarnation this handle follows was deleted."""
 
-    default_code = "branch_closed"
 
-
-class PreconditionFailed(OmnigraphError):
+class PreconditionFailed(OmnigraphError, code="precondition_failed"):
     """`if_commit` does not name the current state."""
 
-    default_code = "precondition_failed"
 
-
-class WriterFenced(OmnigraphError):
+class WriterFenced(OmnigraphError, code="writer_fenced"):
     """Another process claimed exclusive writing on this branch."""
 
-    default_code = "writer_fenced"
 
-
-class Unknown(OmnigraphError):
+class Unknown(OmnigraphError, code="unknown_outcome"):
     """The write may or may not have landed. Repeat it with the same client key to learn which."""
 
-    default_code = "unknown_outcome"
 
-
-class Unavailable(OmnigraphError):
+class Unavailable(OmnigraphError, code="unavailable"):
     """The store did not answer, or asks for less load."""
 
-    default_code = "unavailable"
     retryable = True
 
 
-class Overloaded(Unavailable):
+class Overloaded(Unavailable, code="overloaded"):
     """A server has as many requests in flight as it accepts, in total or of this actor. Nothing was begun."""
 
-    default_code = "overloaded"
 
-
-class Forbidden(OmnigraphError):
+class Forbidden(OmnigraphError, code="forbidden"):
     """The store, or a server, refused the credentials or the permissions behind them."""
 
-    default_code = "forbidden"
 
-
-class Unauthenticated(Forbidden):
+class Unauthenticated(Forbidden, code="unauthenticated"):
     """A server needs a token, and the caller sent none, an unknown one or an expired one."""
 
-    default_code = "unauthenticated"
 
-
-class Corruption(OmnigraphError):
+class Corruption(OmnigraphError, code="corruption"):
     """Stored data contradicts itself. Nothing was changed; writing is refused."""
 
-    default_code = "corruption"
 
-
-class Unsupported(OmnigraphError):
+class Unsupported(OmnigraphError, code="unsupported"):
     """This version, this store or this interface cannot do what the caller asks for."""
-
-    default_code = "unsupported"

@@ -8,8 +8,8 @@ import pytest
 
 from omnigraph.commit.footprint import FootprintBuilder
 from omnigraph.commit.idempotency import OPS_TYPE, ops_row_id
-from omnigraph.commit.next_record import PinMoved, first_record, fork_record, live_folds, next_record
-from omnigraph.commit.publish_plan import EpochChange, FoldAction, PublishPlan, WriteOptions
+from omnigraph.commit.next_record import PinMoved, first_record, fork_record, keep_applicable, next_record
+from omnigraph.commit.publish_plan import EpochChange, PinReplacement, PublishPlan, WriteOptions
 from omnigraph.log.commit_record import CommitRecord, Epoch, Pin
 from tests.commit.plans import T, U, action, move, plan
 from tests.log.records import NOON, STREAM, ages_of, entries, header, pin, record
@@ -43,7 +43,7 @@ def test_inline_rows_lie_above_older_entries() -> None:
     following = _next(previous, plan(action({"a": 9, "c": 3}, ["b"], inserted=1, updated=1)))
     assert ages_of(following.overlay[T]) == {"a": 9, "c": 3}
     assert following.overlay[T].tombstones == {"b"}
-    assert following.overlay[T].stamps == {("a", "new"), ("b", "new"), ("c", "new")}
+    assert following.overlay[T].entry_keys == {("a", "new"), ("b", "new"), ("c", "new")}
     assert (following.pins[T].rows, following.pins[T].version, following.pins[T].changed_seq) == (2, None, 6)
 
 
@@ -94,14 +94,14 @@ def test_a_first_version_needs_a_table_without_one() -> None:
         _next(record(5, pins={T: pin("7")}), plan(action({"a": 1}, moved=move(None, "9"))))
 
 
-def _fold(previous: CommitRecord, table: str = T, expected: str | None = "7", version: str = "8") -> FoldAction:
-    return FoldAction(table, move(expected, version), previous.overlay[table].stamps)
+def _fold(previous: CommitRecord, table: str = T, expected: str | None = "7", version: str = "8") -> PinReplacement:
+    return PinReplacement(table, move(expected, version), previous.overlay[table].entry_keys)
 
 
 def test_a_fold_removes_what_it_took_and_changes_no_row() -> None:
     captured = record(5, overlay={T: entries("r5", {"a": 1, "b": 2})}, pins={T: pin("7", 9, 5)}, content_seq=5)
     now = record(6, overlay={T: captured.overlay[T].with_entries(entries("r6", {"a": 3}))}, pins={T: pin("7", 9, 6)})
-    following = _next(now, plan(kind="fold", folds=(_fold(captured),), base=captured))
+    following = _next(now, plan(kind="fold", pin_replacements=(_fold(captured),), base=captured))
     assert ages_of(following.overlay[T]) == {"a": 3}, "replaced since (H1)"
     assert following.pins[T] == Pin("8", 9, 900, 3, 6), "rows and changed_seq are logical"
     assert following.content_seq == 6, "the content is that of the record before"
@@ -110,7 +110,7 @@ def test_a_fold_removes_what_it_took_and_changes_no_row() -> None:
 
 def test_an_emptied_overlay_disappears() -> None:
     captured = record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin("7", 1)})
-    assert _next(captured, plan(kind="fold", folds=(_fold(captured),), base=captured)).overlay == {}
+    assert _next(captured, plan(kind="fold", pin_replacements=(_fold(captured),), base=captured)).overlay == {}
 
 
 def test_folds_that_still_fit() -> None:
@@ -120,13 +120,13 @@ def test_folds_that_still_fit() -> None:
         pins={T: pin("7"), U: pin("7")},
     )
     folds = (_fold(captured), _fold(captured, U))
-    assert live_folds(captured, folds) == folds
+    assert keep_applicable(captured, folds) == folds
     moved = record(6, overlay=captured.overlay, pins={T: pin("77"), U: pin("7")})
-    assert live_folds(moved, folds) == folds[1:], "a table that moved is dropped (H5)"
+    assert keep_applicable(moved, folds) == folds[1:], "a table that moved is dropped (H5)"
     without_entries = record(6, overlay={U: captured.overlay[U]}, pins=captured.pins)
-    assert live_folds(without_entries, folds) == folds[1:], "nothing of it is left"
+    assert keep_applicable(without_entries, folds) == folds[1:], "nothing of it is left"
     replaced = record(6, overlay={**captured.overlay, T: entries("r6", {"a": 2})}, pins=captured.pins)
-    assert live_folds(replaced, folds) == folds[1:], "every entry was replaced"
+    assert keep_applicable(replaced, folds) == folds[1:], "every entry was replaced"
 
 
 def test_time_never_goes_back() -> None:
@@ -191,7 +191,7 @@ def test_the_epoch_is_carried_on_until_it_is_changed() -> None:
 
 def test_a_merge_has_two_parents_and_the_greater_generation() -> None:
     merged_header = header(7, stream="OTHER", gen=40)
-    following = _next(record(5), plan(kind="merge", merged=merged_header))
+    following = _next(record(5), plan(kind="merge", merged_header=merged_header))
     assert following.header.parents == (record(5).ref, merged_header.ref)
     assert following.header.gen == 41
 
@@ -213,11 +213,11 @@ def test_a_dropped_table_is_no_longer_named() -> None:
     assert (set(following.pins), set(following.overlay)) == ({U}, {U})
 
 
-def test_a_reshaped_overlay_carries_the_new_stamp() -> None:
+def test_a_reshaped_overlay_carries_the_new_rid() -> None:
     """H12: a fold that took the old shape removes nothing of the new one."""
     previous = record(5, overlay={T: entries("r5", {"a": 1})}, pins={T: pin(None, 1)})
     following = _next(previous, plan(kind="schema", reshapes={T: lambda _, rid: entries(rid, {"a": 2})}))
-    assert following.overlay[T].stamps == {("a", "new")}
+    assert following.overlay[T].entry_keys == {("a", "new")}
     assert ages_of(following.overlay[T]) == {"a": 2}
 
 
@@ -235,7 +235,7 @@ def test_a_fork_repeats_the_state_and_starts_anew() -> None:
     born = fork_record(
         source, header(0, "fork", stream="FORK", parents=(source.ref,), created_at=NOON - timedelta(days=1))
     )
-    assert born.overlay == source.overlay, "entries and stamps unchanged (H1)"
+    assert born.overlay == source.overlay, "entries keep their rids (H1)"
     assert born.pins[T] == Pin("7", 3, 100, 1, 0), "seqs of different streams are never compared"
     assert born.epoch == Epoch(), "a fork resets the epoch"
     assert born.header.created_at == NOON, "never before its source"

@@ -31,7 +31,6 @@ BELOW_THE_CAPTURE = (
         f"mutate/{name}.py"
         for name in ("change_set", "check_changes", "claims", "mutation", "pending_table", "schema_change")
     ),
-    "load/local/reject.py",
     "load/local/operation.py",
 )  # fmt: skip
 COLLABORATORS = (WriteTxn, Snapshot, CommitRecord, Catalog, TableView, PinnedTable, OverlayTable, PendingTable)

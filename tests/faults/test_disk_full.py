@@ -95,21 +95,21 @@ def test_a_disk_that_fails_otherwise(number: int, code: str | None, atomicity: A
 
 _CHILD = """
 import json, shutil, sys
-from tests.faults.faulty_process import Process
+from tests.faults.faulty_process import FaultyProcess
 from tests.faults.atomicity import attempt
 from tests.faults.operations import BY_NAME
 uri, name, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
-one = BY_NAME[name]
-process = Process(uri, **one.config)
-prepared = one.prepare(process)
+operation = BY_NAME[name]
+process = FaultyProcess(uri, **operation.config)
+prepared = operation.prepare(process)
 with open(uri + "/../filler", "wb", buffering=0) as filler:
     room = shutil.disk_usage(uri).free
     filler.write(bytes(max(0, room - left)))
-answer = attempt(process, one, prepared)
+answer = attempt(process, operation, prepared)
 import os
 os.unlink(uri + "/../filler")
 shutil.copytree(uri, sys.argv[4])
-again = attempt(process, one, prepared)
+again = attempt(process, operation, prepared)
 print(json.dumps({"error": answer.error and type(answer.error).__name__, "code": answer.error and answer.error.code,
                   "again": again.is_positive}))
 """

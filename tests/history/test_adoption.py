@@ -59,16 +59,18 @@ def test_the_pin_is_taken_over_and_no_row_is_written(bed: MergeBed, work: Graph)
     assert bed.main.verify(deep=True).ok
 
 
-def test_entries_new_to_the_target_get_its_own_stamp(bed: MergeBed, work: Graph) -> None:
+def test_entries_new_to_the_target_get_its_own_rid(bed: MergeBed, work: Graph) -> None:
     # H1: seqs and rids of another stream mean nothing here; what both had already stays as it was.
     main = bed.main
-    stamps = {table: one.stamps for table, one in head(main).overlay.items()}
+    entry_keys = {table: entries.entry_keys for table, entries in head(main).overlay.items()}
     bed.merge("work")
     record = head(main)
     for table, entries in record.overlay.items():
-        new = entries.stamps - stamps.get(table, frozenset())
+        new = entries.entry_keys - entry_keys.get(table, frozenset())
         assert {rid for _, rid in new} <= {record.rid}
-    assert {row_id for row_id, rid in record.overlay[table_of(main, "Person")].stamps if rid == record.rid} == {"Bob"}
+    assert {row_id for row_id, rid in record.overlay[table_of(main, "Person")].entry_keys if rid == record.rid} == {
+        "Bob"
+    }
 
 
 def test_both_branches_go_on_by_themselves(bed: MergeBed, work: Graph) -> None:

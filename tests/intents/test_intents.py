@@ -124,7 +124,7 @@ def test_h38_the_first_decision_holds_for_everybody(graph_address: str) -> None:
     with acting(graph_address) as actor:
         first = _open_silent_intent(actor)
         confirmed = first.confirm(_plan(actor, first))
-        assert confirmed.answers == (f"{confirmed.base.stream}/{first.id}",)
+        assert confirmed.ops_row_ids == (f"{confirmed.base.stream}/{first.id}",)
         assert isinstance(decide_aborted(actor.backend, first.id, "late", "recoverer"), IntentConfirmed)
         second = _open_silent_intent(actor, "01DDDDDDDDDDDDDDDDDDDDDDDD")
         assert decide_aborted(actor.backend, second.id, "one", "a") == IntentAborted("one", "a")

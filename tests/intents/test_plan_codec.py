@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from omnigraph.commit.footprint import Footprint, Predicate
 from omnigraph.commit.next_record import next_record
-from omnigraph.commit.publish_plan import EpochChange, FoldAction, PublishPlan, StagedMove, TableAction, WriteOptions
+from omnigraph.commit.publish_plan import (
+    EpochChange,
+    PinReplacement,
+    PublishPlan,
+    StagedMove,
+    TableAction,
+    WriteOptions,
+)
 from omnigraph.errors import Corruption, Unsupported
 from omnigraph.intents.plan_codec import decode_plan, encode_plan
 from omnigraph.log.commit_record import Pin, WriteSet
@@ -31,20 +38,20 @@ CATALOGS: Catalogs = None  # type: ignore[assignment]  # no plan here brings a s
 #: What a plan is made of, and the codec knows. Whoever adds a field teaches the codec, or says here why it is left out.
 KEPT: dict[type, set[str]] = {
     PublishPlan: {
-        "kind", "op_id", "base", "footprint", "actions", "folds", "options", "holder", "catalog", "dropped", "merged",
-        "extra", "result", "answers",
+        "kind", "op_id", "base", "footprint", "actions", "pin_replacements", "options", "holder", "catalog", "dropped",
+        "merged_header", "extra", "result", "ops_row_ids",
     },
     TableAction: {
         "table", "schema", "rows", "deleted", "inserted", "updated", "removed", "overwrite", "fills", "casts",
         "present_ids", "never_inline", "superseded", "move",
     },
-    FoldAction: {"table", "move", "stamps", "rows_removed"},
+    PinReplacement: {"table", "move", "entry_keys", "rows_removed"},
     StagedMove: {"expected", "staged", "version", "size_bytes", "fragments"},
     WriteOptions: {"actor", "message", "client_key", "if_commit", "on_conflict"},
     Footprint: {"reads", "reads_all", "predicates", "writes"},
     WriteSet: {"exact", "wild", "scopes"},
 }  # fmt: skip
-#: Refused: `reshapes`, `epoch`, `gc`, `adopted`. Gone with its process, and then the footprint decides: `judge`.
+#: Refused: `reshapes`, `epoch`, `gc`, `adopted`. Gone with its process, the footprint decides: `conflict_check`.
 LEFT_OUT: dict[type, set[str]] = {PublishPlan: {"reshapes", "epoch", "gc", "conflict_check"}, TableAction: {"adopted"}}
 
 _words = st.text(string.ascii_letters + string.digits + "é'\"\\ ", min_size=1, max_size=8)
@@ -116,8 +123,9 @@ _plans = st.builds(
     base=st.just(record(5)),
     footprint=_footprints,
     actions=st.lists(_actions(), max_size=3).map(tuple),
-    folds=st.lists(
-        st.builds(FoldAction, _tables, _moves, st.frozensets(st.tuples(_words, _words)), st.integers(0, 9)), max_size=2
+    pin_replacements=st.lists(
+        st.builds(PinReplacement, _tables, _moves, st.frozensets(st.tuples(_words, _words)), st.integers(0, 9)),
+        max_size=2,
     ).map(tuple),
     options=st.builds(
         WriteOptions, st.none() | _words, st.none() | _words, st.none() | _words, st.none() | _words,
@@ -125,10 +133,10 @@ _plans = st.builds(
     ),
     holder=st.none() | _words,
     dropped=st.frozensets(_tables),
-    merged=st.none() | st.just(record(3).header),
+    merged_header=st.none() | st.just(record(3).header),
     extra=st.none() | st.dictionaries(_words, st.integers()),
     result=st.dictionaries(_words, _words),
-    answers=st.lists(_words, max_size=2).map(tuple),
+    ops_row_ids=st.lists(_words, max_size=2).map(tuple),
 )  # fmt: skip
 
 
@@ -179,7 +187,7 @@ def test_the_record_made_from_it_is_the_same() -> None:
         action({"c": 3}, table=U, inserted=1),
         base=record(5, pins={T: Pin("9", 2, 10, 1, 1)}, overlay={T: entries("old", {"a": 0, "z": 0})}),
         kind="load",
-        answers=("s/op",),
+        ops_row_ids=("s/op",),
         options=WriteOptions("ann", "night", "key"),
     )
     first, second = (

@@ -47,7 +47,7 @@ def test_create_costs_one_put(registry: Registry, store: MeteredStore) -> None:
 def test_create_delete_create_never_aliases(registry: Registry) -> None:
     entry = registry.create("dev", "s0")
     for incarnation in range(1, 4):
-        registry.tombstone(entry)
+        registry.end_life(entry)
         rows = registry.find("dev")
         assert rows is not None
         assert not rows.alive
@@ -72,12 +72,12 @@ def test_creating_the_same_stream_again_is_the_same_branch(registry: Registry) -
     assert registry.create("dev", "s1") == registry.create("dev", "s1")
 
 
-def test_a_tombstone_is_for_exactly_one_incarnation(registry: Registry) -> None:
+def test_an_end_entry_ends_exactly_one_life(registry: Registry) -> None:
     first = registry.create("dev", "s1")
-    registry.tombstone(first)
-    registry.tombstone(first)
+    registry.end_life(first)
+    registry.end_life(first)
     second = registry.create("dev", "s2")
-    registry.tombstone(first)
+    registry.end_life(first)
     assert registry.live("dev") == second, "a late deletion of the first does not touch the second"
 
 
@@ -88,7 +88,7 @@ def test_unclear_answers_are_looked_into(store: MeteredStore, fault: Fault, time
     entry = _registry(faulty).create("dev", "s1")
     assert _registry(store).live("dev") == entry
     faulty.plan = FaultPlan.at(1, fault, kinds=[RequestKind.PUT], times=times)
-    _registry(faulty).tombstone(entry)
+    _registry(faulty).end_life(entry)
     assert _registry(store).names() == []
 
 
@@ -102,7 +102,7 @@ def test_a_store_that_never_tells_is_unknown(store: MeteredStore) -> None:
 def test_names_are_listed_in_order_in_one_listing(registry: Registry, store: MeteredStore) -> None:
     for name in ("b", "a/b", "a", "Ünï", "a%2Fb"):
         registry.create(name, f"s-{name}")
-    registry.tombstone(registry.live("b"))
+    registry.end_life(registry.live("b"))
     with store.measure() as cost:
         assert registry.names() == sorted(["a/b", "a", "Ünï", "a%2Fb"])
     assert cost.by_kind[RequestKind.LIST] == 1

@@ -1,4 +1,4 @@
-"""Overlay entries: one per id, stamped by the record attempt that placed them."""
+"""Overlay entries: one per id, with the rid of the record attempt that placed them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_a_change_holds_images_and_tombstones() -> None:
     assert ages_of(overlay) == {"a": 1, "b": None}
     assert overlay.tombstones == {"c"}
     assert set(overlay.hidden_ids) == {"a", "b", "c"}
-    assert overlay.stamps == {("a", "r1"), ("b", "r1"), ("c", "r1")}
+    assert overlay.entry_keys == {("a", "r1"), ("b", "r1"), ("c", "r1")}
     assert overlay.entries == 3
 
 
@@ -44,10 +44,10 @@ def test_newer_entries_replace_older_ones(newer: OverlayTable, ages: dict[str, i
 
 
 def test_a_fold_removes_only_the_very_entries_it_took() -> None:
-    """H1: an entry replaced since has another stamp and stays."""
+    """H1: an entry replaced since has another rid and stays."""
     folded = entries("r1", {"a": 1, "b": 2}, ["c"])
     now = folded.with_entries(entries("r2", {"a": 9}))
-    remaining = now.without_stamps(folded.stamps)
+    remaining = now.without_entry_keys(folded.entry_keys)
     assert ages_of(remaining) == {"a": 9}
     assert remaining.tombstones == frozenset()
 
@@ -55,13 +55,13 @@ def test_a_fold_removes_only_the_very_entries_it_took() -> None:
 def test_a_tombstone_placed_since_stays() -> None:
     """H2: the row was taken by a fold, then deleted."""
     folded = entries("r1", {"a": 1})
-    remaining = folded.with_entries(entries("r2", {}, ["a"])).without_stamps(folded.stamps)
+    remaining = folded.with_entries(entries("r2", {}, ["a"])).without_entry_keys(folded.entry_keys)
     assert remaining.tombstones == {"a"}
 
 
-def test_the_same_stamp_of_another_record_is_not_touched() -> None:
+def test_an_entry_of_another_record_is_not_removed() -> None:
     now = entries("r1", {"a": 1}).with_entries(entries("r2", {"b": 2}))
-    assert ages_of(now.without_stamps({("b", "r1"), ("a", "r2"), ("z", "r1")})) == {"a": 1, "b": 2}
+    assert ages_of(now.without_entry_keys({("b", "r1"), ("a", "r2"), ("z", "r1")})) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_encoding_is_stable_and_complete() -> None:
     again = OverlayTable.decode(overlay.as_bytes)
     assert again.table.equals(overlay.table.combine_chunks())
     assert again.as_bytes == overlay.as_bytes
-    assert again.stamps == overlay.stamps
+    assert again.entry_keys == overlay.entry_keys
 
 
 def test_entries_of_an_older_shape_read_as_null() -> None:

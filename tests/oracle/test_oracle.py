@@ -65,7 +65,7 @@ def test_long_random_histories_on_s3_are_serial(tmp_path: Path, s3_place: S3Plac
 
 
 NOTICED_BY_CHANCE = [
-    "stamps",
+    "entry-keys",
     "tombstone",
     "supersede",
     "restage-lookup",

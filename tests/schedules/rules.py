@@ -24,7 +24,7 @@ from omnigraph.commit.fold import Folder
 from omnigraph.commit.footprint import Footprint, FootprintBuilder, PlanConflict
 from omnigraph.commit.graph_runtime import GraphRuntime
 from omnigraph.commit.group import CommitGroup
-from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, TableAction
+from omnigraph.commit.publish_plan import PinReplacement, PublishPlan, StagedMove, TableAction
 from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.writer import Writer
 from omnigraph.errors import Unavailable
@@ -71,10 +71,14 @@ def _rule(name: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], No
     return register
 
 
-@_rule("stamps")
+@_rule("entry-keys")
 def _by_id_only(patch: Patch) -> None:
     """H1: a fold removes the entries of the ids it folded, whoever placed them."""
-    patch(OverlayTable, "without_stamps", lambda self, stamps: self.without_ids({row_id for row_id, _ in stamps}))
+    patch(
+        OverlayTable,
+        "without_entry_keys",
+        lambda self, entry_keys: self.without_ids({row_id for row_id, _ in entry_keys}),
+    )
 
 
 @_rule("tombstone")
@@ -144,11 +148,11 @@ def _no_pin_cas(patch: Patch) -> None:
     def move_pin(pin: Any, move: StagedMove, table: str) -> Any:
         return replace(pin, version=move.version, size_bytes=move.size_bytes, fragments=move.fragments)
 
-    def live(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
-        return tuple(fold for fold in folds if fold.table in previous.overlay)
+    def keep_applicable(previous: CommitRecord, replacements: Sequence[PinReplacement]) -> tuple[PinReplacement, ...]:
+        return tuple(replacement for replacement in replacements if replacement.table in previous.overlay)
 
     patch(next_record_module, "_move_pin", move_pin)
-    patch(publisher_module, "live_folds", live)
+    patch(publisher_module, "keep_applicable", keep_applicable)
     patch(publisher_module, "_has_pin_moved", lambda *_: False)
 
 
@@ -167,13 +171,13 @@ def _send_captured_overlay(patch: Patch) -> None:
 
 @_rule("own-entries")
 def _fold_takes_own_rows(patch: Patch) -> None:
-    """H7: a record's own entries carry the stamp of somebody else, as if it had folded them away."""
+    """H7: a record's own entries carry the rid of somebody else, as if it had folded them away."""
     of_change = OverlayTable.of_change
 
-    def make_unstamped(schema: Any, rows: Any, deleted: Any, rid: str) -> OverlayTable:
+    def make_with_foreign_rid(schema: Any, rows: Any, deleted: Any, rid: str) -> OverlayTable:
         return of_change(schema, rows, deleted, "somebody")
 
-    patch(OverlayTable, "of_change", make_unstamped)
+    patch(OverlayTable, "of_change", make_with_foreign_rid)
 
 
 @_rule("compare-images")
@@ -523,7 +527,7 @@ def _close_excludes_nobody(patch: Patch) -> None:
 @_rule("bury")
 def _nobody_completes_a_deletion(patch: Patch) -> None:
     """H32: the registry is believed, the stream's close is not looked at."""
-    patch(GraphRuntime, "_bury", lambda *_: None)
+    patch(GraphRuntime, "_end_branch", lambda *_: None)
 
 
 @_rule("look-after-fork")

@@ -19,7 +19,7 @@ def _folding(actor: Actor) -> str | None:
     return actor.graph.fold()
 
 
-@run_without_rules("stamps")
+@run_without_rules("entry-keys")
 def test_h01_a_fold_removes_only_the_very_entries_it_folded(world: World) -> None:
     """x is replaced while a fold of the older x stands before its record. H1"""
     folder, writer = world.actor(), world.actor()
@@ -31,7 +31,7 @@ def test_h01_a_fold_removes_only_the_very_entries_it_folded(world: World) -> Non
     world.assert_sound()
 
 
-@run_without_rules("stamps")
+@run_without_rules("entry-keys")
 def test_h01_a_merged_row_from_the_same_seq_of_a_branch_is_not_folded_away(world: World) -> None:
     """Main holds x@1, staged by a fold; a merge brings an x that was written at seq 1 of a branch. H1"""
     main = world.actor()
@@ -45,14 +45,14 @@ def test_h01_a_merged_row_from_the_same_seq_of_a_branch_is_not_folded_away(world
         type_def = dev.snapshot().type("Person")
         rows = dev.snapshot().view(type_def).find(["x"])
         action = TableAction(type_def.id, arrow_schema(type_def), rows, updated=1)
-        merged = merger.publish(merger.plan("merge", action, merged=dev.head.header))
+        merged = merger.publish(merger.plan("merge", action, merged_header=dev.head.header))
         assert isinstance(merged, PlanPublished)
     late.result(WAIT_S)
     assert world.ages() == {"x": 99, "y": 1}
     world.assert_sound()
 
 
-def test_h01_a_fork_inherits_stamps_and_can_fold_them(world: World) -> None:
+def test_h01_a_fork_inherits_entries_with_their_rids_and_can_fold_them(world: World) -> None:
     """Stamps of the source are no seqs of the fork: its first fold takes them all. H1"""
     main = world.actor()
     for age in range(5):

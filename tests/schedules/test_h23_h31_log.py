@@ -250,7 +250,7 @@ def test_h27_a_commit_is_found_by_its_public_id(world: World) -> None:
     dev = world.actor(branch="dev")
     for _ in range(3):
         dev.apply(person("y"))
-    merged = main.publish(main.plan("merge", merged=dev.head.header))
+    merged = main.publish(main.plan("merge", merged_header=dev.head.header))
     assert isinstance(merged, PlanPublished)
     record = main.head
     assert [parent.commit_id for parent in record.header.parents] == [old, dev.head.commit_id]

@@ -86,7 +86,7 @@ def test_h32_a_half_deleted_name_can_be_used_again(world: World) -> None:
     assert world.ages("dev") == {"x": 1}
 
 
-def test_h32_a_tombstone_that_did_not_land_is_written_again(world: World) -> None:
+def test_h32_an_end_entry_that_did_not_land_is_written_again(world: World) -> None:
     """409 on the registry's PUT: "exists" without effect. H25, H32"""
     world.actor().graph.branch.create("dev")
     plan = FaultPlan.at(1, Fault.EXISTS_WITHOUT_EFFECT, kinds=[RequestKind.PUT], key_classes=[KeyClass.REGISTRY])

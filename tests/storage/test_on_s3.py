@@ -12,7 +12,7 @@ import pytest
 from omnigraph.errors import Unavailable
 from omnigraph.storage.address import open_store, parse_address
 from omnigraph.storage.metering import MeteredStore
-from omnigraph.storage.probe import probe_conditional_put, probe_missing_key
+from omnigraph.storage.open_backend import probe_conditional_put, probe_missing_key
 from omnigraph.storage.store import ObjectMissing, PutResult
 from tests.support.proxy import Proxy
 from tests.support.s3 import S3Place

@@ -12,7 +12,7 @@ from omnigraph.errors import Forbidden, Unavailable, Unsupported
 from omnigraph.storage.address import lists_in_order, open_store
 from omnigraph.storage.local import LocalStore
 from omnigraph.storage.metering import MeteredStore
-from omnigraph.storage.probe import probe_conditional_put, probe_hard_links, probe_missing_key
+from omnigraph.storage.open_backend import probe_conditional_put, probe_hard_links, probe_missing_key
 from tests.storage.s3_double import CannedAnswer, S3Double
 from tests.support.throttled_store import ThrottledStore
 

@@ -13,9 +13,9 @@ import pytest
 
 from omnigraph.log.indexes import list_schema_indexes
 from omnigraph.storage.lance import RewriteOptions
-from omnigraph.upkeep import compact_on_spark as compact
-from omnigraph.upkeep.compact_on_spark import SparkWorkers
+from omnigraph.upkeep import optimize_on_spark
 from omnigraph.upkeep.optimize import Optimizer, OptimizeReport
+from omnigraph.upkeep.optimize_on_spark import SparkRewriteExecutor
 from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 from tests.schedules.world import Actor, World
 from tests.upkeep.cleanup.test_cleanup import find_unnamed_files, to_the_end
@@ -34,14 +34,14 @@ def tasks_run_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def never(*_: object) -> None:
         raise AssertionError("the driver built an index")
 
-    monkeypatch.setattr(compact, "run_tasks", run_here)
-    monkeypatch.setattr(compact, "get_session", lambda **_: None)
+    monkeypatch.setattr(optimize_on_spark, "run_tasks", run_here)
+    monkeypatch.setattr(optimize_on_spark, "get_session", lambda **_: None)
     monkeypatch.setattr("omnigraph.storage.lance.table_store.build_index", never)
     return jobs
 
 
 def run(actor: Actor, rows_per_part: int, **options: Any) -> OptimizeReport:
-    workers = SparkWorkers(actor.runtime.backend.tables.location, rows_per_part=rows_per_part)
+    workers = SparkRewriteExecutor(actor.runtime.backend.tables.location, rows_per_part=rows_per_part)
     return Optimizer(actor.runtime, actor.branch, options=RewriteOptions(**options), executor=workers).run()
 
 

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "omnigraph"
 #: Where objects may be removed at all: the collector.
 ALLOWED = {"upkeep/cleanup/cleanup.py"}
 #: The stores themselves with what wraps them and tries them out; and files of users, which are no part of a graph.
-STORES = {"local.py", "metering.py", "probe.py", "remote.py"}
+STORES = {"local.py", "metering.py", "open_backend.py", "remote.py"}
 USERS_FILES = {"output_files.py"}
 #: What Lance offers to collect or to move versions by itself; `restore` is a common word, so only on its handles.
 _LANCE = re.compile(r"cleanup_old_versions|auto_?cleanup|cleanup_with_policy", re.IGNORECASE)

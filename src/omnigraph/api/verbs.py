@@ -202,9 +202,9 @@ class UpkeepVerbs(Handle):
             self._require_writable()
         executor = None
         if engine == "spark" and not dry_run:
-            from omnigraph.upkeep.compact_on_spark import SparkWorkers
+            from omnigraph.upkeep.optimize_on_spark import SparkRewriteExecutor
 
-            executor = SparkWorkers(self._runtime.backend.tables.location, spark)
+            executor = SparkRewriteExecutor(self._runtime.backend.tables.location, spark)
         optimizer = Optimizer(
             self._runtime, self._branch, self._holder, types=types, progress=progress, executor=executor
         )
@@ -259,7 +259,7 @@ class UpkeepVerbs(Handle):
         return verify_graph(self._runtime, deep=deep)
 
     def repair(self) -> RepairReport:
-        """Rebuild derived objects that are damaged: indexes, registry tombstones. Rows are never guessed."""
+        """Rebuild derived objects that are damaged: indexes, end entries of branches. Rows are never guessed."""
         self._require_writable()
         return repair(self._runtime, self._holder)
 

@@ -144,7 +144,7 @@ def open_view(
     """What a reading verb looks at, and the name of the branch unless a commit was named."""
     if branch is not None and at is not None:
         raise typer.BadParameter("--branch and --at contradict each other: a commit belongs to no branch in particular")
-    from omnigraph.api import open_at
+    from omnigraph.api.open_graph import open_at
     from omnigraph.errors import Corruption
 
     try:

@@ -194,10 +194,7 @@ BatchOption = Annotated[
 OnConflictOption = Annotated[
     OnConflict,
     typer.Option(
-        "--on-conflict",
-        metavar="WHAT",
-        help="retry (default) on the newer state, or fail.",
-        show_default=False,
+        "--on-conflict", metavar="WHAT", help="retry (default) on the newer state, or fail.", show_default=False
     ),
 ]
 

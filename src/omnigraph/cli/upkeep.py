@@ -32,11 +32,11 @@ from omnigraph.cli.output import RowFormat, choose_format, emit, emit_facts, emi
 
 TagName = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.", show_default=False)]
 
-_PLANNED = ("table_key", "rows", "removed_rows", "fragments", "rewrites", "into", "indexes", "drops", "expired")
-_DONE = ("table_key", "outcome", "fragments_before", "fragments", "size_bytes_before", "size_bytes", "indexes")
-_FILES = ("place", "condemned", "condemned_bytes", "waiting", "deleted", "deleted_bytes")
-_PROBLEMS = ("severity", "code", "where", "message", "repairable")
-_TAGS = ("tag", "commit_id", "actor", "created_at", "message")
+_PLANNED_COLUMNS = ("table_key", "rows", "removed_rows", "fragments", "rewrites", "into", "indexes", "drops", "expired")
+_DONE_COLUMNS = ("table_key", "outcome", "fragments_before", "fragments", "size_bytes_before", "size_bytes", "indexes")
+_FILES_COLUMNS = ("place", "condemned", "condemned_bytes", "waiting", "deleted", "deleted_bytes")
+_PROBLEM_COLUMNS = ("severity", "code", "where", "message", "repairable")
+_TAG_COLUMNS = ("tag", "commit_id", "actor", "created_at", "message")
 
 tags = typer.Typer(no_args_is_help=True, help="Name commits, so that cleanup never collects them.")
 
@@ -72,7 +72,7 @@ def optimize(
 
 def _show_optimize(document: dict[str, Any], dry_run: bool) -> None:
     emit_facts({name: document[name] for name in ("branch", "overlay_entries", "folded", "commits")})
-    rows, columns = (document["planned"], _PLANNED) if dry_run else (document["tables"], _DONE)
+    rows, columns = (document["planned"], _PLANNED_COLUMNS) if dry_run else (document["tables"], _DONE_COLUMNS)
     if rows:
         typer.echo()
         emit_table(rows, columns)
@@ -120,7 +120,7 @@ def cleanup(
 def _show_cleanup(document: Mapping[str, Any]) -> None:
     for name, columns in (
         ("expired", ("branch", "commits", "oldest", "newest")),
-        ("files", _FILES),
+        ("files", _FILES_COLUMNS),
         ("protected", ("commit_id", "by")),
         ("lost", ("commit_id", "by")),
         ("failures", ("key", "error")),
@@ -147,7 +147,7 @@ def verify(
     """
     chosen = choose_format(as_json, row_format)
     options = pairs_of(storage_option, "--storage-option")
-    from omnigraph.api import verify as verify_at
+    from omnigraph.api.open_graph import verify as verify_at
 
     report = verify_at(address_of(address, graph), deep=deep, storage_options=options)
     document = report.to_json()
@@ -156,7 +156,7 @@ def verify(
         if document["problems"]:
             typer.echo()
     if document["problems"] or chosen is not RowFormat.TABLE:
-        emit_rows(document, document["problems"], _PROBLEMS, chosen)
+        emit_rows(document, document["problems"], _PROBLEM_COLUMNS, chosen)
     if not report.ok:
         raise typer.Exit(ExitCode.ERROR)
 
@@ -183,7 +183,7 @@ def _show_repair(document: Mapping[str, Any]) -> None:
         typer.echo(f"  {line}")
     if document["problems"]:
         typer.echo()
-        emit_table(document["problems"], _PROBLEMS)
+        emit_table(document["problems"], _PROBLEM_COLUMNS)
 
 
 @tags.command()
@@ -214,7 +214,7 @@ def list_(
     """List the tags."""
     chosen = choose_format(as_json, row_format)
     rows = [tag.to_json() for tag in open_graph(address_of(address, graph), storage_option).tags.list()]
-    emit_rows({"tags": rows}, rows, _TAGS, chosen)
+    emit_rows({"tags": rows}, rows, _TAG_COLUMNS, chosen)
 
 
 @tags.command()

@@ -16,16 +16,15 @@ from omnigraph.log.stamp import STAMP_KEY, Stamp
 from omnigraph.log.stream import record_key
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.backend import Backend
-from omnigraph.storage.probe import probe_conditional_put, probe_hard_links
+from omnigraph.storage.open_backend import probe_conditional_put, probe_hard_links
 from omnigraph.storage.store import NOT_DURABLE, ObjectMissing, PutResult
 
 _RETRY_WAIT_S = 0.05
 
 
-class GraphExists(Conflict):
+class GraphExists(Conflict, code="graph_exists"):
     """The address holds a graph already; a graph is never replaced."""
 
-    default_code = "graph_exists"
     retryable = False
 
 

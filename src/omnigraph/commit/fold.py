@@ -7,13 +7,14 @@ from threading import Lock
 
 import pyarrow as pa
 
-from omnigraph.commit.publish_plan import FoldAction, PublishPlan, WriteOptions
+from omnigraph.commit.publish_plan import PinReplacement, PublishPlan, WriteOptions
 from omnigraph.commit.publisher import PlanFailed, PlanPublished, Publisher, PublishOutcome
 from omnigraph.commit.staging import base_table, commit_staged
 from omnigraph.config import Config
 from omnigraph.log.commit_record import CommitRecord
 from omnigraph.log.overlay import OverlayTable, overlay_size
 from omnigraph.log.stream import StreamEntry
+from omnigraph.schema.arrow import kind_of
 from omnigraph.storage.backend import Backend
 from omnigraph.storage.lance import TableDelta
 
@@ -85,7 +86,7 @@ class Folder:
         return outcome.record if isinstance(outcome, PlanPublished) else None
 
     def plan(self, record: CommitRecord, holder: str | None = None) -> PublishPlan:
-        """Stage every table that has entries in `record`. The plan removes exactly those entries, by their stamps."""
+        """Stage every table that has entries in `record`. The plan removes exactly those entries, by (id, rid)."""
         backend = self._backend
         backend.pauses.reach("fold.captured")
         folds = backend.in_parallel(lambda item: self._fold_table(record, *item), record.overlay.items())
@@ -94,14 +95,14 @@ class Folder:
             kind="fold",
             op_id=backend.ids.ulid(),
             base=record,
-            folds=tuple(folds),
+            pin_replacements=tuple(folds),
             options=WriteOptions(actor=FOLD_ACTOR),
             holder=holder,
         )
 
-    def _fold_table(self, record: CommitRecord, table: str, entries: OverlayTable) -> FoldAction:
+    def _fold_table(self, record: CommitRecord, table: str, entries: OverlayTable) -> PinReplacement:
         schema = self._schema_of(record, table)
-        expected, base = base_table(self._backend, record, table, "edge" if "src" in schema.names else "node")
+        expected, base = base_table(self._backend, record, table, kind_of(schema))
         delta = TableDelta(
             schema=schema,
             rows=entries.rows,
@@ -109,4 +110,4 @@ class Folder:
             present_ids=() if expected is None else None,
         )
         staged = self._backend.tables.stage(base, delta)
-        return FoldAction(table, commit_staged(self._backend, expected, base, staged), entries.stamps)
+        return PinReplacement(table, commit_staged(self._backend, expected, base, staged), entries.entry_keys)

@@ -80,7 +80,7 @@ class GraphRuntime:
         if branch is None:
             branch = self._open(entry)
         if branch.publisher.head.kind == "close":
-            self._bury(entry)
+            self._end_branch(entry)
             raise no_such_branch(name)
         return branch
 
@@ -100,24 +100,24 @@ class GraphRuntime:
         self.backend.pauses.reach("branch.create.before-registry")
         entry, source_now = self._register(name, record.stream, base)
         if not isinstance(source_now, CommitRecord):
-            self.registry.tombstone(entry)
+            self.registry.end_life(entry)
             raise source_now.make_expired_error() if source_now else no_such_commit(base.commit_id)
         return self._remember(entry, record)
 
     def delete_branch(self, name: str, options: WriteOptions) -> Receipt:
-        """Close the stream, which fences every writer in flight, then write the tombstone into the registry."""
+        """Close the stream, which fences every writer in flight, then write the end entry into the registry."""
         _refuse_main(name, "deleted")
         check_branch_name(name)
         branch = self._find_open_branch(name) or self.branch(name)
         try:
             receipt = branch.writer.run(_CloseOperation(self.backend), options)
         except BranchClosed:
-            self._bury(branch.entry)
+            self._end_branch(branch.entry)
             return self.delete_branch(name, options)
         self.backend.pauses.reach("branch.delete.before-registry")
         with suppress(Unavailable, Forbidden, Unknown):
             # The close record has ended the branch for good; the next process that opens it completes the registry.
-            self._bury(branch.entry)
+            self._end_branch(branch.entry)
         return receipt
 
     def claim(self, branch: Branch, options: WriteOptions) -> str:
@@ -152,7 +152,7 @@ class GraphRuntime:
         try:
             head = self.records(entry.stream).newest()
         except BranchClosed:
-            self._bury(entry)
+            self._end_branch(entry)
             raise no_such_branch(entry.name) from None
         if head is None and entry.name == MAIN:
             head = birth_record(self.stamp) if self.read_only else complete_birth(self.backend, self.stamp)
@@ -254,14 +254,14 @@ class GraphRuntime:
         else:
             if head is None or head.kind != "close":
                 return
-        self._bury(entry)
+        self._end_branch(entry)
 
-    def _bury(self, entry: BranchEntry) -> None:
-        """Forget the branch and write its tombstone into the registry, unless a tombstone exists."""
+    def _end_branch(self, entry: BranchEntry) -> None:
+        """Forget the branch and write its end entry into the registry, unless that exists."""
         with self._lock:
             self._branches.pop(entry.stream, None)
         if not self.read_only:
-            self.registry.tombstone(entry)
+            self.registry.end_life(entry)
 
 
 class _CloseOperation:

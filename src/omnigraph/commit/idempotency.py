@@ -97,7 +97,7 @@ def decode_receipt(text: str, commit_id: str) -> Receipt:
 def make_ops_action(plan: PublishPlan, stream: str, seq: int, now: datetime) -> TableAction:
     """The rows of `_ops` that hold the receipt of `plan`, for its client key and its intent, in the record at `seq`."""
     key = plan.options.client_key
-    ids = [*([ops_row_id(stream, key)] if key is not None else []), *plan.answers]
+    ids = [*([ops_row_id(stream, key)] if key is not None else []), *plan.ops_row_ids]
     row = {"op_id": plan.op_id, "seq": seq, "result": encode_receipt(plan), "created_at": now}
     rows = pa.Table.from_pylist([{"id": row_id, **row} for row_id in ids], OPS_SCHEMA)
     return TableAction(OPS_TYPE.id, OPS_SCHEMA, rows, inserted=len(ids))
@@ -115,12 +115,12 @@ def with_intent_claim(plan: PublishPlan, op_id: str) -> PublishPlan:
     land twice, because its pins have moved by then.
     """
     row_id = intent_row_id(plan.base.stream, op_id)
-    if row_id in plan.answers:
+    if row_id in plan.ops_row_ids:
         return plan
     if plan.kind in NON_LOGICAL:
         claims = with_claim(Footprint(), row_id).reads
         return replace(plan, footprint=replace(plan.footprint, reads={**plan.footprint.reads, **claims}))
-    return replace(plan, footprint=with_claim(plan.footprint, row_id), answers=(*plan.answers, row_id))
+    return replace(plan, footprint=with_claim(plan.footprint, row_id), ops_row_ids=(*plan.ops_row_ids, row_id))
 
 
 def with_claim(footprint: Footprint, row_id: str) -> Footprint:

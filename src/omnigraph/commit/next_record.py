@@ -11,7 +11,7 @@ from datetime import datetime
 
 from omnigraph.commit.footprint import merge_writes
 from omnigraph.commit.idempotency import make_ops_action
-from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, TableAction
+from omnigraph.commit.publish_plan import PinReplacement, PublishPlan, StagedMove, TableAction
 from omnigraph.log.branches import MAIN
 from omnigraph.log.commit_record import (
     NON_LOGICAL,
@@ -30,7 +30,7 @@ _NO_PIN = Pin(None, 0, 0, 0, 0)
 
 
 class PinMoved(Exception):
-    """A staged table version was not built on the pin it would replace."""
+    """A staged table version was not built on the pin that it replaces: a defect, the publisher tests pins first."""
 
     def __init__(self, table: str) -> None:
         super().__init__(table)
@@ -47,19 +47,23 @@ class CommitDraft:
 
 
 def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str, now: datetime) -> CommitRecord:
-    """The record at `previous.seq + 1` that publishes `members`, in order. Raises PinMoved (the pin CAS)."""
+    """The record at `previous.seq + 1` that publishes `members`, in order.
+
+    Raises PinMoved if a staged version was built on another pin than that of `previous`. This is a defect, since the
+    publisher has tested the pins before.
+    """
     first = members[0]
     draft = CommitDraft(dict(previous.pins), dict(previous.overlay), {})
     seq = previous.seq + 1
     for plan in members:
         for action in plan.actions:
             _apply_action(draft, action, rid, seq)
-        for fold in plan.folds:
-            _apply_fold(draft, fold)
+        for replacement in plan.pin_replacements:
+            _apply_pin_replacement(draft, replacement)
         _apply_schema_change(draft, plan, rid)
-        if plan.options.client_key is not None or plan.answers:
+        if plan.options.client_key is not None or plan.ops_row_ids:
             _apply_action(draft, make_ops_action(plan, previous.stream, seq, now), rid, seq)
-    parents = [previous.header, first.merged] if first.merged else [previous.header]
+    parents = [previous.header, first.merged_header] if first.merged_header else [previous.header]
     header = Header(
         stream=previous.stream,
         seq=seq,
@@ -87,7 +91,7 @@ def next_record(previous: CommitRecord, members: Sequence[PublishPlan], rid: str
         trail=_next_trail(previous),
         gc=first.gc,
         extra=first.extra,
-        crossing_seq=seq if first.merged else previous.crossing_seq,
+        crossing_seq=seq if first.merged_header else previous.crossing_seq,
     )
 
 
@@ -111,25 +115,32 @@ def first_record(stream: str, rid: str, op_id: str, schema: str, created_at: dat
 
 
 def fork_record(source: CommitRecord, header: Header) -> CommitRecord:
-    """Record 0 of a branch: the source's state under a new stream, entries and stamps unchanged, no writer epoch.
+    """Record 0 of a branch: the state of the source commit, as the first record of a new stream.
 
+    Overlay entries keep the rid of the record that placed them. No writer has a claim on the new stream.
     `changed_seq` starts anew, since seqs of different streams must never be compared.
     """
     pins = {table: replace(pin, changed_seq=0) for table, pin in source.pins.items()}
-    born = replace(header, created_at=max(_to_millis(header.created_at), source.header.created_at))
-    return CommitRecord(born, Epoch(), 0, pins, {}, WriteSet(), source.overlay)
+    fork_header = replace(header, created_at=max(_to_millis(header.created_at), source.header.created_at))
+    return CommitRecord(fork_header, Epoch(), 0, pins, {}, WriteSet(), source.overlay)
 
 
-def live_folds(previous: CommitRecord, folds: Sequence[FoldAction]) -> tuple[FoldAction, ...]:
-    """The folds that can still be published: the pin of the table has not moved, and some of the entries remain.
+def keep_applicable(previous: CommitRecord, replacements: Sequence[PinReplacement]) -> tuple[PinReplacement, ...]:
+    """The replacements that can still be published: the pin has not moved, and some of the folded entries remain.
 
-    A fold without stamps, which only replaces files, needs no entries.
+    A replacement without entry keys, which only brings other files, needs no entries.
     """
     return tuple(
-        fold
-        for fold in folds
-        if previous.pins.get(fold.table, _NO_PIN).version == fold.move.expected
-        and (not fold.stamps or (fold.table in previous.overlay and previous.overlay[fold.table].stamps & fold.stamps))
+        replacement
+        for replacement in replacements
+        if previous.pins.get(replacement.table, _NO_PIN).version == replacement.move.expected
+        and (
+            not replacement.entry_keys
+            or (
+                replacement.table in previous.overlay
+                and previous.overlay[replacement.table].entry_keys & replacement.entry_keys
+            )
+        )
     )
 
 
@@ -144,12 +155,12 @@ def _apply_action(draft: CommitDraft, action: TableAction, rid: str, seq: int) -
         new_pin = _move_pin(pin, action.move, action.table)
         if action.adopted is not None:
             # Entries that are new to this stream get the rid of this record (H1); the others keep theirs.
-            draft.overlay[action.table] = action.adopted.restamp(entries.stamps if entries else (), rid)
+            draft.overlay[action.table] = action.adopted.with_rid_on_new(entries.entry_keys if entries else (), rid)
         elif entries:
             # The overlay wins over the pin, so entries of the ids just staged would hide the new rows.
             remaining = entries.without_ids(entries.index.keys() if action.overwrite else action.ids)
             draft.overlay[action.table] = remaining
-    rows = action.rows_alone if action.overwrite else pin.rows + action.inserted - action.removed
+    rows = action.rows_after_overwrite if action.overwrite else pin.rows + action.inserted - action.removed
     draft.pins[action.table] = replace(new_pin, rows=rows, changed_seq=seq)
     draft.touched[action.table] = _touch(draft.touched.get(action.table), action, pin.version)
 
@@ -166,12 +177,16 @@ def _touch(before: TouchedTable | None, action: TableAction, old_version: str | 
     )
 
 
-def _apply_fold(draft: CommitDraft, fold: FoldAction) -> None:
-    pin = draft.pins.get(fold.table, _NO_PIN)
-    draft.pins[fold.table] = _move_pin(replace(pin, rows=pin.rows - fold.rows_removed), fold.move, fold.table)
-    if fold.stamps:
-        draft.overlay[fold.table] = draft.overlay[fold.table].without_stamps(fold.stamps)
-    draft.touched[fold.table] = TouchedTable(staged=True, old_version=pin.version, new_version=fold.move.version)
+def _apply_pin_replacement(draft: CommitDraft, replacement: PinReplacement) -> None:
+    pin = draft.pins.get(replacement.table, _NO_PIN)
+    draft.pins[replacement.table] = _move_pin(
+        replace(pin, rows=pin.rows - replacement.rows_removed), replacement.move, replacement.table
+    )
+    if replacement.entry_keys:
+        draft.overlay[replacement.table] = draft.overlay[replacement.table].without_entry_keys(replacement.entry_keys)
+    draft.touched[replacement.table] = TouchedTable(
+        staged=True, old_version=pin.version, new_version=replacement.move.version
+    )
 
 
 def _move_pin(pin: Pin, move: StagedMove, table: str) -> Pin:

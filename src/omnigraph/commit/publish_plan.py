@@ -14,6 +14,7 @@ from omnigraph.log.commit_record import CommitKind, CommitRecord, Header
 from omnigraph.log.overlay import OverlayTable
 from omnigraph.log.snapshot import Snapshot
 from omnigraph.log.table_view import TableView
+from omnigraph.schema.arrow import kind_of
 from omnigraph.schema.catalog import Catalog, EntityKind, TypeDef
 from omnigraph.storage.lance import StagedTable, StagedVersion
 
@@ -93,7 +94,9 @@ class TableAction:
     overwrite: bool = False
     fills: Mapping[str, Any] = field(default_factory=dict)  # columns that every row gets, with their value
     casts: frozenset[str] = frozenset()  # columns whose values are cast to the wider type of `schema`
-    present_ids: tuple[str, ...] | None = None  # ids of this action that the pin is known to hold; None: look
+    present_ids: tuple[str, ...] | None = (
+        None  # ids of this action that the pin is known to hold; None: not known, look them up
+    )
     never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
     superseded: tuple[str, ...] = ()  # ids of overlay entries that staged rows replace, if `rows` is None
     move: StagedMove | None = None  # set once staged; None rides inline
@@ -105,13 +108,13 @@ class TableAction:
         return bool(self.fills or self.casts)
 
     @property
-    def is_bound(self) -> bool:
-        """Whether the action fits one table version only: if the pin moves, the change must be prepared again."""
+    def needs_exact_pin(self) -> bool:
+        """Whether the staged version fits one pin only: if the pin moves, the whole change must be prepared again."""
         return self.rewrites_columns or self.adopted is not None
 
     @property
     def kind(self) -> EntityKind:
-        return "edge" if "src" in self.schema.names else "node"
+        return kind_of(self.schema)
 
     @property
     def ids(self) -> list[str]:
@@ -119,7 +122,7 @@ class TableAction:
         return [*written, *self.deleted, *self.superseded]
 
     @property
-    def rows_alone(self) -> int:
+    def rows_after_overwrite(self) -> int:
         """How many rows an overwrite leaves in the table."""
         if self.move is not None and isinstance(self.move.staged, StagedTable):
             return self.move.staged.rows_written
@@ -134,16 +137,17 @@ class TableAction:
 
 
 @dataclass(frozen=True)
-class FoldAction:
-    """Overlay entries moved into a table version: exactly these (id, rid), and nothing that replaced them since.
+class PinReplacement:
+    """Another version of one table that holds what readers see already. Used by folds and by optimize.
 
-    Without stamps it only puts other files under the same rows: compaction and indexes. `rows_removed` counts rows
-    of `_ops` that upkeep forgot; rows of a user's table never go this way.
+    A fold has moved overlay entries into the version: `entry_keys` names them as (id, rid), and the record drops
+    exactly these entries, not those that replaced them since. Compaction and new indexes put the same rows into other
+    files and have no `entry_keys`. `rows_removed` counts expired rows of `_ops`; rows of users never go this way.
     """
 
     table: str
     move: StagedMove
-    stamps: frozenset[tuple[str, str]] = frozenset()
+    entry_keys: frozenset[tuple[str, str]] = frozenset()
     rows_removed: int = 0
 
 
@@ -160,22 +164,22 @@ class PublishPlan:
 
     kind: CommitKind
     op_id: str
-    base: CommitRecord
+    base: CommitRecord  # the record that the change was prepared on; records after it are tested for conflicts
     footprint: Footprint = field(default_factory=Footprint)
     actions: tuple[TableAction, ...] = ()
-    folds: tuple[FoldAction, ...] = ()
+    pin_replacements: tuple[PinReplacement, ...] = ()  # by folds and optimize
     options: WriteOptions = WriteOptions()
-    holder: str | None = None  # writer epoch this writer holds
+    holder: str | None = None  # the name under which this writer has claimed the stream; None without a claim
     catalog: Catalog | None = None  # the new schema, by a schema change
     reshapes: Mapping[str, Reshape] = field(default_factory=dict)  # by a schema change: overlay entries in a new shape
     dropped: frozenset[str] = frozenset()  # by a schema change: tables no longer named
-    merged: Header | None = None  # second parent
-    epoch: EpochChange | None = None
-    gc: Mapping[str, Any] | None = None
-    extra: Mapping[str, Any] | None = None
+    merged_header: Header | None = None  # by a merge: header of the source commit, which becomes the second parent
+    epoch: EpochChange | None = None  # a claim of the stream by one writer, or its release
+    gc: Mapping[str, Any] | None = None  # by cleanup: its id, and the bulk operations whose staged files it spares
+    extra: Mapping[str, Any] | None = None  # facts for the record that belong to one kind, such as a recovery's audit
     conflict_check: ConflictCheck | None = None  # instead of the footprint, as long as this process lives
-    result: Mapping[str, Any] = field(default_factory=dict)
-    answers: tuple[str, ...] = ()  # ids of further rows of `_ops` for this plan, besides the client key's
+    result: Mapping[str, Any] = field(default_factory=dict)  # what the receipt says besides the counts
+    ops_row_ids: tuple[str, ...] = ()  # rows of `_ops` that store the receipt, besides the row of the client key
 
     @property
     def counts(self) -> dict[str, int]:
@@ -188,7 +192,7 @@ class PublishPlan:
     @property
     def is_staged(self) -> bool:
         """Whether the plan names objects that were written before the record."""
-        return bool(self.folds or self.catalog) or any(action.move is not None for action in self.actions)
+        return bool(self.pin_replacements or self.catalog) or any(action.move is not None for action in self.actions)
 
     @property
     def is_groupable(self) -> bool:

@@ -22,7 +22,7 @@ from threading import Condition
 
 from omnigraph.commit.footprint import OPS_SCOPE, PlanConflict, find_footprint_conflict
 from omnigraph.commit.group import CommitGroup
-from omnigraph.commit.next_record import live_folds, next_record
+from omnigraph.commit.next_record import keep_applicable, next_record
 from omnigraph.commit.pacing import Pacing
 from omnigraph.commit.publish_plan import PublishPlan, TableAction
 from omnigraph.commit.put_record import RecordLanded, put_record
@@ -216,7 +216,7 @@ class Publisher:
         A single member then fails. Several members go into records of their own in the next rounds, so that only the
         defective one fails.
         """
-        plans = [_drop_moved_folds(ticket.plan, head) for ticket in members]
+        plans = [_drop_stale_replacements(ticket.plan, head) for ticket in members]
         try:
             record = next_record(head, plans, self._backend.ids.token(16), self._backend.clock.now())
             assert record.as_bytes
@@ -278,7 +278,7 @@ class Publisher:
         conflict = first_conflict(plan, records_since)
         if conflict is not None:
             return PlanStale(conflict)
-        if plan.folds and not live_folds(head, plan.folds):
+        if plan.pin_replacements and not keep_applicable(head, plan.pin_replacements):
             return NothingToFold()
         return next((TableMoved(action.table, head) for action in plan.actions if _has_pin_moved(action, head)), None)
 
@@ -383,9 +383,11 @@ def _has_pin_moved(action: TableAction, head: CommitRecord) -> bool:
     return (pin.version if pin else None) != action.move.expected
 
 
-def _drop_moved_folds(plan: PublishPlan, head: CommitRecord) -> PublishPlan:
-    """The plan without the folds of tables whose pin moved since, or whose entries are gone."""
-    return replace(plan, folds=live_folds(head, plan.folds)) if plan.folds else plan
+def _drop_stale_replacements(plan: PublishPlan, head: CommitRecord) -> PublishPlan:
+    """The plan without the replacements of pins that moved since, and of folds whose entries are gone."""
+    return (
+        replace(plan, pin_replacements=keep_applicable(head, plan.pin_replacements)) if plan.pin_replacements else plan
+    )
 
 
 def is_published_in(record: StreamEntry, op_id: str) -> bool:

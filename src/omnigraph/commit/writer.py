@@ -164,7 +164,7 @@ class Writer:
         attempts.newest_seen = None
         if isinstance(operation, RecoverableOperation):
             plan = operation.confirm(plan)
-            ended_in = find_intent_outcome(self._snapshot(plan.base), plan.op_id) if plan.answers else None
+            ended_in = find_intent_outcome(self._snapshot(plan.base), plan.op_id) if plan.ops_row_ids else None
             if ended_in is not None:
                 return _answer_for_ended(plan, *ended_in)
         outcome = _publish(self._backend, self._publisher, plan, attempts)
@@ -292,7 +292,7 @@ def _publish(backend: Backend, publisher: Publisher, plan: PublishPlan, attempts
         outcome = publisher.publish(plan, attempts.deadline_to_publish())
         if not isinstance(outcome, TableMoved):
             return outcome
-        if any(action.is_bound for action in plan.actions):
+        if any(action.needs_exact_pin for action in plan.actions):
             return PlanStale(PlanConflict(outcome.table, "a fold or compaction moved the table"))
         attempts.add(table_work=True)
         actions = restage_moved(backend, outcome.tested, plan.actions)

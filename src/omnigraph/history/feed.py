@@ -21,10 +21,8 @@ from omnigraph.log.stream import RecordStream, StreamEntry
 from omnigraph.storage.backend import Backend
 
 
-class ChangeFeedGap(NotFound):
+class ChangeFeedGap(NotFound, code="change_feed_gap"):
     """The commits after the cursor are no longer readable: read the whole graph and go on from its commit."""
-
-    default_code = "change_feed_gap"
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ def plan_in_process(backend: Backend, merge: MergeInput) -> PublishPlan:
         kind="merge",
         op_id=merge.op_id,
         catalog=merge.new_catalog,
-        merged=merge.source.record.header,
+        merged_header=merge.source.record.header,
         result={"outcome": merge.outcome},
     )
     return adopt_tables(plan, merge.base, merge.source, merge.target, merge.catalog, merge.source_stream)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.footprint import Footprint
-from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, TableAction, WriteOptions
+from omnigraph.commit.publish_plan import PinReplacement, PublishPlan, StagedMove, TableAction, WriteOptions
 from omnigraph.errors import Corruption, Unsupported
 from omnigraph.log.commit_record import CommitRecord, CommitRef, Header, Stub, WriteSet, decode_record
 from omnigraph.log.frame import decode_frame, encode_frame
@@ -52,7 +52,7 @@ class SavedPlan:
     def moves(self) -> dict[str, StagedMove]:
         """The staged table versions, by table."""
         changed = {action.table: action.move for action in self.actions if action.move is not None}
-        return {**changed, **{fold.table: fold.move for fold in self.fields["folds"]}}
+        return {**changed, **{replacement.table: replacement.move for replacement in self.fields["pin_replacements"]}}
 
     def on(self, record: CommitRecord, catalogs: Catalogs) -> PublishPlan:
         """The plan as if it had been prepared on `record`. The caller has checked that it holds there."""
@@ -82,15 +82,15 @@ def encode_plan(plan: PublishPlan) -> bytes:
         "schema": plan.base.schema,
         "footprint": _footprint_json(plan.footprint, parts),
         "actions": [_action_json(action, parts) for action in plan.actions],
-        "folds": [_fold_json(fold) for fold in plan.folds],
+        "folds": [_replacement_json(replacement) for replacement in plan.pin_replacements],
         "options": _options_json(plan.options),
         "holder": plan.holder,
         "catalog": plan.catalog.hash if plan.catalog else None,
         "dropped": sorted(plan.dropped),
-        "merged": parts.add(Stub(plan.merged).encode()) if plan.merged else None,
+        "merged": parts.add(Stub(plan.merged_header).encode()) if plan.merged_header else None,
         "extra": dict(plan.extra) if plan.extra is not None else None,
         "result": dict(plan.result),
-        "answers": list(plan.answers),
+        "answers": list(plan.ops_row_ids),
         "judged": plan.conflict_check is not None,
         "sections": parts.sizes,
     }
@@ -149,14 +149,14 @@ def _to_saved_plan(head: Mapping[str, Any], parts: Sequence[memoryview], where: 
         "op_id": head["op_id"],
         "footprint": _footprint_of(head["footprint"], parts),
         "actions": tuple(_action_of(action_json, parts) for action_json in head["actions"]),
-        "folds": tuple(_fold_of(fold_json) for fold_json in head["folds"]),
+        "pin_replacements": tuple(_replacement_of(replacement_json) for replacement_json in head["folds"]),
         "options": WriteOptions(**head["options"]),
         "holder": head["holder"],
         "dropped": frozenset(head["dropped"]),
-        "merged": _header_of(parts[head["merged"]], where) if head["merged"] is not None else None,
+        "merged_header": _header_of(parts[head["merged"]], where) if head["merged"] is not None else None,
         "extra": head["extra"],
         "result": head["result"],
-        "answers": tuple(head["answers"]),
+        "ops_row_ids": tuple(head["answers"]),
     }
     return SavedPlan(CommitRef(*head["base"]), head["schema"], head["catalog"], fields, head["judged"])
 
@@ -245,18 +245,18 @@ def _one_row(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist([dict(values)], pa.schema([schema.field(name) for name in values]))
 
 
-def _fold_json(fold: FoldAction) -> dict[str, Any]:
+def _replacement_json(replacement: PinReplacement) -> dict[str, Any]:
     return {
-        "table": fold.table,
-        "move": _move_json(fold.move),
-        "stamps": sorted(map(list, fold.stamps)),
-        "rows_removed": fold.rows_removed,
+        "table": replacement.table,
+        "move": _move_json(replacement.move),
+        "stamps": sorted(map(list, replacement.entry_keys)),
+        "rows_removed": replacement.rows_removed,
     }
 
 
-def _fold_of(raw: Mapping[str, Any]) -> FoldAction:
-    stamps = frozenset((row_id, rid) for row_id, rid in raw["stamps"])
-    return FoldAction(raw["table"], _move_of(raw["move"]), stamps, raw["rows_removed"])
+def _replacement_of(raw: Mapping[str, Any]) -> PinReplacement:
+    entry_keys = frozenset((row_id, rid) for row_id, rid in raw["stamps"])
+    return PinReplacement(raw["table"], _move_of(raw["move"]), entry_keys, raw["rows_removed"])
 
 
 def _move_json(move: StagedMove) -> dict[str, Any]:

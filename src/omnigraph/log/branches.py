@@ -1,7 +1,7 @@
 """The branch registry: which stream a branch name stands for now.
 
 Entries of one name are numbered and written once. An even number creates a life of the branch, the following odd
-number is its tombstone. So the parity of the newest number says whether the branch is alive, a name can be used again
+number ends that life. So the parity of the newest number says whether the branch is alive, a name can be used again
 for a new stream, and one listing is enough to know all live branches. The folder of a name is the case-folded name:
 names that differ only by case share a folder and are refused, since some file systems do not tell them apart.
 """
@@ -25,7 +25,7 @@ _FORBIDDEN = set('\\~^:?*[]{}<>|"\x7f')
 
 @dataclass(frozen=True, slots=True)
 class BranchEntry:
-    """One registry entry: life `n / 2` of a branch if `n` is even, the tombstone of entry `n - 1` if it is odd."""
+    """One registry entry: life `n / 2` of a branch if `n` is even, the end of entry `n - 1` if it is odd."""
 
     name: str
     n: int
@@ -133,13 +133,13 @@ class Registry:
             entry = BranchEntry(name, newest.n + 1, stream)
         return entry
 
-    def tombstone(self, entry: BranchEntry) -> None:
-        """Mark exactly this life of the branch as deleted; may be repeated, also after the branch was re-created."""
-        grave = BranchEntry(entry.name, entry.n + 1, entry.stream)
+    def end_life(self, entry: BranchEntry) -> None:
+        """Write the end entry of exactly this life of the branch. May be repeated, also if the name lives again."""
+        end_entry = BranchEntry(entry.name, entry.n + 1, entry.stream)
         deadline = self._clock.monotonic() + self._patience_s
-        while not self._try_append(grave, deadline):
+        while not self._try_append(end_entry, deadline):
             newest = self.find(entry.name)
-            if newest is not None and newest.n >= grave.n:
+            if newest is not None and newest.n >= end_entry.n:
                 return
 
     def _try_append(self, entry: BranchEntry, deadline: float) -> bool:
@@ -190,10 +190,9 @@ def _name_taken_error(name: str, existing: str) -> Conflict:
     return BranchExists(text, advice="Choose another name, or delete that branch first", branch=existing)
 
 
-class BranchExists(Conflict):
+class BranchExists(Conflict, code="branch_exists"):
     """The name is in use."""
 
-    default_code = "branch_exists"
     retryable = False
 
 

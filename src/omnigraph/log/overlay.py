@@ -83,7 +83,7 @@ class OverlayTable:
         return frozenset(self._table.filter(self._table[DEL])["id"].to_pylist())
 
     @cached_property
-    def stamps(self) -> frozenset[tuple[str, str]]:
+    def entry_keys(self) -> frozenset[tuple[str, str]]:
         """Every entry as (id, rid): exactly what a fold of this overlay may remove."""
         return frozenset(zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True))
 
@@ -107,18 +107,18 @@ class OverlayTable:
         positions = [self.index[row_id] for row_id in ids if row_id in self.index]
         return self._without_positions(positions)
 
-    def without_stamps(self, stamps: Collection[tuple[str, str]]) -> OverlayTable:
+    def without_entry_keys(self, entry_keys: Collection[tuple[str, str]]) -> OverlayTable:
         """The overlay without exactly these (id, rid) entries; an entry that was replaced since stays."""
         rids = self._table[RID].to_pylist()
         positions = [
-            self.index[row_id] for row_id, rid in stamps if row_id in self.index and rids[self.index[row_id]] == rid
+            self.index[row_id] for row_id, rid in entry_keys if row_id in self.index and rids[self.index[row_id]] == rid
         ]
         return self._without_positions(positions)
 
-    def restamp(self, known_stamps: Collection[tuple[str, str]], rid: str) -> OverlayTable:
-        """The same entries; those whose stamp is not in `known_stamps` get the new `rid`."""
-        stamps = zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True)
-        rids = pa.array([old if (row_id, old) in known_stamps else rid for row_id, old in stamps], pa.utf8())
+    def with_rid_on_new(self, known_keys: Collection[tuple[str, str]], rid: str) -> OverlayTable:
+        """The same entries; those whose (id, rid) is not in `known_keys` get the new `rid`."""
+        entry_keys = zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True)
+        rids = pa.array([old if (row_id, old) in known_keys else rid for row_id, old in entry_keys], pa.utf8())
         position = self._table.column_names.index(RID)
         return OverlayTable(self._table.set_column(position, self._table.schema.field(position), rids))
 

@@ -90,7 +90,7 @@ class ChangeSet:
         op_id: str,
         *,
         catalog: Catalog | None = None,
-        merged: Header | None = None,
+        merged_header: Header | None = None,
         result: Mapping[str, Any] | None = None,
     ) -> PublishPlan:
         for table, pending in self._tables.items():
@@ -104,6 +104,6 @@ class ChangeSet:
             footprint=self.claims.build(),
             actions=self.actions,
             catalog=catalog,
-            merged=merged,
+            merged_header=merged_header,
             result=result or {},
         )

@@ -33,7 +33,7 @@ def find_changed_rows(
 
 def find_candidate_ids(old: Snapshot, new: Snapshot, table: str) -> set[str]:
     """Ids whose rows can differ: overlay entries of only one side, and candidates from comparing the table versions."""
-    entries = _stamps(old.record.overlay.get(table)) ^ _stamps(new.record.overlay.get(table))
+    entries = _entry_keys(old.record.overlay.get(table)) ^ _entry_keys(new.record.overlay.get(table))
     return {row_id for row_id, _ in entries} | candidate_ids(
         open_pinned_table(old, table), open_pinned_table(new, table)
     )
@@ -83,7 +83,7 @@ def is_same_table(old: Snapshot, new: Snapshot, table: str) -> bool:
     """Whether pin and overlay are identical. No row is read, so a fold alone counts as a difference."""
     if _version(old, table) != _version(new, table):
         return False
-    return _stamps(old.record.overlay.get(table)) == _stamps(new.record.overlay.get(table))
+    return _entry_keys(old.record.overlay.get(table)) == _entry_keys(new.record.overlay.get(table))
 
 
 def _version(snapshot: Snapshot, table: str) -> str | None:
@@ -97,5 +97,5 @@ def open_pinned_table(snapshot: Snapshot, table: str) -> PinnedTable | None:
     return snapshot.backend.tables.open(table, version) if version else None
 
 
-def _stamps(entries: OverlayTable | None) -> frozenset[tuple[str, str]]:
-    return entries.stamps if entries else frozenset()
+def _entry_keys(entries: OverlayTable | None) -> frozenset[tuple[str, str]]:
+    return entries.entry_keys if entries else frozenset()

@@ -44,6 +44,11 @@ def system_fields(kind: EntityKind) -> list[pa.Field]:
     return [pa.field(name, pa.utf8(), nullable=False) for name in SYSTEM_COLUMNS[kind]]
 
 
+def kind_of(schema: pa.Schema) -> EntityKind:
+    """Whether a table with these columns holds nodes or edges: only edges have endpoints."""
+    return "edge" if "src" in schema.names else "node"
+
+
 def arrow_schema(type_def: TypeDef) -> pa.Schema:
     """The columns of a table: `id` (and `src`, `dst`), then one per property, named by the property's identity.
 

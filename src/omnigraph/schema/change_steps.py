@@ -165,10 +165,8 @@ class Refusal(Immutable):
         return {"code": self.code, "entity": self.entity, "reason": self.reason, "advice": self.advice}
 
 
-class SchemaChangeRefused(InvalidInput):
+class SchemaChangeRefused(InvalidInput, code=UNSUPPORTED):
     """A schema change with steps that are not possible; `details['refusals']` lists all of them."""
-
-    default_code = UNSUPPORTED
 
     def __init__(self, refusals: tuple[Refusal, ...]) -> None:
         text = "\n".join(str(refusal) for refusal in refusals)

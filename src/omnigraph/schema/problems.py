@@ -58,10 +58,8 @@ CODES: Mapping[str, str] = {
 }
 
 
-class SchemaError(InvalidInput):
+class SchemaError(InvalidInput, code="schema_error"):
     """A schema that does not compile. `diagnostics` holds every problem, in the order of the text."""
-
-    default_code = "schema_error"
 
     def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
         first = diagnostics[0]

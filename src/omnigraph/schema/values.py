@@ -47,10 +47,8 @@ _DATETIME = re.compile(
 )
 
 
-class ValueRefused(InvalidInput):
+class ValueRefused(InvalidInput, code="OG-V-002"):
     """A value that does not fit its property. `reason` says why, without the property's name."""
-
-    default_code = "OG-V-002"
 
     def __init__(self, prop: str, reason: str, *, code: str, advice: str | None = None, value: object = None) -> None:
         super().__init__(

@@ -41,7 +41,7 @@ from omnigraph.server.logs import Journal, log_to_stderr
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.middleware import BodyRefused, RequestMiddleware
 from omnigraph.server.problems import bad_request_error, error_for_status, error_response
-from omnigraph.server.routes import branches, bulk, history, queries
+from omnigraph.server.routes import bulk, history, queries
 from omnigraph.server.settings import ServerSettings
 from omnigraph.server.tokens import VARIABLE, Tokens, tokens_of_environment
 from omnigraph.server.workers import Workers
@@ -95,9 +95,9 @@ def create_app(
     app.include_router(server_router)
     routers = (
         queries.router,
-        branches.router,
+        history.branch_router,
         history.router,
-        branches.schema_router,
+        history.schema_router,
         queries.blob_router,
         bulk.router,
     )

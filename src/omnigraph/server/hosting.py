@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from omnigraph.api import Graph, make_backend
@@ -22,11 +22,13 @@ from omnigraph.commit.idempotency import check_client_key
 from omnigraph.config import Config
 from omnigraph.errors import BranchClosed, InvalidInput, NotFound, OmnigraphError
 from omnigraph.log.branches import MAIN
-from omnigraph.server.calls import Service
 from omnigraph.server.metrics import Meter, Metrics
 from omnigraph.server.settings import GraphSettings, ServerSettings, UpkeepSettings, graphs_in
 from omnigraph.server.stored import StoredQueries
 from omnigraph.upkeep.cleanup.retention import Policy
+
+if TYPE_CHECKING:
+    from omnigraph.server.calls import Service
 
 A = TypeVar("A")
 

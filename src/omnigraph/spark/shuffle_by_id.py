@@ -210,10 +210,10 @@ def plan_difference_reads(
 
 def compare_overlay_ids(*overlays: OverlayTable | None) -> tuple[list[str], list[str]]:
     """(ids whose entries are not the same in all overlays, all ids with an entry)."""
-    stamps = [overlay.stamps if overlay is not None else frozenset() for overlay in overlays]
-    all_stamps = frozenset[tuple[str, str]]().union(*stamps)
-    shared = all_stamps.intersection(*stamps)
-    return sorted({row_id for row_id, _ in all_stamps - shared}), sorted({row_id for row_id, _ in all_stamps})
+    entry_keys = [overlay.entry_keys if overlay is not None else frozenset() for overlay in overlays]
+    all_keys = frozenset[tuple[str, str]]().union(*entry_keys)
+    shared = all_keys.intersection(*entry_keys)
+    return sorted({row_id for row_id, _ in all_keys - shared}), sorted({row_id for row_id, _ in all_keys})
 
 
 def take_rows(rows: pa.Table, positions: Mapping[str, int], ids: Sequence[str]) -> dict[str, Row]:

@@ -13,17 +13,9 @@ from omnigraph.storage.local import LocalStore
 from omnigraph.storage.store import Store
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-_REMOTE_SCHEMES = {
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "az": "az",
-    "azure": "az",
-    "adl": "az",
-    "abfs": "abfs",
-    "abfss": "abfs",
-}
+_S3, _GCS = {"s3": "s3", "s3a": "s3"}, {"gs": "gs", "gcs": "gs"}
+_AZURE = {"az": "az", "azure": "az", "adl": "az", "abfs": "abfs", "abfss": "abfs"}
+_REMOTE_SCHEMES = _S3 | _GCS | _AZURE
 _ADVICE = "Use a directory, file://, s3://bucket/path, gs://bucket/path, az://container/path or abfs://..."
 
 # Options of the HTTP client; obstore takes them apart from the store's own.

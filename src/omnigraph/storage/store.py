@@ -16,10 +16,8 @@ from typing import Protocol
 from omnigraph.errors import NotFound
 
 
-class ObjectMissing(NotFound):
+class ObjectMissing(NotFound, code="object_missing"):
     """No object has this key."""
-
-    default_code = "object_missing"
 
 
 NOT_DURABLE = "not_durable"

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.back_pressure import tables_in_need
 from omnigraph.commit.graph_runtime import Branch, GraphRuntime
 from omnigraph.commit.idempotency import OPS_TYPE
-from omnigraph.commit.publish_plan import FoldAction, PublishPlan, StagedMove, WriteOptions
+from omnigraph.commit.publish_plan import PinReplacement, PublishPlan, StagedMove, WriteOptions
 from omnigraph.commit.publisher import PlanFailed, PlanPublished, Publisher, find_fence
 from omnigraph.config import Config
 from omnigraph.intents.run_bulk import REWRITE_BYTES
@@ -250,12 +250,12 @@ class Optimizer:
         with IntentScope(self._backend, "optimize", _OPTIONS, warn=self._report_line) as intent:
             if self._is_large(work):
                 intent.open(op_id, base)
-            moves = [move for move in self._stage_tables(work) if move is not None]
+            replacements = [replacement for replacement in self._stage_tables(work) if replacement is not None]
             self._backend.pauses.reach("optimize.staged")
-            if not moves:
+            if not replacements:
                 return frozenset(), None
-            remaining = frozenset(move.table for move in moves)
-            plan = self._rebase(self._plan(op_id, base, moves))
+            remaining = frozenset(replacement.table for replacement in replacements)
+            plan = self._rebase(self._plan(op_id, base, replacements))
             record = self._publish(plan, intent) if plan is not None else None
             if record is None:
                 return remaining, None
@@ -276,12 +276,12 @@ class Optimizer:
             raise outcome.error
         return outcome.record if isinstance(outcome, PlanPublished) else None
 
-    def _stage_tables(self, work: Sequence[TableWork]) -> list[FoldAction | None]:
+    def _stage_tables(self, work: Sequence[TableWork]) -> list[PinReplacement | None]:
         if _total_bytes(work) <= _PARALLEL_BYTES:
             return self._backend.in_parallel(self._stage, work)
         return [self._stage(table_work) for table_work in work]
 
-    def _stage(self, work: TableWork) -> FoldAction | None:
+    def _stage(self, work: TableWork) -> PinReplacement | None:
         base = work.base
         self._report_line(f"{work.type_def.table_key}: {base.fragments} fragments, {base.rows} rows")
         staged = self._backend.tables.stage_rewrite(
@@ -297,10 +297,12 @@ class Optimizer:
         committed = self._backend.tables.commit(base, staged)
         assert base.rows - committed.rows == len(work.expired_ids), f"{base} and {committed} do not hold the same rows"
         move = StagedMove(base.version, staged, committed.version, committed.size_bytes, committed.fragments)
-        return FoldAction(work.type_def.id, move, rows_removed=base.rows - committed.rows)
+        return PinReplacement(work.type_def.id, move, rows_removed=base.rows - committed.rows)
 
-    def _plan(self, op_id: str, base: CommitRecord, moves: Sequence[FoldAction]) -> PublishPlan:
-        return PublishPlan("physical", op_id, base, folds=tuple(moves), options=_OPTIONS, holder=self._holder)
+    def _plan(self, op_id: str, base: CommitRecord, replacements: Sequence[PinReplacement]) -> PublishPlan:
+        return PublishPlan(
+            "physical", op_id, base, pin_replacements=tuple(replacements), options=_OPTIONS, holder=self._holder
+        )
 
     def _rebase(self, plan: PublishPlan) -> PublishPlan | None:
         """Rebases the plan onto the newest record. Returns None if a plan may not name the staged versions there.

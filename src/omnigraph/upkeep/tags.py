@@ -21,10 +21,9 @@ from omnigraph.log.commit_record import CommitRecord, Stub, no_such_commit, pars
 TAGS = "__tags/"
 
 
-class TagExists(Conflict):
+class TagExists(Conflict, code="tag_exists"):
     """The name is in use."""
 
-    default_code = "tag_exists"
     retryable = False
 
 

@@ -85,7 +85,8 @@ class Views:
         if image == "gone":
             rows = [{"id": row_id} for row_id in sorted(self._made.ids_removed(table))]
         else:
-            rows = list(getattr(self._made, image)(table).values())
+            read = {"new": self._made.new, "old": self._made.old, "kept": self._made.rows_unchanged}[image]
+            rows = list(read(table).values())
         return pa.Table.from_pylist(rows, schema).select(list(columns))
 
     def _add(self, name: str, rows: pa.Table) -> None:

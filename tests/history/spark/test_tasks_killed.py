@@ -99,7 +99,9 @@ def dead_merge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[MergeBed, 
         if point not in graphs:
             graph_path = folder / point
             shutil.copytree(bed.place, graph_path)
-            with Workers(merge_until_killed, 1, {"place": str(graph_path), "point": point}, timeout_s=300) as workers:
+            with Workers(
+                merge_until_killed, 1, {"graph_path": str(graph_path), "point": point}, timeout_s=300
+            ) as workers:
                 workers.start()
                 result = workers.wait(check=False)[0]
             assert result.exit_code == -signal.SIGKILL, f"it lived on: {result.value} {result.error}"

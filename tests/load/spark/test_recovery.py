@@ -41,7 +41,7 @@ def dead_load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
                 engine="local",
             )
             graph.fold()
-            job = {"place": str(place), "file": str(file), "point": point}
+            job = {"folder": str(place), "file": str(file), "point": point}
             with Workers(load_until_killed, 1, job, timeout_s=300) as workers:
                 workers.start()
                 result = workers.wait(check=False)[0]

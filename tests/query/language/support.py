@@ -14,9 +14,9 @@ from omnigraph.query.language.bind import bind_params
 from omnigraph.query.language.check import check_query
 from omnigraph.query.language.lint import lint
 from omnigraph.query.language.parse import parse_queries
-from omnigraph.query.plan.show import show
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
+from tests.query.language.show_checked import show
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATING = os.environ.get("OMNIGRAPH_GOLDEN") == "update"

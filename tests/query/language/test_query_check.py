@@ -13,9 +13,9 @@ from omnigraph.query.language.check import check_query
 from omnigraph.query.language.checked import STRING, CheckedCompare, CheckedQuery, CheckedRead, Const
 from omnigraph.query.language.lint import lint
 from omnigraph.query.language.parse import CODES, parse_queries
-from omnigraph.query.plan.show import show
 from omnigraph.schema.compile import compile_schema
 from tests.query.language import support
+from tests.query.language.show_checked import show
 
 SOURCES = Path(support.__file__).parents[3] / "src" / "omnigraph" / "query" / "language"
 

@@ -10,8 +10,8 @@ from omnigraph.errors import ParseError
 from omnigraph.query.language.check import check_query
 from omnigraph.query.language.format import format_queries
 from omnigraph.query.language.parse import parse_queries
-from omnigraph.query.plan.show import show
 from tests.query.language import support
+from tests.query.language.show_checked import show
 
 MESSY = """/* about
    people */ query find($t:String?,$v:Vector(3))@description("x")@tool{ // head

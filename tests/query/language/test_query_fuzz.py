@@ -16,8 +16,8 @@ from omnigraph.query.language.check import check_query
 from omnigraph.query.language.format import format_queries
 from omnigraph.query.language.lint import lint
 from omnigraph.query.language.parse import CODES, parse_queries
-from omnigraph.query.plan.show import show
 from tests.query.language import support
+from tests.query.language.show_checked import show
 
 _LANGUAGE = (
     "query match return order limit offset not optional or and as insert update set where delete distinct asc desc "

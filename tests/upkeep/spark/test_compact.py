@@ -15,8 +15,8 @@ from omnigraph.query.language.statements import Compare, Delete, InsertEdge, Ins
 from omnigraph.storage.lance import RewriteOptions
 from omnigraph.upkeep.cleanup.cleanup import Cleanup
 from omnigraph.upkeep.cleanup.retention import Policy
-from omnigraph.upkeep.compact_on_spark import SparkWorkers
 from omnigraph.upkeep.optimize import Optimizer
+from omnigraph.upkeep.optimize_on_spark import SparkRewriteExecutor
 from omnigraph.upkeep.verify.check_tables import find_index_disagreements
 
 SCHEMA = """
@@ -80,7 +80,7 @@ def test_workers_build_the_indexes(
     """A sorted index over many rows in several parts; one of words in one."""
     monkeypatch.setattr("omnigraph.storage.lance.table_store.build_index", _no_index_here)
     before = rows(scattered_graph)
-    workers = SparkWorkers(scattered_graph._runtime.backend.tables.location, spark, rows_per_part=20)
+    workers = SparkRewriteExecutor(scattered_graph._runtime.backend.tables.location, spark, rows_per_part=20)
     options = RewriteOptions(target_rows=20)
     report = Optimizer(scattered_graph._runtime, scattered_graph._branch, options=options, executor=workers).run()
     assert report.is_complete

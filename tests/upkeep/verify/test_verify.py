@@ -145,7 +145,7 @@ def _kinds(actor: Actor, stream: str) -> list[str]:
     return [entry.header.kind for entry in entries if entry]
 
 
-def _lose_tombstone(world: World, actor: Actor) -> str:
+def _lose_end_entry(world: World, actor: Actor) -> str:
     key = "__branches/gone/00000001.json"
     file_of(world, key).unlink()
     return key
@@ -181,7 +181,7 @@ DAMAGE: dict[str, tuple[Callable[[World, Actor], str], str]] = {
     "a lost deletion file": (_lose_deletions, "file_missing"),
     "a lost schema": (_lose_schema, "schema_damaged"),
     "a lost registry entry": (_lose_registry_entry, "registry_entry_missing"),
-    "a lost tombstone": (_lose_tombstone, "tombstone_missing"),
+    "a lost end entry": (_lose_end_entry, "tombstone_missing"),
     "a damaged registry entry": (_break_registry, "registry_damaged"),
     "a stray table version": (_write_past_the_records, "stray_version"),
     "a tag of nothing": (_break_tag, "tag_broken"),
@@ -302,7 +302,7 @@ def test_a_store_that_does_not_answer_is_no_finding(used_world: World) -> None:
 class TestRepair:
     def test_completes_a_deletion(self, used_world: World) -> None:
         actor = used_world.actor()
-        _lose_tombstone(used_world, actor)
+        _lose_end_entry(used_world, actor)
         report = used_world.actor().graph.repair()
         assert report.ok
         assert len(report.done) == 1

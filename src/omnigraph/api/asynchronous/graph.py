@@ -22,7 +22,7 @@ from omnigraph.api.asynchronous.twins import (
     VerbGroup,
 )
 from omnigraph.api.branches import Branches
-from omnigraph.api.remote import RemoteGraph
+from omnigraph.api.remote.graph import RemoteGraph
 from omnigraph.api.schema import Schema
 from omnigraph.api.table import Table
 from omnigraph.api.transaction import GraphTransaction
@@ -55,10 +55,10 @@ class AsyncView(ClosableTwin):
     catalog = PlainProperty[Catalog]("catalog")
     query = CancellableQuery(GraphView.query)
     explain = CancellableQuery(GraphView.explain)
-    table = TwinVerb(GraphView.table, lambda: AsyncTable)
-    snapshot = AwaitedVerb(GraphView.snapshot)
     commits = AwaitedVerb(GraphView.commits)
     commit = AwaitedVerb(GraphView.commit)
+    table = TwinVerb(GraphView.table, lambda: AsyncTable)
+    snapshot = AwaitedVerb(GraphView.snapshot)
     blob = AwaitedVerb(GraphView.blob)
     export = AwaitedVerb(GraphView.export)
     spark = AwaitedVerb(GraphView.spark)

@@ -183,7 +183,7 @@ class _MergeAttempt:
             footprint=self._footprint(merged),
             actions=tuple(self._plan_table(merged_table) for merged_table in merged.values()),
             catalog=merge.new_catalog,
-            merged=merge.source.record.header,
+            merged_header=merge.source.record.header,
             result={"outcome": merge.outcome},
         )
 

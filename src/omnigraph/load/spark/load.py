@@ -107,9 +107,9 @@ class SparkLoad:
         progress: Progress,
         op_id: str,
     ) -> None:
+        self.summary = RejectSummary()
         self.op_id = op_id
         self.backend = backend
-        self.summary = RejectSummary()
         self.attempts_staged = 0
         self._session = session
         self._stream = stream

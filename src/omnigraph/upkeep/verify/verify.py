@@ -2,7 +2,7 @@
 
 `verify_graph` only reads. The objects that it follows are immutable, so it may run beside writers; of each stream it
 checks the records that were listed when it began. A commit that cleanup collects meanwhile is no damage. `repair`
-rebuilds only what can be derived: indexes and registry tombstones.
+rebuilds only what can be derived: indexes and end entries of branches.
 """
 
 from __future__ import annotations
@@ -189,16 +189,16 @@ class RepairReport:
 
 
 def repair(runtime: GraphRuntime, holder: str | None = None) -> RepairReport:
-    """Writes missing registry tombstones and rebuilds broken indexes, then verifies again. Never guesses data."""
+    """Writes missing end entries of branches and rebuilds broken indexes, then verifies again. Never guesses data."""
     before = verify_graph(runtime)
-    actions = [_write_tombstone(runtime, error) for error in before.errors if error.code == "tombstone_missing"]
+    actions = [_write_end_entry(runtime, error) for error in before.errors if error.code == "tombstone_missing"]
     broken_indexes = [error for error in before.errors if error.repairable and "index" in error.details]
     actions += _rebuild_indexes(runtime, broken_indexes, holder)
     return RepairReport(before, verify_graph(runtime) if actions else before, tuple(actions))
 
 
-def _write_tombstone(runtime: GraphRuntime, finding: Finding) -> str:
-    runtime.registry.tombstone(finding.details["entry"])
+def _write_end_entry(runtime: GraphRuntime, finding: Finding) -> str:
+    runtime.registry.end_life(finding.details["entry"])
     return f"wrote {finding.where}"
 
 

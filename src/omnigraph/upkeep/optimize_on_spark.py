@@ -1,4 +1,4 @@
-"""Runs the long work of optimize, compaction and indexes, in tasks of Spark. The driver commits what they wrote."""
+"""Runs the long work of optimize (compaction, indexes) in tasks of Spark. The driver commits what they wrote."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from omnigraph.storage.lance import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: A sorted index over more rows is built in parts, but in few: every lookup reads each of them.
+#: An index over more than ROWS_PER_PART rows is built in up to MOST_PARTS segments; each costs every lookup a read.
 ROWS_PER_PART = 1 << 22
 MOST_PARTS = 4
 
 
-class SparkWorkers:
-    """Runs the tasks of one table in parallel, in the session of the caller or in the shared one."""
+class SparkRewriteExecutor:
+    """The `RewriteExecutor` that the api hands to `Optimizer` if optimize runs on Spark.
+
+    It runs the tasks of one table in parallel, in the session of the caller or in the shared one.
+    """
 
     def __init__(
         self, location: TableLocation, existing: SparkSession | None = None, *, rows_per_part: int = ROWS_PER_PART
