@@ -23,22 +23,38 @@ class Config:
     """When the overlay is folded into tables: at its bounds, never, after every commit, or after half of them."""
 
     overlay_soft_bytes: int = 64 * 1024
+    """The soft bound of the overlay in bytes: from half of it on, writers fold in the background, by chance."""
+
     overlay_soft_entries: int = 512
+    """The soft bound in entries. The bound that is nearer counts. Also bounds the entries of one group commit."""
+
     overlay_hard_factor: int = 4
+    """At this many times a soft bound, a writer must fold before it writes."""
+
     inline_share: int = 4
     """A change is stored in the commit record if it is at most 1/n of the soft bound; 0 stages every change."""
 
     mutation_max_rows: int = 100_000
+    """A mutation that changes more rows is refused; large changes are loaded."""
+
     publish_max_rounds: int = 64
+    """A write that has lost this many races for the next commit record ends with `Contention`."""
+
     publish_deadline_s: float = 30.0
+    """A write that has lost races for this long ends with `Contention`; the time of staging does not count."""
+
     publish_max_prepares: int = 8
-    """Re-preparations of a change with table work."""
+    """A write that had to stage tables again more often than this ends with `Contention`."""
 
     read_ahead: int = 16
+    """How many commit records a reader that follows a stream requests at once."""
+
     walk_limit: int = 64
     """A publish plan that is more commits behind than this is prepared anew instead of tested against each of them."""
 
     group_max_members: int = 256
+    """How many publish plans share one commit record at most."""
+
     upkeep_fragments: int = 50
     """A table with this many small fragments needs optimize; a server then runs it in the background."""
 
@@ -61,6 +77,8 @@ class Config:
     """A merge whose source may have changed more rows than this runs on Spark, unless the caller chooses an engine."""
 
     idempotency_days: int = 7
+    """How long the answer to a write is kept under its client key. Optimize removes older answers."""
+
     recovery_grace: float = 900.0
     """Seconds without a heartbeat after which another process may end a bulk operation. At least ten heartbeats."""
 

@@ -1,4 +1,7 @@
-"""`BulkVerbs`: the verbs of a graph that move many rows: load, export, and types as Spark frames."""
+"""Verbs of a graph about many rows and about its files.
+
+`BulkVerbs`: load, export, and types as Spark frames. `UpkeepVerbs`: fold, optimize, cleanup, recover, verify, repair.
+"""
 
 from __future__ import annotations
 

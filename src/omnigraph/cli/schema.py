@@ -1,4 +1,7 @@
-"""`omnigraph schema`: show the schema, plan a change of it, apply one."""
+"""`omnigraph schema` shows the schema, plans a change of it and applies one.
+
+`omnigraph lint` checks files of schemas and queries, `omnigraph fmt` formats them.
+"""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph.log.snapshot import Snapshot
-from omnigraph.schema.catalog import SYSTEM_COLUMNS, DeclaredIndex, Scalar, TypeDef
+from omnigraph.schema.catalog import DEFAULT_METRIC, SYSTEM_COLUMNS, DeclaredIndex, Scalar, TypeDef
 from omnigraph.storage.lance import IndexSpec, PinnedTable
 
-DEFAULT_METRIC = "cosine"
 _ROWS_PER_PARTITION = 4096
 _MOST_PARTITIONS = 4096
 
@@ -38,24 +37,24 @@ class IndexCoverage:
 def list_schema_indexes(type_def: TypeDef, pinned: PinnedTable) -> list[IndexSpec]:
     """The indexes that the schema asks for, as far as this table version has their columns.
 
-    Sorted: `id`, the ends of an edge, keys, unique values, and `@index` of scalars and enums. Words: `@index` of a
-    String. Nearness: `@index` of a vector.
+    Sorted: `id`, the ends of an edge, keys, unique values, and `@index` of scalars and enums. Full text: `@index` of a
+    String. Vector: `@index` of a vector.
     """
     sorted_columns = dict.fromkeys(
         [
             *SYSTEM_COLUMNS[type_def.kind],
             *type_def.key,
-            *(column for rule in type_def.uniques for column in rule),
-            *(rule.column for rule in type_def.indexes if _is_sorted(type_def, rule)),
+            *(column for columns in type_def.uniques for column in columns),
+            *(index.column for index in type_def.indexes if _is_sorted(type_def, index)),
         ]
     )
     specs = [IndexSpec(f"by_{column}", column, "BTREE") for column in sorted_columns]
-    for rule in type_def.indexes:
-        kind = type_def.by_id[rule.column].type
+    for index in type_def.indexes:
+        kind = type_def.by_id[index.column].type
         if kind.vector_size is not None:
-            specs.append(_vector_index(rule, pinned.rows))
-        elif not _is_sorted(type_def, rule):
-            specs.append(IndexSpec(f"text_{rule.column}", rule.column, "INVERTED", _TEXT_PARAMS))
+            specs.append(_vector_index(index, pinned.rows))
+        elif not _is_sorted(type_def, index):
+            specs.append(IndexSpec(f"text_{index.column}", index.column, "INVERTED", _TEXT_PARAMS))
     return [spec for spec in specs if spec.column in pinned.schema.names]
 
 
@@ -89,13 +88,13 @@ def measure_table_coverage(snapshot: Snapshot, type_def: TypeDef) -> list[IndexC
     return measure_coverage(pinned, list_schema_indexes(type_def, pinned)) if pinned is not None else []
 
 
-def _is_sorted(type_def: TypeDef, rule: DeclaredIndex) -> bool:
-    kind = type_def.by_id[rule.column].type
+def _is_sorted(type_def: TypeDef, index: DeclaredIndex) -> bool:
+    kind = type_def.by_id[index.column].type
     return kind.vector_size is None and (kind.scalar is not Scalar.STRING or bool(kind.enum_values))
 
 
-def _vector_index(rule: DeclaredIndex, rows: int) -> IndexSpec:
-    metric = rule.metric or DEFAULT_METRIC
+def _vector_index(index: DeclaredIndex, rows: int) -> IndexSpec:
+    metric = index.metric or DEFAULT_METRIC
     partitions = min(_MOST_PARTITIONS, rows // _ROWS_PER_PARTITION + 1)
     params = (("metric", metric), ("num_partitions", partitions))
-    return IndexSpec(f"near_{rule.column}_{metric}", rule.column, "IVF_FLAT", params)
+    return IndexSpec(f"near_{index.column}_{metric}", index.column, "IVF_FLAT", params)

@@ -20,6 +20,8 @@ from omnigraph.errors import NotFound
 EntityKind = Literal["node", "edge"]
 
 #: Columns that every table has under these names; no property may have such a name.
+#: The metric of a vector index that names none; searches without an index use the same.
+DEFAULT_METRIC = "cosine"
 SYSTEM_COLUMNS: Mapping[EntityKind, tuple[str, ...]] = {"node": ("id",), "edge": ("id", "src", "dst")}
 
 

@@ -1,7 +1,8 @@
-"""Combines two schemas that diverged: additions of the guest since the base are inserted into the text of the host.
+"""Merges two schemas that diverged: `merge_catalogs` decides, `combine_schemas` combines the texts.
 
-The additions are copied as they are written. The combined text is compiled with the identities of both and compared: it
-must differ from the host only by what the guest changed, and from the guest only by what the host changed.
+Additions of one schema (the guest) since the base are copied, as they are written, into the text of the other (the
+host). The combined text is compiled with the identities of both and compared: it must differ from the host only by
+what the guest changed, and from the guest only by what the host changed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from omnigraph.schema.problems import Problems, SchemaError
 from omnigraph.schema.syntax import Declaration, PropertyNode
 
 _INDENT = "    "
+#: Steps that keep every row of the other branch valid.
+_MERGEABLE = (AddType, AddProperty, RenameType, RenameProperty, AddIndex, DropIndex, ChangeMetadata, ChangeSource)
 
 
 def is_addition(step: SchemaStep) -> bool:
@@ -78,7 +81,7 @@ def _guest_additions(host_type: TypeDef, guest_type: TypeDef | None) -> list[Pro
     return [prop for prop in guest_type.properties if prop.id not in host_type.by_id] if guest_type is not None else []
 
 
-# --- text ----------------------------------------------------------------------------------------------------------
+# --- insertion into the text of the host ---------------------------------------------------------------------------
 
 
 def _insert_additions(host: Catalog, guest: Catalog) -> str:
@@ -170,7 +173,7 @@ def _type_text(source: str, declaration: Declaration, part: tuple[int, int], com
     return text
 
 
-_MERGEABLE = (AddType, AddProperty, RenameType, RenameProperty, AddIndex, DropIndex, ChangeMetadata, ChangeSource)
+# --- a merge of two branches ---------------------------------------------------------------------------------------
 
 
 def merge_catalogs(bases: Sequence[Catalog], source: Catalog, target: Catalog) -> Catalog:

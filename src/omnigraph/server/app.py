@@ -1,4 +1,7 @@
-"""The application: its life cycle, its error handlers, and the routes about the server itself."""
+"""The server: `create_app` builds the application, with its error handlers and the routes about the server itself.
+
+`serve` runs the application as a process: it checks who could reach the server, opens the port and sets up TLS.
+"""
 
 from __future__ import annotations
 

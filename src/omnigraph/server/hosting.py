@@ -1,4 +1,7 @@
-"""The graphs of a server, each opened once and kept warm, and the idempotency keys of their callers."""
+"""The graphs of a server, each opened once and kept warm, and the idempotency keys of their callers.
+
+`run_upkeep` runs the background work on them: folds, optimize, recovery, cleanup.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from threading import Lock
 from typing import Any
 
 from omnigraph.errors import InvalidInput, NotFound, OmnigraphError
-from omnigraph.query.language import checked as c
 from omnigraph.query.language.check_context import did_you_mean
+from omnigraph.query.language.checked import CheckedQuery
 from omnigraph.query.language.parse import parse_queries
 from omnigraph.query.language.query_cache import get_checked_query
 from omnigraph.schema.catalog import Catalog, PropType, Scalar
@@ -117,7 +117,7 @@ def is_mutation(query: StoredQuery, catalog: Catalog) -> bool:
     return get_checked_query(query.source, query.name, catalog).is_mutation
 
 
-def parameters_schema(checked: c.CheckedQuery) -> dict[str, Any]:
+def parameters_schema(checked: CheckedQuery) -> dict[str, Any]:
     """JSON schema of the object that the query takes as its parameters."""
     return {
         "type": "object",

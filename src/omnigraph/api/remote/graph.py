@@ -1,4 +1,4 @@
-"""`RemoteGraph`: the facade over HTTP, verb by verb."""
+"""`RemoteGraph`: the facade over HTTP, verb by verb, with `RemoteBranches` and `RemoteSchema` as its parts."""
 
 from __future__ import annotations
 

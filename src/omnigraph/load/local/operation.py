@@ -1,4 +1,7 @@
-"""The load operation of the local engine: a small input becomes one change set, checked as a whole, and one commit."""
+"""The load operation of the local engine: a small input becomes one change set, checked as a whole, and one commit.
+
+The input is read and parsed in memory (`parse_all`); `RejectFinder` finds the records that must be left out.
+"""
 
 from __future__ import annotations
 

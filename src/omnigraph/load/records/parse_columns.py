@@ -66,9 +66,9 @@ def can_parse_by_column(type_def: TypeDef) -> bool:
 
 
 def parse_columns(type_def: TypeDef, seed: str, file: int, match: ColumnMatch, raw: ColumnBatch) -> pa.Table | None:
-    """Parses the rows of a typed file that are plainly right; None if the types of its columns do not fit.
+    """Parses rows of a typed file (Parquet, Arrow) by column; None if the types of its columns do not fit the schema.
 
-    Every row mentions every column of the file, null or not.
+    A typed file has a value or null in every column of every row, so every row mentions every property of the file.
     """
     if not can_parse_by_column(type_def):
         return None

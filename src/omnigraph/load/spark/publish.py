@@ -1,4 +1,4 @@
-"""Publish: the publish plan of a checked load."""
+"""The last steps of a load on Spark: index segments on its staged versions, then the publish plan."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from omnigraph.storage.lance import build_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ENGINE = "spark"
 
 
 def build_indexes(backend: Backend, session: SparkSession, checked: CheckedLoad) -> CheckedLoad:
@@ -45,9 +47,6 @@ def build_indexes(backend: Backend, session: SparkSession, checked: CheckedLoad)
         indexes = [result["index"] for result in built if result["type"] == table and result["index"] is not None]
         tables[table] = replace(tables[table], staged=bulk.put_indexes(tables[table].staged, specs, indexes))
     return replace(checked, tables=tables)
-
-
-ENGINE = "spark"
 
 
 def plan_load(backend: Backend, op_id: str, checked: CheckedLoad) -> PublishPlan | Receipt:

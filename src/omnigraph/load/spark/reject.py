@@ -106,6 +106,8 @@ def describe_problems(catalog: Catalog, query: ConstraintQuery, rows: Sequence[M
         violation = read_violation(catalog, query.constraint, row)
         address = row.get(ROW_ADDRESS, NO_ADDRESS)
         fragment, offset = (NO_ADDRESS, NO_ADDRESS) if address == NO_ADDRESS else split_address(address)
+        # The constraints key_exists and duplicate_key are both told to users as "key_conflict" (`describe_violation`),
+        # which names no property: what both are about is the id.
         prop = "id" if violation.rule == "key_conflict" else violation.property
         problem = {"code": violation.rule, "reason": violation.message, "property": prop}
         problems.append([query.table, fragment, offset, violation.id, json.dumps(problem)])

@@ -1,4 +1,7 @@
-"""Checks a syntax tree against a schema: the result is a checked query, or an error with every finding."""
+"""Checks a syntax tree against a schema: the result is a checked query, or an error with every finding.
+
+Mutations are checked here, reading queries in `check_reads`.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,8 @@ from omnigraph.schema.diagnostics import Diagnostics
 
 #: Lance and the result formats take vectors of this many numbers at most.
 MAX_VECTOR_SIZE = 65_536
+#: The columns of the ends of an edge, by every word that users may write for them.
+END_COLUMNS = {"from": "src", "to": "dst", "src": "src", "dst": "dst"}
 
 
 def check_query(query: QuerySyntax, catalog: Catalog) -> CheckedQuery:
@@ -117,10 +122,6 @@ def _param_type(ctx: CheckContext, param: ParamSyntax) -> PropType | None:
         ctx.fail("T33", param.type.span, "there are no lists of Blob", "Declare one parameter for each")
         return None
     return PropType(Scalar(word), is_list=param.is_list)
-
-
-#: The columns of the ends of an edge, by every word that users may write for them.
-END_COLUMNS = {"from": "src", "to": "dst", "src": "src", "dst": "dst"}
 
 
 def check_mutation(ctx: CheckContext, body: MutationSyntax) -> tuple[CheckedMutation, tuple[str, ...]]:

@@ -37,7 +37,7 @@ from omnigraph.query.language.syntax import (
     SourceSpan,
     VariableSyntax,
 )
-from omnigraph.schema.catalog import Property, PropType, TypeDef
+from omnigraph.schema.catalog import DEFAULT_METRIC, Property, PropType, TypeDef
 from omnigraph.schema.values import FLOATS, ValueRefused, convert
 
 TEXT_FUNCTIONS = ("search", "match_text", "fuzzy")
@@ -238,7 +238,7 @@ def _check_vector_query(ctx: CheckContext, call: CallSyntax, node: ExprSyntax, t
 
 
 def _index_metric(owner: TypeDef, column: str) -> str:
-    return next((rule.metric for rule in owner.indexes if rule.column == column and rule.metric), "cosine")
+    return next((index.metric for index in owner.indexes if index.column == column and index.metric), DEFAULT_METRIC)
 
 
 def _embedding_model(prop: Property) -> str | None:

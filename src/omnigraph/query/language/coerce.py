@@ -81,11 +81,11 @@ def is_untyped(node: ExprSyntax, ctx: CheckContext) -> TypeGuard[UntypedSyntax]:
     return node.name in ctx.params if isinstance(node, VariableSyntax) else isinstance(node, UntypedSyntax)
 
 
-# ---- as it stands ----------------------------------------------------------------------------------------------------
+# ---- without a type to fit -------------------------------------------------------------------------------------------
 
 
 def type_alone(ctx: CheckContext, node: UntypedSyntax) -> Value | None:
-    """The value typed by itself, in a position that does not decide the type."""
+    """The value in the type that its own text has, for positions that accept values of any type."""
     match node:
         case VariableSyntax():
             return _type_param_alone(ctx, node)
@@ -162,7 +162,7 @@ def _convert_constant(ctx: CheckContext, value: Any, type_: PropType, span: Sour
 
 
 def type_for_comparison(ctx: CheckContext, node: ExprSyntax, target: PropType) -> Value | None:
-    """A literal or parameter to be compared with a value of type `other`."""
+    """The literal or parameter as a value that can be compared with one of type `target`."""
     match node:
         case LiteralSyntax(None, span):
             ctx.fail("T10", span, "a comparison with null never matches", "Write `is null` or `is not null`")
@@ -295,7 +295,7 @@ def _type_numbers(ctx: CheckContext, items: list[Const], inner: PropType, span: 
 
 
 def type_for_assignment(ctx: CheckContext, node: ExprSyntax, type_: PropType, nullable: bool) -> Value | None:
-    """A literal, parameter or now() to be stored as `type_`."""
+    """The literal, parameter or now() as a value that can be stored in a property of type `type_`."""
     match node:
         case LiteralSyntax(None, span):
             if nullable:

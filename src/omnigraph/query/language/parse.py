@@ -1,4 +1,7 @@
-"""Parses texts to syntax trees. All queries of a text are parsed even if some are wrong, to report all errors."""
+"""Parses texts to syntax trees. All queries of a text are parsed even if some are wrong, to report all errors.
+
+`CODES` is the table of all codes that findings of the parser, the checker, the binder and lint can have.
+"""
 
 from __future__ import annotations
 

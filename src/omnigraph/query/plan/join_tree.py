@@ -101,12 +101,12 @@ def find_join_tree(plan: Plan, catalog: Catalog) -> JoinTree | None:
 
 
 def _counts_rows(value: Expr) -> bool:
-    """Whether the value is the number of rows: a variable of a tree is never missing, so counting it counts rows."""
+    """Whether the value is the number of rows: a row of a join tree binds every variable, so count($x) counts rows."""
     return isinstance(value, AggregateCall) and isinstance(value.argument, Entity) and not value.distinct
 
 
 def _is_countable(value: Expr, group_keys: list[Expr]) -> bool:
-    """Whether a counted tree can produce the value."""
+    """Whether the value can be computed by counting over the join tree, without building its rows."""
     match value:
         case AggregateCall(function, Entity()):
             return function == "count"

@@ -1,4 +1,7 @@
-"""Prints a plan as text: one line per node, two spaces per level. Equal plans have equal texts."""
+"""Prints a plan as text: one line per node, two spaces per level. Equal plans have equal texts.
+
+`show_expr` and `show_predicate` print the checked expressions inside.
+"""
 
 from __future__ import annotations
 

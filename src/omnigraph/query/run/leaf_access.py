@@ -1,4 +1,7 @@
-"""Reads leaves with codes as keys: everything comes from the column cache."""
+"""The two ways to read the leaves of a plan.
+
+`IdAccess` takes ids as keys and reads only the rows needed. `CodeAccess` takes codes and reads from the column cache.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,13 @@ from omnigraph.query.run.traverse import (
 )
 from omnigraph.query.search.search_columns import columns_to_search, text_filter_mask
 from omnigraph.schema.catalog import Catalog, TypeDef
+
+#: A filter that is estimated to select less than this share of the rows is applied before the statement runs.
+_SELECTIVE = 0.05
+#: Ends of coded edges before they are oriented. No property has such a column: its id always has a suffix.
+_SOURCE, _TARGET = "s", "t"
+#: If the known keys are more than 1 / `_WHOLE_RATIO` of all nodes, the cached whole table is used instead.
+_WHOLE_RATIO = 4
 
 
 class IdAccess(LeafAccess):
@@ -154,14 +164,6 @@ def _add_ids(table: pa.Table, leaf: HopLeaf) -> pa.Table:
         if var in leaf.ids:
             table = table.append_column(end.id, table[end.key])
     return table
-
-
-#: A filter that is estimated to select less than this share of the rows is applied before the statement runs.
-_SELECTIVE = 0.05
-#: Ends of coded edges before they are oriented. No property has such a column: its id always has a suffix.
-_SOURCE, _TARGET = "s", "t"
-#: If the known keys are more than 1 / `_WHOLE_RATIO` of all nodes, the cached whole table is used instead.
-_WHOLE_RATIO = 4
 
 
 class CodeAccess(LeafAccess):

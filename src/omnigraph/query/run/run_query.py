@@ -1,4 +1,7 @@
-"""Runs reading queries: checks and binds the text, chooses the way to its rows, and assembles the result."""
+"""Runs reading queries: checks and binds the text, chooses the way to its rows, and assembles the result.
+
+Plans are cached: a query that was planned for the same schema and similar table sizes is not planned again.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,16 @@ from omnigraph.query.search.search_columns import Searcher
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.backend import Backend
 
+Coding = Literal["auto", "ids", "codes", "arrays"]
+"""How a run identifies entities: by id, or by code (position in the cached table); `codes` joins coded tables by SQL,
+`arrays` counts on coded arrays without SQL if the plan is a join tree. Tests force one; users always get `auto`."""
+
+#: A query that touches more rows of one table than this codes its tables and caches the codes.
+CODED_ROWS = 4_096
+#: So does a query that touches more than `FEW_ROWS` rows and more than 1 / `CODED_SHARE` of the edges it would code.
+FEW_ROWS, CODED_SHARE = 256, 16
+
+#: How many plans are cached.
 _CACHE_SIZE = 256
 
 
@@ -92,16 +105,6 @@ def prepare_query(checked: CheckedQuery, facts: Facts) -> PreparedQuery:
         while len(_CACHE) > _CACHE_SIZE:
             _CACHE.popitem(last=False)
     return prepared
-
-
-Coding = Literal["auto", "ids", "codes", "arrays"]
-"""How a run identifies entities: by id, or by code (position in the cached table); `codes` joins coded tables by SQL,
-`arrays` counts on coded arrays without SQL if the plan is a join tree. Tests force one; users always get `auto`."""
-
-#: A query that touches more rows of one table than this codes its tables and caches the codes.
-CODED_ROWS = 4_096
-#: So does a query that touches more than `FEW_ROWS` rows and more than 1 / `CODED_SHARE` of the edges it would code.
-FEW_ROWS, CODED_SHARE = 256, 16
 
 
 def start_query(

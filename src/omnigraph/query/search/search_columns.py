@@ -1,4 +1,4 @@
-"""Computes the searches of a leaf as additional columns of its rows."""
+"""Computes the searches of a leaf as additional columns of its rows: text ranks, and distances of vectors."""
 
 from __future__ import annotations
 

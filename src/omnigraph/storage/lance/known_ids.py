@@ -22,8 +22,8 @@ _Key = tuple[str, str | None]
 class KnownIds:
     """Ids by data file. Never stale, since data files are immutable and their names unique; evicts the oldest first.
 
-    Ids that this process wrote hold for the file in every version. Ids that it read hold for one deletion file only:
-    an older version may still have rows that were removed by then.
+    Ids that this process wrote are valid for the data file in every table version. Ids that it read are valid only
+    together with the deletion file of the version that was read: an older version may have rows deleted since.
     """
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class KnownIds:
         self._count = 0
 
     def remember_written(self, fragments: Sequence[FragmentMetadata], ids: Collection[str]) -> None:
-        """Remember that each of these new fragments holds some of the ids and no others."""
+        """Remember that these new fragments hold no ids but these; which fragment holds which id is not known."""
         if fragments and len(ids) <= _MOST_IDS // 4:
             id_set = frozenset(ids)
             self._remember({(str(file.path), None): id_set for fragment in fragments for file in fragment.files})
 
     def remember_read(self, fragments: Sequence[FragmentMetadata], ids: Mapping[int, Collection[str]]) -> None:
-        """Remember that these fragments, as they are in one version, hold exactly these ids, by fragment id."""
+        """Remember exactly which ids, by fragment id, the fragments hold in the version that was read."""
         self._remember({_key(fragment): frozenset(ids[fragment.id]) for fragment in fragments})
 
     def unknown_small(self, fragments: Sequence[FragmentMetadata]) -> list[FragmentMetadata]:

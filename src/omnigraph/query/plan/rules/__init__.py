@@ -1,6 +1,6 @@
 """The rewrite rules, one per file, in the order in which they run. Each is a pure function that keeps the meaning.
 
-Imported by `query.run.prepare`, which rewrites every plan before it prints the SQL.
+Imported by `query.run.run_query`, which rewrites every plan before it prints the SQL.
 """
 
 from __future__ import annotations
