@@ -8,6 +8,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 import omnigraph as og
 from omnigraph.api.branches import Branches
 from omnigraph.api.remote.graph import RemoteBranches, RemoteSchema
-from omnigraph.api.remote.over_http import refuse_options
+from omnigraph.api.remote.over_http import RemoteWriteOptions, refuse_options
 from omnigraph.api.remote.view import RemoteView
 from omnigraph.api.schema import Schema
 from omnigraph.errors import (
@@ -304,6 +305,43 @@ def test_every_parameter_is_taken_or_refused_by_name(facade: Callable[..., Any],
             refuse_options(facade, {"nonsense": 1})
     else:
         assert list(inspect.signature(facade).parameters.values()) == list(parameters.values())
+
+
+def _takes_write(remote: Callable[..., Any]) -> bool:
+    return "write" in inspect.signature(remote.__wrapped__).parameters  # type: ignore[attr-defined]
+
+
+def _takes_all(remote: Callable[..., Any]) -> bool:
+    sent = inspect.signature(remote.__wrapped__).parameters.values()  # type: ignore[attr-defined]
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in sent)
+
+
+UNSENT = [
+    pytest.param(remote, option, id=f"{kind.__name__}.{verb}.{option}")
+    for kind in (og.RemoteGraph, RemoteView, RemoteBranches, RemoteSchema)
+    for verb, remote in sorted(vars(kind).items())
+    if hasattr(remote, "__wrapped__") and not _takes_all(remote)
+    for option in sorted(
+        inspect.signature(remote).parameters.keys()
+        - inspect.signature(remote.__wrapped__).parameters.keys()
+        - ({field.name for field in fields(RemoteWriteOptions)} if _takes_write(remote) else set())
+        - {"self"}
+    )
+]
+
+
+@pytest.mark.parametrize(("remote", "option"), UNSENT)
+def test_option_that_is_not_sent_is_refused_before_any_request(remote: Callable[..., Any], option: str) -> None:
+    parameters = [parameter for name, parameter in inspect.signature(remote).parameters.items() if name != "self"]
+    required = {parameter.name: "x" for parameter in parameters if parameter.default is parameter.empty}
+    no_connection = object()
+    with pytest.raises(Unsupported) as refused:
+        remote(no_connection, **required | {option: "not the default"})
+    assert refused.value.code == "not_over_http"
+
+
+def test_some_options_are_not_sent() -> None:
+    assert len(UNSENT) >= 8
 
 
 def test_options_that_only_an_opened_graph_has(door: Door, tmp_path: Path) -> None:

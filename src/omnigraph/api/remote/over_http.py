@@ -68,6 +68,7 @@ def over_http(
             return send(self, **values)
 
         call.__name__, call.__qualname__, call.__doc__ = send.__name__, send.__qualname__, send.__doc__ or verb.__doc__
+        call.__wrapped__ = send  # type: ignore[attr-defined]
         call.__signature__ = facade.replace(return_annotation=sent.return_annotation)  # type: ignore[attr-defined]
         return call
 
