@@ -16,16 +16,16 @@ _WHOLE_FRAGMENT_BYTES = 32 << 20
 _LONGEST_WAIT_S = 1.0
 
 NEEDS_OPTIMIZE = "needs_optimize"
-"""The error code of a refused write; the refusal is only true of the record that it was found on."""
+"""The error code of a refused write. The refusal holds for the head it was found on: a newer one may be optimized."""
 
 
 def small_fragments(pin: Pin) -> int:
-    """How many fragments the table has more than its size needs."""
+    """How many fragments could be saved if each held as many bytes as a full one."""
     return max(0, pin.fragments - pin.size_bytes // _WHOLE_FRAGMENT_BYTES)
 
 
 def tables_in_need(record: CommitRecord, config: Config) -> list[str]:
-    """Tables that should be optimized, at a bound far below the one where writers wait."""
+    """Tables that should be optimized. They are reported long before writers must wait for it."""
     return [table for table, pin in record.pins.items() if small_fragments(pin) >= config.upkeep_fragments]
 
 

@@ -37,8 +37,9 @@ def birth_record(stamp: Stamp) -> CommitRecord:
 def init_graph(backend: Backend, catalog: Catalog) -> Stamp:
     """Create the graph, or refuse if there is one. The number of requests does not depend on the schema.
 
-    The store is probed on the schema object, which any number of writers may write alike, so that a store
-    without conditional PUT is refused before a graph seems to be there.
+    The schema object is written first and used to test whether the store supports put-if-absent: it is named by its
+    content, so writers of the same object cannot disturb each other. A store without put-if-absent is thus refused
+    before the stamp exists, that is, before readers would find a graph.
     """
     store = backend.store
     probe_hard_links(store, backend.ids)

@@ -44,7 +44,11 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Reads by scope (`table|class`), whole-table reads, predicates, and the write set."""
+    """What a plan depends on and what it writes.
+
+    `reads` has hashed keys by scope, which is `table|class` with a class of the table above; `reads_all` names tables
+    read as a whole; `predicates` are conditions by which rows were selected.
+    """
 
     reads: Mapping[str, frozenset[int]] = field(default_factory=dict)
     reads_all: frozenset[str] = frozenset()

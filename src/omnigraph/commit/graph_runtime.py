@@ -184,7 +184,7 @@ class GraphRuntime:
     def _fork(
         self, name: str, source: Branch | CommitRecord, options: WriteOptions
     ) -> tuple[CommitRecord, CommitRecord]:
-        """Store record 0 of a new stream; returns it with the commit that it repeats.
+        """Store record 0 of a new stream; returns it with the source commit, whose state it repeats.
 
         For a branch, the newest record is read while the fork of the newest known record is being written. Usually
         both are the same record, which saves a hop. Otherwise the first stream stays unregistered and a second fork
@@ -229,7 +229,7 @@ class GraphRuntime:
         try:
             entry = self.registry.create(name, stream)
         except BranchExists:
-            self._bury_if_closed(name)
+            self._end_if_closed(name)
             entry = self.registry.create(name, stream)
         with suppress(Unavailable, Forbidden):
             return entry, second_look.result()
@@ -242,7 +242,7 @@ class GraphRuntime:
                 branch=name,
             ) from error
 
-    def _bury_if_closed(self, name: str) -> None:
+    def _end_if_closed(self, name: str) -> None:
         """Complete the deletion of a branch whose deleter crashed between the close record and the registry."""
         entry = self.registry.find(name)
         if entry is None or not entry.alive:

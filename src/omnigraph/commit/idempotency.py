@@ -62,7 +62,7 @@ def ops_row_id(stream: str, client_key: str) -> str:
 
 
 def intent_row_id(stream: str, op_id: str) -> str:
-    """The row of a bulk operation. It is never the row of a client key, which follows a colon."""
+    """The row of a bulk operation. The slash keeps it apart from rows of client keys, which have a colon there."""
     return f"{stream}/{op_id}"
 
 
@@ -136,7 +136,7 @@ def with_claim(footprint: Footprint, row_id: str) -> Footprint:
 
 
 def _join_reads(footprint: Footprint, added_footprint: Footprint) -> dict[str, frozenset[int]]:
-    """Reads of the scopes of `other`, by either: a plan may hold several claims on `_ops`."""
+    """The added reads, united with those that the footprint has in the same scopes: a plan may have several claims."""
     return {scope: keys | footprint.reads.get(scope, frozenset()) for scope, keys in added_footprint.reads.items()}
 
 

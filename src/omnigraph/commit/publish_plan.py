@@ -68,7 +68,7 @@ class WriteTxn:
 
 @dataclass(frozen=True, slots=True)
 class StagedMove:
-    """A table version built on `expected` and not yet named by any record."""
+    """A table version that no record names yet. It was built on the pin `expected` and may only replace that pin."""
 
     expected: str | None
     staged: StagedTable | StagedVersion
@@ -99,12 +99,12 @@ class TableAction:
     )
     never_inline: bool = False  # the type holds blobs, which a row image in a record cannot carry
     superseded: tuple[str, ...] = ()  # ids of overlay entries that staged rows replace, if `rows` is None
-    move: StagedMove | None = None  # set once staged; None rides inline
-    adopted: OverlayTable | None = None  # by a merge: `move` is the source's own version, and these its entries
+    move: StagedMove | None = None  # the staged table version; None if the change rides in the record
+    adopted: OverlayTable | None = None  # by a merge that takes over the source's table as `move`: its overlay entries
 
     @property
     def rewrites_columns(self) -> bool:
-        """Whether whole columns are staged on one table version; they cannot be committed on another."""
+        """Whether the action rewrites whole columns, which fit only the table version that they were staged on."""
         return bool(self.fills or self.casts)
 
     @property
@@ -153,7 +153,7 @@ class PinReplacement:
 
 @dataclass(frozen=True, slots=True)
 class EpochChange:
-    """A claim of the stream for one writer, or with None its release. The number follows from the previous record."""
+    """Claims the stream for the writer `holder`; None releases it. The record gets the next epoch number."""
 
     holder: str | None
 
@@ -172,12 +172,12 @@ class PublishPlan:
     holder: str | None = None  # the name under which this writer has claimed the stream; None without a claim
     catalog: Catalog | None = None  # the new schema, by a schema change
     reshapes: Mapping[str, Reshape] = field(default_factory=dict)  # by a schema change: overlay entries in a new shape
-    dropped: frozenset[str] = frozenset()  # by a schema change: tables no longer named
+    dropped: frozenset[str] = frozenset()  # by a schema change: tables that the record names no more
     merged_header: Header | None = None  # by a merge: header of the source commit, which becomes the second parent
     epoch: EpochChange | None = None  # a claim of the stream by one writer, or its release
     gc: Mapping[str, Any] | None = None  # by cleanup: its id, and the bulk operations whose staged files it spares
     extra: Mapping[str, Any] | None = None  # facts for the record that belong to one kind, such as a recovery's audit
-    conflict_check: ConflictCheck | None = None  # instead of the footprint, as long as this process lives
+    conflict_check: ConflictCheck | None = None  # tested instead of the footprint; an intent cannot store it
     result: Mapping[str, Any] = field(default_factory=dict)  # what the receipt says besides the counts
     ops_row_ids: tuple[str, ...] = ()  # rows of `_ops` that store the receipt, besides the row of the client key
 

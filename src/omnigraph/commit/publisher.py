@@ -59,7 +59,7 @@ class TableMoved:
 
 @dataclass(frozen=True, slots=True)
 class NothingToFold:
-    """Every overlay entry that the fold would move is gone from the overlay: there is nothing to do."""
+    """No pin replacement of the plan can be used any more: the pins moved, or the folded entries are gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def put_record(
     """
     key = record_key(record.stream, record.seq)
     wait_s = _FIRST_WAIT_S
-    may_have_landed = False  # an earlier try may have landed, or may still
+    may_have_landed = False  # an earlier PUT of this call may have landed, or may land later
     while True:
         try:
             if backend.store.put_if_absent(key, record.as_bytes) is PutResult.CREATED:
@@ -62,7 +62,7 @@ def put_record(
         except Unavailable as error:
             outcome = _try_look_up_outcome(records, record)
             if error.code == NOT_DURABLE and isinstance(outcome, RecordLanded):
-                outcome = None  # it can be read, but a power cut could still take it: the next try makes it durable
+                outcome = None  # readable, but a power cut could lose it: the next PUT makes it durable
             if outcome is None and error.code in FINAL_FAILURES and not may_have_landed:
                 raise
             may_have_landed = True

@@ -45,7 +45,7 @@ def to_table_delta(action: TableAction) -> TableDelta:
 def base_table(
     backend: Backend, on: CommitRecord, action_table: str, kind: EntityKind
 ) -> tuple[str | None, PinnedTable]:
-    """The pin that the next record must still show, and the table version to build on."""
+    """The pin of the table in `on`, which must not move until the publish, and the table version to build on."""
     version = version_in_record(on, action_table)
     if version is None:
         return None, backend.tables.birth(action_table, kind)
@@ -84,10 +84,11 @@ def _restage(backend: Backend, on: CommitRecord, action: TableAction) -> TableAc
 def _with_move(
     backend: Backend, action: TableAction, expected: str | None, base: PinnedTable, staged: StagedTable
 ) -> TableAction:
-    """The action with its table version; without one, so that it rides inline, if the table does not change.
+    """The action with its committed table version, or without one if nothing was staged.
 
-    That is a delete of rows that are only in the overlay. Without a new version the pin would not move, and a fold
-    that took those rows before could still land on it: only tombstones in the overlay keep them away.
+    Nothing is staged for a delete of rows that are only in the overlay. Such an action rides inline: its tombstones
+    stay in the overlay. Otherwise a fold that has already moved those rows into a version could land afterwards, since
+    the pin has not moved, and the rows would be back.
     """
     if staged.is_empty:
         return replace(action, move=None)

@@ -55,7 +55,7 @@ class SavedPlan:
         return {**changed, **{replacement.table: replacement.move for replacement in self.fields["pin_replacements"]}}
 
     def on(self, record: CommitRecord, catalogs: Catalogs) -> PublishPlan:
-        """The plan as if it had been prepared on `record`. The caller has checked that it holds there."""
+        """The plan as if it had been prepared on `record`. The caller has checked for conflicts up to there."""
         catalog = catalogs.get(self.catalog) if self.catalog else None
         return PublishPlan(base=record, catalog=catalog, **self.fields)
 

@@ -167,7 +167,9 @@ class Recovery:
         if isinstance(decision, IntentAborted):
             return self._give_up(state, stream, "unconfirmed", decision.reason)
         if state.decision is None and not forced:
-            return _make_result(state, "live", "live")  # its driver confirmed the plan after this intent was read
+            return _make_result(
+                state, "live", "live"
+            )  # the driver confirmed the plan after recovery had read the intent
         self._backend.pauses.reach("recovery.decided")
         if stream is None:
             return self._give_up(state, None, "branch_deleted", f"branch {state.opening.branch!r} was deleted")

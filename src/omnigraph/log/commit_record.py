@@ -28,7 +28,7 @@ CommitKind = Literal[
     "init", "fork", "load", "mutate", "merge", "schema", "fold", "physical", "gc", "recovery", "epoch", "close"
 ]
 
-#: Kinds that change nothing a reader could see; no change of rows or schema conflicts with them.
+#: Kinds of physical commits: readers see the same rows and schema before and after, so nothing conflicts with them.
 NON_LOGICAL: frozenset[str] = frozenset({"fold", "physical", "gc", "epoch"})
 
 
@@ -62,7 +62,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """While `holder` is set only that writer may publish on the stream."""
+    """Who may write to the stream: while `holder` is set, only that writer. `n` counts claims and releases."""
 
     n: int = 0
     holder: str | None = None
@@ -80,7 +80,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class TouchedTable:
-    """What a record did to one table."""
+    """What a record did to one table. `staged`: it moved the pin, from `old_version` to `new_version`."""
 
     inserted: int = 0
     updated: int = 0
@@ -109,16 +109,16 @@ class Header:
 
     stream: str
     seq: int
-    rid: str
+    rid: str  # random; new for every attempt, so it tells which of several records under one seq has landed
     kind: CommitKind
     parents: tuple[CommitRef, ...]
-    gen: int
-    schema: str
+    gen: int  # generation: one more than the highest among the parents
+    schema: str  # hash of the catalog
     created_at: datetime
     actor: str | None
     message: str | None
     members: tuple[Member, ...]
-    branch: str  # the name the stream was born under
+    branch: str  # the name of the branch when the stream was created
 
     @property
     def commit_id(self) -> str:
@@ -154,7 +154,11 @@ class _WithHeader:
 
 @dataclass(frozen=True)
 class CommitRecord(_WithHeader):
-    """A whole commit. `trail` holds the headers since the last seq divisible by 32 (all 32 at such a seq)."""
+    """A whole commit.
+
+    `trail` repeats the headers of earlier records, back to the last seq that is divisible by 32 (at such a seq, of all
+    32 records before it). So the history of a stream can be listed with one GET per 32 commits.
+    """
 
     header: Header
     epoch: Epoch
@@ -164,7 +168,7 @@ class CommitRecord(_WithHeader):
     writes: WriteSet
     overlay: Overlay
     trail: tuple[Header, ...] = ()
-    gc: Mapping[str, Any] | None = None
+    gc: Mapping[str, Any] | None = None  # by cleanup: its id, and the bulk operations whose staged files it spares
     extra: Mapping[str, Any] | None = None  # facts that belong to one kind only, such as a recovery's audit
     crossing_seq: int = 0  # the newest record up to here that has a parent in another stream, or the stream's birth
 
@@ -189,7 +193,7 @@ class CommitRecord(_WithHeader):
         return self.kind not in NON_LOGICAL
 
     def own_entries(self, table: str) -> OverlayTable | None:
-        """The change that an inline commit made to `table`, as overlay entries."""
+        """The entries that this record itself placed in the overlay of `table`; None if the table has no overlay."""
         entries = self.overlay.get(table)
         return entries.own(self.rid) if entries else None
 

@@ -1,4 +1,4 @@
-"""The frame around a commit record: magic, codec, length, checksum, body.
+"""The frame of commit records and stored plans: magic, codec, length, checksum, body.
 
 frame = magic u32 | codec u8 | raw_len u32 | crc32c u32 | body        (little endian)
 body  = header_len u32 | JSON header | sections, back to back
@@ -31,7 +31,7 @@ def _zstd() -> pa.Codec:
 
 
 def encode_frame(header: dict[str, Any], sections: Sequence[bytes]) -> bytes:
-    """One object's bytes."""
+    """The object to store. Large bodies are compressed."""
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     raw = b"".join((_LENGTH.pack(len(text)), text, *sections))
     codec, body = (_ZSTD, _zstd().compress(raw, asbytes=True)) if len(raw) > _COMPRESS_ABOVE_BYTES else (_RAW, raw)
@@ -39,7 +39,7 @@ def encode_frame(header: dict[str, Any], sections: Sequence[bytes]) -> bytes:
 
 
 def decode_frame(data: bytes, where: str) -> tuple[dict[str, Any], memoryview]:
-    """Header and the bytes of all sections. Anything unexpected is corruption, named by its place."""
+    """The JSON header, and all sections as one piece. Raises Corruption, naming `where`, if anything does not fit."""
     if len(data) < _FRAME.size:
         raise Corruption(f"{where} is truncated: {len(data)} bytes", advice=_ADVICE, key=where)
     magic, codec, raw_len, crc = _FRAME.unpack_from(data)

@@ -12,7 +12,7 @@ from omnigraph.storage.lance import IndexSpec, PinnedTable
 _ROWS_PER_PARTITION = 4096
 _MOST_PARTITIONS = 4096
 
-#: Texts are cut into words as the engine cuts them: no stems, no stop words; positions for phrases.
+#: The index must cut texts into words just as the query engine does: no stems, no stop words; positions for phrases.
 _TEXT_PARAMS = (("with_position", True), ("stem", False), ("remove_stop_words", False), ("ascii_folding", False))
 
 

@@ -1,8 +1,8 @@
 """The overlay: row images and tombstones that are part of the commit record because no table version holds them yet.
 
-Rows of one table, as Arrow: `id`, `_rid` (the record attempt that placed the entry in this stream), `_del`, then
-the table's own columns. An entry is always a full image. Tables and their encoded bytes are immutable and shared
-between records, so that a commit re-encodes only what it touches.
+The entries of one table are an Arrow table: `id`, `_rid` (of the record that placed the entry in this stream), `_del`
+(true for a tombstone), then the columns of the type. An entry is always a full image. Tables and their encoded bytes
+are immutable and shared between records, so that a commit re-encodes only what it touches.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class OverlayTable:
 
     @cached_property
     def entry_keys(self) -> frozenset[tuple[str, str]]:
-        """Every entry as (id, rid): exactly what a fold of this overlay may remove."""
+        """Every entry as (id, rid): what a fold of this overlay removes. A newer entry of the id has another rid."""
         return frozenset(zip(self._table["id"].to_pylist(), self._table[RID].to_pylist(), strict=True))
 
     def rows_of(self, ids: Iterable[str]) -> pa.Table:
@@ -97,7 +97,7 @@ class OverlayTable:
         return OverlayTable(self._table.filter(pc.equal(self._table[RID], rid)))
 
     def with_entries(self, newer: OverlayTable) -> OverlayTable:
-        """Entries of `newer` replace those of the same id."""
+        """The overlay with the entries of `newer`, which replace older entries of the same ids."""
         if not newer.entries:
             return self
         remaining = self.without_ids(newer.index.keys())
@@ -146,6 +146,6 @@ def _mark_entries(rows: pa.Table, rid: str, *, deleted: bool) -> pa.Table:
 
 
 def _concat(parts: list[pa.Table]) -> pa.Table:
-    """One table; a column that only some parts have is null in the others."""
+    """The parts as one table; a column that only some parts have is null in the rows of the others."""
     loose = [part.cast(make_nullable(part.schema)) for part in parts]
     return pa.concat_tables(loose, promote_options="default").combine_chunks()

@@ -66,7 +66,7 @@ class Catalogs:
 class Snapshot:
     """One commit as one operation sees it. It was captured once and cannot be asked for newer commits.
 
-    `pending`: the overlay also holds changes that are not committed yet.
+    `pending` is set if the overlay also holds changes that are not committed yet, such as those of a mutation.
     """
 
     backend: Backend

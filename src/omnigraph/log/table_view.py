@@ -17,7 +17,10 @@ from omnigraph.storage.lance.arrow_fit import fit_table, make_nullable
 
 @dataclass(frozen=True)
 class TableView:
-    """Immutable. `schema` is the type's physical schema at this commit; columns the pin lacks read as null."""
+    """One table at one commit: pin and overlay, read as one. Immutable.
+
+    `schema` is the type's physical schema at this commit; a column that the pin lacks is null in its rows.
+    """
 
     schema: pa.Schema
     pinned: PinnedTable | None

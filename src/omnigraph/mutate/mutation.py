@@ -92,8 +92,8 @@ class MutationRun:
     def execute_all(self, statements: Sequence[BoundStatement | Statement]) -> None:
         """Run the statements in order; each sees what the earlier ones did.
 
-        A statement from Python is checked when its turn comes, after the errors of the statements before it. Inserts
-        are first: the rows that they may meet are read together before anything runs.
+        The rows that the inserts may replace are read before anything runs, all together. A statement from Python is
+        checked when its turn comes, so that errors of the statements before it are raised first.
         """
         first = self._statement_count
         self._statement_count += len(statements)
@@ -114,7 +114,7 @@ class MutationRun:
         return self._changes.pending_table(type_def)
 
     def read_whole(self, tables: Iterable[str]) -> Snapshot:
-        """The state as the next statement sees it, for a caller that decides by what it reads in these tables."""
+        """The state as the next statement sees it. The tables are claimed as a whole: the caller decides by them."""
         for table in tables:
             self._claims.read_all(table)
         return self._changes.pending_snapshot()
@@ -172,7 +172,7 @@ class MutationRun:
         return _InsertedRow(type_def, row_id, values, is_id_minted=False, is_strict=bound.is_strict)
 
     def _fetch_existing(self, inserts: Sequence[_InsertedRow | None]) -> None:
-        """Read the rows that inserts may meet: one read per type, all types in parallel."""
+        """Read the rows that the inserts may replace: one read per type, all types in parallel."""
         ids_by_type: dict[str, tuple[PendingTable, list[str]]] = {}
         for insert in inserts:
             if insert is not None and not insert.is_id_minted:
@@ -232,7 +232,7 @@ class MutationRun:
         for row_id in deleted_ids:
             state.remove(row_id)
             if type_def.kind == "node":
-                # Claimed here, since a later statement may insert the node again: its edges are removed all the same.
+                # Claimed now: if a later statement inserts the node again, the net change no longer shows a delete.
                 self._claims.read(type_def.id, "inc", row_id)
                 self._claims.write(type_def.id, "live", row_id)
         if type_def.kind == "node" and deleted_ids:

@@ -37,7 +37,7 @@ class TooManyRows(Exception):
 
 
 class PendingTable:
-    """The pending rows of a table shadow its committed rows of the same id. Every read inside a mutation goes here."""
+    """One table as a mutation reads it: pending rows hide the committed rows of the same ids."""
 
     def __init__(self, type_def: TypeDef, view: TableView) -> None:
         self.type = type_def
@@ -49,7 +49,7 @@ class PendingTable:
         self._existence: dict[str, bool] = {}
         self._overlay: OverlayTable | None = None
         self.is_overwritten = False
-        self.must_leave_no_edges = False  # edges of removed nodes are not removed along with them, so none may remain
+        self.must_leave_no_edges = False  # no cascade: a removed node that still has edges is refused
 
     @property
     def pending_count(self) -> int:
@@ -206,7 +206,7 @@ class PendingTable:
         return self._overlay
 
     def _remember_unchanged(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Keep rows just read, so that their images before the change need no second read."""
+        """Keep rows just read as their images before the change, which then need no second read."""
         for row in rows:
             if row["id"] not in self._pending:
                 self._committed.setdefault(row["id"], dict(row))

@@ -45,7 +45,7 @@ from omnigraph.storage.lance.arrow_fit import fit_columns, make_nullable
 _TOKEN_CHARS = 8
 _VALUE_CONSTRAINTS = ("required", "enum", "range", "check")
 
-#: For a constraint that is new, every row is new.
+#: A new constraint is checked against every row as if every row were new.
 _ALL_NEW = ChangedImages(has_new=True, has_kept=False)
 
 
@@ -182,7 +182,7 @@ def _footprint(steps: SchemaPlan, new: Catalog) -> Footprint:
             claims.read_all(step.type_id)
             claims.write_all(step.type_id)
         if isinstance(step, Tighten) and step.rule == "card" and step.type_id is not None:
-            # The check also counted sources without any edge, and a new source has no edge.
+            # `@card` counts the edges of every source node, so a source node that is inserted meanwhile is a conflict.
             source = new.by_id[step.type_id].source
             assert source is not None
             claims.read_all(source)
