@@ -208,11 +208,11 @@ class Graph(BulkVerbs, UpkeepVerbs):
         )
 
     def draw(self, *_args: object, **_options: object) -> NoReturn:
-        """A picture for a notebook, which this version does not have."""
+        """Would draw a picture for a notebook; not part of this version."""
         raise not_built("drawing", "Use the rows of g.query(…), or g.table(…).to_arrow(), with a library for pictures")
 
     def refresh(self) -> str:
-        """Look for newer commits now. The newest commit's id."""
+        """Look for newer commits now. Returns the id of the newest."""
         return self.view(fresh=True).commit_id
 
     def on_branch(self, name: str) -> Graph:

@@ -29,7 +29,7 @@ class RowFormat(StrEnum):
 
 
 def choose_format(as_json: bool, row_format: RowFormat | None) -> RowFormat:
-    """`--json` is short for `--format json`; two different wishes are refused."""
+    """The format of the rows. `--json` is short for `--format json`; with another `--format` it is refused."""
     if as_json and row_format not in (None, RowFormat.JSON):
         raise typer.BadParameter(f"--json and --format {row_format} contradict each other")
     return RowFormat.JSON if as_json else row_format or RowFormat.TABLE

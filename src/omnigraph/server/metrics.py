@@ -81,7 +81,7 @@ class Meter:
         self._store: MeteredStore | None = None
 
     def wrap(self, store: Store) -> Store:
-        """To be given to `make_backend`."""
+        """The store with its requests counted. Passed to `make_backend`, which wraps its store with it."""
         self._store = MeteredStore(store, listener=self._count_requests)
         return self._store
 

@@ -38,7 +38,7 @@ _JSON_TYPES: Mapping[Scalar, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """One query: the text of its file, and its name in there."""
+    """One stored query: its name, and the text of the file that it is in."""
 
     name: str
     source: str
@@ -99,7 +99,7 @@ def _read_queries(path: Path) -> tuple[dict[str, StoredQuery], str | None]:
 
 
 def describe_query(query: StoredQuery, catalog: Catalog) -> dict[str, Any]:
-    """The query as a typed tool; one that does not fit the schema says so instead of its columns."""
+    """The query with its parameters and columns; with the error instead if it does not fit the schema."""
     try:
         checked = get_checked_query(query.source, query.name, catalog)
     except InvalidInput as error:

@@ -98,7 +98,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Piece(InputPartition):
-    """One part, as Spark passes it to a worker."""
+    """One part of a table, in the class that Spark requires to pass it to a worker."""
 
     part: Part
 

@@ -117,7 +117,7 @@ class LookupRead:
 
 @dataclass(frozen=True, slots=True)
 class ValuesRead:
-    """Rows that are in no table version, on each of `sides`; and on `id_side` ids without rows."""
+    """Rows that no table version has, passed along by the driver: `rows` on each of `sides`, `ids` on `id_side`."""
 
     table_number: int
     sides: tuple[int, ...]
@@ -223,7 +223,7 @@ def take_rows(rows: pa.Table, positions: Mapping[str, int], ids: Sequence[str]) 
 
 
 def map_positions(rows: pa.Table) -> dict[str, int]:
-    """The position of every id."""
+    """The position of every row in the table, by id."""
     return {row_id: position for position, row_id in enumerate(rows["id"].to_pylist())}
 
 

@@ -48,7 +48,7 @@ class SparkImages:
         self._screened: DataFrame | None = None
 
     def name_of(self, kind: ImageKind, table: str) -> str:
-        """Every query has view names of its own: Spark Connect resolves a view when a frame runs, not before."""
+        """The view of an image, under another name in every query: Spark Connect resolves views when a frame runs."""
         return f"og_{self._token}_{self._queries}_{kind}_{self._positions[table]}"
 
     def run_screening(self, screening: ScreeningQuery) -> frozenset[str]:

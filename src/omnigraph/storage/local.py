@@ -274,7 +274,7 @@ class LocalStore:
         return Unavailable(problem, code=code, advice=advice, root=self._root)
 
     def _obstruction_error(self, verb: str, key: str, number: int) -> OmnigraphError:
-        """The error of a put without a folder: another process removed it, or a file has its name."""
+        """The error of a put whose folder cannot be used: another process removed it, or a file has its name."""
         problem = f"cannot {verb} {key!r} in {self._root}: {os.strerror(number)}"
         if number == errno.ENOENT:
             return Unavailable(problem, code="folder_vanished", advice="Try again", root=self._root)

@@ -97,7 +97,7 @@ class LoadImages:
         return ImageContent(rows, "ids_in_new", table in self.tables_with_few_rows)
 
     def pinned_rows_with_new_ids(self, table: str) -> ImageContent | None:
-        """Rows of the pinned version whose id the input has, those that the overlay hides too."""
+        """Rows of the pinned version whose id the input has, also those that the overlay hides."""
         rows = self.base_rows(table)
         assert rows is not None
         return self.rows_with_new_ids(table, replace(rows, overlay=None))
@@ -269,7 +269,7 @@ class LoadChecker:
     # --- constraints -------------------------------------------------------------------------------------------
 
     def _reject_round(self, codes: frozenset[ConstraintCode]) -> bool:
-        """Reject the rows that violate a constraint now; whether there were any."""
+        """Reject the rows that violate one of these constraints. Returns whether there were any."""
         selection = self._select(codes)
         if self._fits_one_task:
             (answer,) = self._run_in_task(self._task(selection).find_problems)

@@ -274,6 +274,6 @@ class LoadConflicts:
         return int(self._find(staged_input, column, values, ["id"]).num_rows)
 
     def _find(self, staged_input: StagedInput, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
-        """Staged rows of the input with one of these values."""
+        """Rows that the load staged and that have one of these values in `column`."""
         version = self.tables.bulk.open_staged(staged_input.staged)
         return version.find_in(set(staged_input.input_fragments), column, values, columns)

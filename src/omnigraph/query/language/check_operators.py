@@ -86,7 +86,7 @@ def _type_towards(ctx: CheckContext, side: Operand, target: PropType) -> Expr | 
 
 
 def _type_both(ctx: CheckContext, lhs: Operand, rhs: Operand) -> tuple[Expr, Expr] | None:
-    """Both sides typed. A typed side decides the type of the other, then a parameter, then the left literal."""
+    """Give both sides a type: a side that has one decides for the other, then a parameter, then the left literal."""
     if _right_decides(rhs, lhs):
         typed_rhs = _type_alone(ctx, rhs)
         typed_lhs = None if typed_rhs is None else _type_towards(ctx, lhs, _value_type(typed_rhs))

@@ -36,9 +36,9 @@ from omnigraph.query.plan.nodes import (
 )
 from omnigraph.query.search.search_columns import Searcher
 
-#: Larger sets of keys are not used to look up rows key by key.
+#: Rows are looked up key by key only if at most this many keys are known.
 PROBE_KEYS = 4_096
-#: Keys are not collected from tables with more rows.
+#: The keys of a table that was read are collected for later leaves only if it has at most this many rows.
 _LEARN_ROWS = PROBE_KEYS * 8
 
 KnownKeys = dict[str, pa.Array]

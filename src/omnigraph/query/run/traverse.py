@@ -62,7 +62,7 @@ def drop_repeated_ids(rows: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class HopBounds:
-    """How many hops a `Reach` goes in this run. An open-ended one ends only at the ceiling."""
+    """How many hops a `Reach` goes in this run. One without an upper bound goes up to the ceiling of the limits."""
 
     low: int
     high: int
@@ -70,7 +70,7 @@ class HopBounds:
 
     @classmethod
     def of(cls, leaf: Reach, limits: QueryLimits) -> HopBounds:
-        """Raises `limit_exceeded` for bounds above the ceiling, before anything is read."""
+        """The bounds of the leaf. Raises `limit_exceeded`, before anything is read, if they pass the ceiling."""
         steps = leaf.high if leaf.high is not None else leaf.low
         if steps > limits.hop_ceiling:
             raise limit_error(

@@ -290,7 +290,7 @@ class ProgressEvents:
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
 
     def report(self, step: Any) -> None:
-        """Called by the thread that works."""
+        """Pass a step from the thread that does the work to the event loop."""
         with suppress(RuntimeError):  # the loop is gone: the server stops
             self._loop.call_soon_threadsafe(self._queue.put_nowait, step)
 

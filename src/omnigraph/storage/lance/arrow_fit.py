@@ -103,7 +103,7 @@ class ReadShape:
 
 
 def with_columns(columns: Sequence[str] | None, *needed: str) -> list[str] | None:
-    """`columns` with the needed ones among them; None, which means all, stays."""
+    """`columns` and the needed columns that are not among them; None, which means all columns, stays None."""
     if columns is None:
         return None
     return [*(name for name in dict.fromkeys(needed) if name not in columns), *columns]

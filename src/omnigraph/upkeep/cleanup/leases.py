@@ -21,7 +21,7 @@ LEASES = "__leases/"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claim on one commit."""
+    """A note by a long reader that it needs one commit. It holds for `seconds` after it was written or renewed."""
 
     key: str
     commit_id: str
@@ -29,31 +29,31 @@ class Lease:
 
 
 def take_lease(runtime: GraphRuntime, commit_id: str, seconds: float) -> Lease:
-    """Keep a commit for so long. Written first, then the commit is read again (H33)."""
+    """Protect a commit from cleanup for this time. The lease is written first, then the commit is read again (H33)."""
     lease = Lease(f"{LEASES}{runtime.backend.ids.ulid()}.json", commit_id, seconds)
     renew_lease(runtime, lease)
     stream, seq = parse_commit_id(commit_id)
-    found = runtime.records(stream).get(seq)
-    if not isinstance(found, CommitRecord):
+    entry = runtime.records(stream).get(seq)
+    if not isinstance(entry, CommitRecord):
         end_lease(runtime, lease)
-        raise _gone(found, commit_id)
+        raise _commit_gone_error(entry, commit_id)
     return lease
 
 
 def renew_lease(runtime: GraphRuntime, lease: Lease) -> None:
-    """Let it hold for its whole time again, from now."""
+    """Let the lease hold for its whole time again, from now."""
     runtime.backend.store.put(lease.key, json.dumps({"commit_id": lease.commit_id, "seconds": lease.seconds}).encode())
 
 
 def end_lease(runtime: GraphRuntime, lease: Lease) -> None:
-    """Give it up."""
+    """Give the lease up, by a duration of zero: only cleanup deletes objects."""
     runtime.backend.store.put(lease.key, json.dumps({"commit_id": lease.commit_id, "seconds": 0}).encode())
 
 
 def scan_leases(runtime: GraphRuntime) -> Iterator[tuple[Lease, ObjectInfo]]:
-    """Every lease, over or not; one that cannot be read is an error, since it protects something."""
-    listed = runtime.backend.store.list(LEASES)
-    for info, data in zip(listed, runtime.backend.store.get_many([one.key for one in listed]), strict=True):
+    """Every lease, expired or not. Raises Corruption for a lease that cannot be read, since it may protect a commit."""
+    infos = runtime.backend.store.list(LEASES)
+    for info, data in zip(infos, runtime.backend.store.get_many([info.key for info in infos]), strict=True):
         try:
             raw = json.loads(data or b"")
             yield Lease(info.key, raw["commit_id"], float(raw["seconds"])), info
@@ -65,5 +65,5 @@ def holds(lease: Lease, info: ObjectInfo, store_now: datetime) -> bool:
     return info.modified_at + timedelta(seconds=lease.seconds) > store_now
 
 
-def _gone(found: Stub | None, commit_id: str) -> OmnigraphError:
-    return found.make_expired_error() if found is not None else no_such_commit(commit_id)
+def _commit_gone_error(stub: Stub | None, commit_id: str) -> OmnigraphError:
+    return stub.make_expired_error() if stub is not None else no_such_commit(commit_id)

@@ -20,13 +20,13 @@ from omnigraph.query.plan.rules.top_k import top_k
 RewriteRule = Callable[[Plan, Facts], Plan]
 
 RULES: tuple[RewriteRule, ...] = (
-    push_filters,  # first: the plan as `build_plan` makes it
+    push_filters,  # first: it expects the plan as `build_plan` makes it
     prune_columns,  # needs the final conditions of every scan, to know which columns and searches a scan must provide
     drop_scans,  # needs pruned columns: a scan goes if nothing but the id is left to read
     relax_pairs,  # decides which pairs may repeat, which `count_degrees` must know
     count_degrees,  # needs dropped scans and distinct pairs: it replaces pairs whose other end has no scan
     order_joins,  # needs the final leaves, whose sizes it compares
-    top_k,  # needs nothing of the others; last because none of them knows `TopK`
+    top_k,  # last: the other rules do not handle `TopK` nodes
 )
 
 
