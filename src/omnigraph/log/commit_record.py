@@ -28,7 +28,7 @@ CommitKind = Literal[
     "init", "fork", "load", "mutate", "merge", "schema", "fold", "physical", "gc", "recovery", "epoch", "close"
 ]
 
-#: Kinds of physical commits: readers see the same rows and schema before and after, so nothing conflicts with them.
+#: Kinds of commits that are not logical: readers see the same rows and the same schema before and after.
 NON_LOGICAL: frozenset[str] = frozenset({"fold", "physical", "gc", "epoch"})
 
 
@@ -109,7 +109,7 @@ class Header:
 
     stream: str
     seq: int
-    rid: str  # random; new for every attempt, so it tells which of several records under one seq has landed
+    rid: str  # unique to this record: tells which of several records that were sent under one seq has landed
     kind: CommitKind
     parents: tuple[CommitRef, ...]
     gen: int  # generation: one more than the highest among the parents
@@ -162,7 +162,7 @@ class CommitRecord(_WithHeader):
 
     header: Header
     epoch: Epoch
-    content_seq: int  # the newest record up to here that is not in NON_LOGICAL
+    content_seq: int  # seq of the newest logical commit up to here
     pins: Mapping[str, Pin]
     touched: Mapping[str, TouchedTable]
     writes: WriteSet
@@ -170,7 +170,9 @@ class CommitRecord(_WithHeader):
     trail: tuple[Header, ...] = ()
     gc: Mapping[str, Any] | None = None  # by cleanup: its id, and the bulk operations whose staged files it spares
     extra: Mapping[str, Any] | None = None  # facts that belong to one kind only, such as a recovery's audit
-    crossing_seq: int = 0  # the newest record up to here that has a parent in another stream, or the stream's birth
+    crossing_seq: int = (
+        0  # seq of the newest record up to here with a parent in another stream; 0 is the birth of the stream
+    )
 
     @property
     def kind(self) -> CommitKind:

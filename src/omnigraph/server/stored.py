@@ -82,11 +82,11 @@ class StoredQueries:
     def _refresh(self) -> None:
         folder = self._folder
         paths = sorted(folder.glob(f"*{SUFFIX}")) if folder is not None else []
-        stamps = {path.name: (status.st_mtime_ns, status.st_size) for path in paths if (status := path.stat())}
-        self._files = {name: file for name, file in self._files.items() if stamps.get(name) == file[0]}
+        file_states = {path.name: (status.st_mtime_ns, status.st_size) for path in paths if (status := path.stat())}
+        self._files = {name: file for name, file in self._files.items() if file_states.get(name) == file[0]}
         for path in paths:
             if path.name not in self._files:
-                self._files[path.name] = (stamps[path.name], *_read_queries(path))
+                self._files[path.name] = (file_states[path.name], *_read_queries(path))
 
 
 def _read_queries(path: Path) -> tuple[dict[str, StoredQuery], str | None]:

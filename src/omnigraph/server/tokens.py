@@ -52,8 +52,8 @@ def mint(ids: IdSource, clock: Clock, name: str, role: str, expires_at: datetime
     """A new token: the text to hand over once, and the `Token` to store."""
     text = f"{_PREFIX}{ids.token(_SECRET_CHARS)}"
     token = _make_token(ids.token(_SALT_CHARS), name, role, text)
-    ends = _stamp(expires_at) if expires_at else None
-    return text, replace(token, created_at=_stamp(clock.now()), expires_at=ends)
+    ends = _format_time(expires_at) if expires_at else None
+    return text, replace(token, created_at=_format_time(clock.now()), expires_at=ends)
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
@@ -122,7 +122,7 @@ class Tokens:
         self._file = file
         self._lock = Lock()
         self._read: tuple[Token, ...] = ()
-        self._stamp: tuple[int, int, int] | None = None
+        self._file_state: tuple[int, int, int] | None = None
         if file is not None:
             self._refresh(file)
 
@@ -146,12 +146,12 @@ class Tokens:
             status = file.stat()
         except OSError:
             with self._lock:
-                self._read, self._stamp = (), None
+                self._read, self._file_state = (), None
             return
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        file_state = (status.st_mtime_ns, status.st_size, status.st_ino)
         with self._lock:
-            if stamp != self._stamp:
-                self._read, self._stamp = read_tokens(file), stamp
+            if file_state != self._file_state:
+                self._read, self._file_state = read_tokens(file), file_state
 
 
 def _make_token(salt: str, name: str, role: Any, text: str) -> Token:
@@ -172,5 +172,5 @@ def _digest(salt: str, text: str) -> str:
     return hashlib.sha256(f"{salt}:{text}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _stamp(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds")

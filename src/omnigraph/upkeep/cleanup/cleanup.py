@@ -415,9 +415,9 @@ class Cleanup:
         """Returns the store's time, which is the modification time of an object that is written now."""
         key = f"{_CLOCK}{self._id}"
         self._backend.store.put(key, b"")
-        stamp = self._backend.store.head(key).modified_at
+        store_now = self._backend.store.head(key).modified_at
         self._backend.store.delete(key)
-        return stamp
+        return store_now
 
     def _refuse_if_unreadable(self, work: Callable[[], Result]) -> Result:
         """Runs `work`, and refuses if a root cannot be read, since it is then unknown what the root protects."""
