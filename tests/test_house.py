@@ -20,7 +20,8 @@ def resolve(dotted: str) -> object:
     """The object that `room.module.Class.method` names: its longest prefix is a module, the rest attributes."""
     parts = dotted.split(".")
     for length in range(len(parts) - 1, 0, -1):
-        if SOURCE.joinpath(*parts[:length]).with_suffix(".py").exists():
+        path = SOURCE.joinpath(*parts[:length])
+        if path.with_suffix(".py").exists() or path.joinpath("__init__.py").exists():
             target: object = importlib.import_module(".".join(["omnigraph", *parts[:length]]))
             for name in parts[length:]:
                 target = getattr(target, name)
