@@ -34,7 +34,7 @@ demo: setup ## Run something real, end to end, and print what it shows
 cast: setup ## Run the demo and keep what it prints in docs/demo-cast.md
 	@$(BIN)/python -m demo.cast
 
-test: setup ## Fast tests with sampled sweeps (under 15 minutes on 2 cores)
+test: setup ## Fast tests with sampled sweeps (under 12 minutes on 2 cores)
 	@$(PYTEST)
 
 test-all: setup ## All tests, the full sweeps included (under 75 minutes)
