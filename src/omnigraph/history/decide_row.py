@@ -30,7 +30,12 @@ _CONFLICT_MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """`resolve` settles every conflict of rows one way; `per_entity` settles single ones, by (`kind:Type`, id)."""
+    """How rows that both sides changed are settled.
+
+    `cell_level` joins changes of different properties. What then remains is a conflict: `per_entity` settles single
+    ones, by (`kind:Type`, id), and `resolve` all others one way: `ours` keeps the target's row, `theirs` takes the
+    source's.
+    """
 
     cell_level: bool = False
     resolve: Resolution | None = None

@@ -27,7 +27,7 @@ class Change:
     id: str
     before: dict[str, Any] | None
     after: dict[str, Any] | None
-    type_id: str = ""  # a name may have had several lives; not shown
+    type_id: str = ""  # identity of the type, since a name can be reused; not in to_json
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -51,7 +51,7 @@ def diff(
 ) -> Iterator[Change]:
     """Changes from `old` to `new` by kind, type and id. Compaction, folds and new indexes never appear.
 
-    Rows are compared by the properties that `new` has: a property that was dropped since is no change of every row.
+    Rows are compared by the properties that `new` has: dropping a property does not make every row a change.
     `after` (type id, row id) leaves out everything up to that row. A type that neither side has is NotFound.
     """
     type_defs = differing_types(old, new, kinds=kinds, types=types)
@@ -68,7 +68,10 @@ def diff(
 def differing_types(
     old: Snapshot, new: Snapshot, *, kinds: Collection[str] = (), types: Collection[str] = ()
 ) -> list[TypeDef]:
-    """Types whose tables may differ, in the order of their changes; as `new` defines them if it does."""
+    """Types whose tables may differ, in the order in which `diff` yields their changes.
+
+    The definition is that of `new`, or of `old` if `new` lacks the type.
+    """
     selected = _resolve_types(old, new, types)
     type_defs = (
         new.catalog.by_id.get(table) or old.catalog.by_id.get(table) for table in find_changed_tables(old, new)
@@ -103,7 +106,7 @@ def _resolve_types(old: Snapshot, new: Snapshot, names: Collection[str]) -> set[
 
 
 def diff_stat(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Counts per table and operation, in the words that commits use for what they touched."""
+    """Counts per table and operation, with the field names of `touched` in `GraphView.commit`."""
     counts: dict[str, Counter[str]] = {}
     for change in changes:
         counts.setdefault(f"{change.kind}:{change.type}", Counter())[change.op] += 1

@@ -34,6 +34,7 @@ class MergeBase:
 
     snapshot: Snapshot
     further_bases: tuple[CommitRecord, ...] = ()
+    #: The rows that differ from the snapshot, by (table, id); None: no row, or unsettled.
     rows: dict[tuple[str, str], Row | None] = field(default_factory=dict)
     unsettled: frozenset[tuple[str, str]] = frozenset()
 
@@ -86,17 +87,18 @@ def _join_base(
 ) -> MergeBase:
     """`state` merged with one more base. Rows on which the two disagree become unsettled."""
     further_snapshot = Snapshot(backend, further_base, catalogs.get(further_base.schema))
-    below = build_merge_base(backend, catalogs, records, merge_bases(records, state.records, further_base))
+    # The base of the bases (recursive merge).
+    common_base = build_merge_base(backend, catalogs, records, merge_bases(records, state.records, further_base))
     rows, unsettled = dict(state.rows), set(state.unsettled)
-    for table in below.tables_changed_in(further_snapshot):
-        for row_id, change in below.changes_in(further_snapshot, table, None).items():
-            entity = (table, row_id)
-            row = rows[entity] if entity in rows else read_rows(state.snapshot, table, [row_id]).get(row_id)
+    for table in common_base.tables_changed_in(further_snapshot):
+        for row_id, change in common_base.changes_in(further_snapshot, table, None).items():
+            table_and_id = (table, row_id)
+            row = rows[table_and_id] if table_and_id in rows else read_rows(state.snapshot, table, [row_id]).get(row_id)
             if is_same_row(row, change.after):
                 continue
-            if is_same_row(row, change.before) and below.is_settled(table, row_id):
-                rows[entity] = change.after
+            if is_same_row(row, change.before) and common_base.is_settled(table, row_id):
+                rows[table_and_id] = change.after
             else:
-                unsettled.add(entity)
-                rows[entity] = None
+                unsettled.add(table_and_id)
+                rows[table_and_id] = None
     return MergeBase(state.snapshot, (*state.further_bases, further_base), rows, frozenset(unsettled))

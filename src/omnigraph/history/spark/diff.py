@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 COLUMNS = "op string, kind string, type string, id string, before string, after string"
 _SCHEMA = pa.schema([(column.split()[0], pa.utf8()) for column in COLUMNS.split(", ")])
 _OLD, _NEW = range(2)
-#: Rows of both sides that are Python values at a time.
+#: How many ids are turned into Python rows at once.
 _ROWS_AT_ONCE = 4_096
 
 
@@ -59,17 +59,20 @@ def diff_frame(
     types: Collection[str] = (),
     ops: Collection[str] = (),
 ) -> DataFrame:
-    """Rows of `COLUMNS` in no order, `before` and `after` as JSON: the changes that `diff` yields, pinned."""
-    tables = tuple(
+    """Rows of `COLUMNS` in no order, `before` and `after` as JSON.
+
+    These are the same changes as those of `diff`; the frame keeps reading these two commits.
+    """
+    diffed_types = tuple(
         DiffedType(old.catalog.by_id.get(type_def.id), new.catalog.by_id.get(type_def.id))
         for type_def in differing_types(old, new, kinds=kinds, types=types)
     )
-    reads = (read for number, table in enumerate(tables) for read in _plan_reads(number, table, old, new))
-    shuffle = ShuffleById.of_tables(old.backend.tables.location, reads, len(tables))
+    reads = (read for number, table in enumerate(diffed_types) for read in _plan_reads(number, table, old, new))
+    shuffle = ShuffleById.of_tables(old.backend.tables.location, reads, len(diffed_types))
     selected_ops = frozenset(ops)
 
     def find_changes(table_number: int, sides: RowsBySide) -> pa.Table:
-        changes = _find_changes(tables[table_number], sides)
+        changes = _find_changes(diffed_types[table_number], sides)
         rows = [change for change in changes if not selected_ops or change["op"] in selected_ops]
         return pa.Table.from_pylist(rows, _SCHEMA)
 
