@@ -20,13 +20,13 @@ from omnigraph.query.language.checked import (
     Rrf,
     TextFilter,
 )
-from omnigraph.query.plan.nodes import Condition, Search
+from omnigraph.query.plan.nodes import PlanCondition, Search
 
 Names = Mapping[str, str]
 """Old name of a variable → new name; a variable that is missing keeps its name."""
 
 
-def operands(condition: Condition) -> Iterator[Expr]:
+def operands(condition: PlanCondition) -> Iterator[Expr]:
     """Yields the expressions that a condition tests."""
     match condition:
         case TextFilter():
@@ -55,7 +55,7 @@ def references(value: Expr) -> Iterator[Prop | Entity]:
             yield value.second.prop
 
 
-def variables_of(condition: Condition) -> frozenset[str]:
+def variables_of(condition: PlanCondition) -> frozenset[str]:
     return frozenset(ref.var for value in operands(condition) for ref in references(value))
 
 
@@ -69,7 +69,7 @@ def searches_in(value: Expr) -> Iterator[Search]:
             yield value.second
 
 
-def conjuncts(conditions: tuple[Condition, ...]) -> Iterator[Condition]:
+def conjuncts(conditions: tuple[PlanCondition, ...]) -> Iterator[PlanCondition]:
     """Yields the conditions with every `AllOf` replaced by its parts."""
     for condition in conditions:
         if isinstance(condition, AllOf):
@@ -103,7 +103,7 @@ def _rename_prop(prop: Prop, names: Names) -> Prop:
     return replace(prop, var=names.get(prop.var, prop.var))
 
 
-def rename_condition(condition: Condition, names: Names) -> Condition:
+def rename_condition(condition: PlanCondition, names: Names) -> PlanCondition:
     if isinstance(condition, TextFilter):
         return replace(condition, prop=_rename_prop(condition.prop, names))
     return _rename_predicate(condition, names)

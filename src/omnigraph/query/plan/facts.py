@@ -16,7 +16,7 @@ from omnigraph.query.language.checked import (
     TextFilter,
 )
 from omnigraph.query.plan.expressions import conjuncts
-from omnigraph.query.plan.nodes import Condition, Degrees, Edges, HopLeaf, Leaf, Pairs, Reach, Scan
+from omnigraph.query.plan.nodes import Degrees, Edges, HopLeaf, Leaf, Pairs, PlanCondition, Reach, Scan
 from omnigraph.schema.catalog import SYSTEM_COLUMNS, Catalog, Scalar, TypeDef
 
 #: Estimated share of rows that satisfy a condition. Only the order of these numbers matters.
@@ -73,7 +73,7 @@ class Facts:
         return rows_per_node * 2 if hop.direction == "either" else rows_per_node
 
 
-def _selectivity(condition: Condition) -> float:
+def _selectivity(condition: PlanCondition) -> float:
     match condition:
         case TextFilter():
             return _TEXT
@@ -87,7 +87,7 @@ def _selectivity(condition: Condition) -> float:
             return 1.0
 
 
-def point_column(type_def: TypeDef, condition: Condition) -> str | None:
+def point_column(type_def: TypeDef, condition: PlanCondition) -> str | None:
     """Returns the column if the condition fixes `id` or a single-column key to one value, else None."""
     if not isinstance(condition, CheckedCompare) or condition.op != "=":
         return None
@@ -99,7 +99,7 @@ def point_column(type_def: TypeDef, condition: Condition) -> str | None:
     return None
 
 
-def _equal_column(condition: Condition) -> str | None:
+def _equal_column(condition: PlanCondition) -> str | None:
     """Returns the column if the condition lists its possible values, else None."""
     if isinstance(condition, CheckedCompare) and condition.op in ("=", "in"):
         for prop, value in ((condition.left, condition.right), (condition.right, condition.left)):

@@ -29,12 +29,12 @@ from omnigraph.query.plan.expressions import references
 from omnigraph.query.plan.nodes import (
     Aggregation,
     AntiJoin,
-    Condition,
     Degrees,
     Limit,
     NaturalJoin,
     Pairs,
     Plan,
+    PlanCondition,
     Scan,
     Sort,
     TopK,
@@ -184,7 +184,7 @@ def _is_tree(types: Mapping[str, str], links: tuple[Pairs, ...]) -> bool:
     return True
 
 
-def _is_rank_condition(condition: Condition) -> bool:
+def _is_rank_condition(condition: PlanCondition) -> bool:
     """Whether the condition can be decided for each rank of one column."""
     match condition:
         case CheckedNullTest(Prop() as prop, _):

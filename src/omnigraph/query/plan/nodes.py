@@ -32,7 +32,8 @@ KEY = "key"
 Search = TextFilter | Bm25 | Nearest
 """A value that is computed by searching a column, not stored in one."""
 
-Condition = Predicate | TextFilter
+PlanCondition = Predicate | TextFilter
+"""What rows must satisfy; both kinds come from the checked query."""
 
 
 class Scan(Immutable):
@@ -41,13 +42,14 @@ class Scan(Immutable):
     var: str
     type: EntityType
     columns: tuple[str, ...] = ()
-    where: tuple[Condition, ...] = ()
+    where: tuple[PlanCondition, ...] = ()
     searches: tuple[Search, ...] = ()
 
 
 class Pairs(Immutable):
-    """Node pairs that edges of one type connect: each pair once if `distinct`, otherwise at least once.
+    """Node pairs that edges of one type connect: each pair once if `distinct`.
 
+    Otherwise pairs are possibly repeated, and the reader must not count them.
     `ids` names the ends whose user-visible id is needed and that no scan provides.
     """
 
@@ -68,7 +70,7 @@ class Edges(Immutable):
     right: str
     direction: Direction
     columns: tuple[str, ...] = ()
-    where: tuple[Condition, ...] = ()
+    where: tuple[PlanCondition, ...] = ()
     searches: tuple[Search, ...] = ()
     ids: tuple[str, ...] = ()
 
@@ -113,7 +115,7 @@ class Selection(Immutable):
     """Rows for which every condition is true."""
 
     input: Plan
-    where: tuple[Condition, ...]
+    where: tuple[PlanCondition, ...]
 
 
 class LeftJoin(Immutable):
@@ -125,7 +127,7 @@ class LeftJoin(Immutable):
     left: Plan
     right: Plan
     on: tuple[str, ...]
-    where: tuple[Condition, ...] = ()
+    where: tuple[PlanCondition, ...] = ()
     null_safe: bool = False
 
 
@@ -135,12 +137,15 @@ class AntiJoin(Immutable):
     left: Plan
     right: Plan
     on: tuple[str, ...]
-    where: tuple[Condition, ...] = ()
+    where: tuple[PlanCondition, ...] = ()
     null_safe: bool = False
 
 
 class DistinctVariables(Immutable):
-    """Only these variables, each assignment once. A block that reads outer columns is planned on top of this."""
+    """Only these variables, each assignment once: input of an optional or negated block that depends on outer rows.
+
+    Such a block has only conditions on outer variables, or a block nested in it uses outer variables.
+    """
 
     input: Plan
     variables: tuple[str, ...]

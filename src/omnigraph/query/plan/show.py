@@ -156,11 +156,11 @@ def _on(plan: nodes.LeftJoin | nodes.AntiJoin) -> str:
     return text + (f" where {_conditions(plan.where)}" if plan.where else "")
 
 
-def _conditions(where: tuple[nodes.Condition, ...]) -> str:
+def _conditions(where: tuple[nodes.PlanCondition, ...]) -> str:
     return " and ".join(show_condition(condition) for condition in where)
 
 
-def show_condition(condition: nodes.Condition) -> str:
+def show_condition(condition: nodes.PlanCondition) -> str:
     if isinstance(condition, TextFilter):
         edits = "" if condition.edits is None else f", {show_expr(condition.edits)}"
         return f"{condition.function}({show_expr(condition.prop)}, {show_expr(condition.query)}{edits})"

@@ -26,7 +26,7 @@ from omnigraph.query.language.checked import (
     Value,
 )
 from omnigraph.query.plan.leaf_columns import parameter_name
-from omnigraph.query.plan.nodes import KEY, Condition, Search
+from omnigraph.query.plan.nodes import KEY, PlanCondition, Search
 from omnigraph.schema.catalog import PropType, Scalar
 from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS
 
@@ -113,7 +113,7 @@ class Translator:
                 return exp.Cast(this=exp.Array(expressions=items), to=sql_type(value.type))
         raise AssertionError(f"{value} has no value for a single row")
 
-    def condition(self, condition: Condition) -> exp.Expr:
+    def condition(self, condition: PlanCondition) -> exp.Expr:
         match condition:
             case TextFilter():
                 return self.columns((condition.prop.var, condition))

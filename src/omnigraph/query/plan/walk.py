@@ -9,10 +9,10 @@ from omnigraph.query.plan.expressions import conjuncts
 from omnigraph.query.plan.nodes import (
     Aggregation,
     AntiJoin,
-    Condition,
     Edges,
     LeftJoin,
     Plan,
+    PlanCondition,
     Project,
     Scan,
     Selection,
@@ -35,7 +35,7 @@ def transform_nodes(plan: Plan, transform: Callable[[Plan], Plan]) -> Plan:
     return transform(with_children(plan, tuple(transform_nodes(child, transform) for child in children(plan))))
 
 
-def conditions_of(plan: Plan) -> Iterator[Condition]:
+def conditions_of(plan: Plan) -> Iterator[PlanCondition]:
     """Yields the conditions of this node."""
     if isinstance(plan, (Scan, Edges, Selection, LeftJoin, AntiJoin)):
         yield from conjuncts(plan.where)

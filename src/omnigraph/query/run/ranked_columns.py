@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from omnigraph.adjacency.coded_tables import CodedTables
 from omnigraph.query.language.bind import ValueResolver
 from omnigraph.query.language.checked import AllOf, AnyOf, CheckedCompare, CheckedNullTest, Prop
-from omnigraph.query.plan.nodes import Condition
+from omnigraph.query.plan.nodes import PlanCondition
 from omnigraph.query.run.storage_filters import column_and_value, fits_type
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import PropType
@@ -108,11 +108,11 @@ class RankedColumns:
         cache = self.coded_tables.column_cache
         return cache.derive(key, ("ranks", name), lambda: RankedColumn.of(cache.columns(key, view, [name])[name]))
 
-    def rows(self, type_id: str, where: Sequence[Condition]) -> Int64Array:
+    def rows(self, type_id: str, where: Sequence[PlanCondition]) -> Int64Array:
         """Returns the positions of the rows for which all conditions, at least one, are true."""
         return np.flatnonzero(reduce(and_, [self._rows_where_true(type_id, condition) for condition in where]))
 
-    def _rows_where_true(self, type_id: str, condition: Condition) -> BoolArray:
+    def _rows_where_true(self, type_id: str, condition: PlanCondition) -> BoolArray:
         match condition:
             case CheckedNullTest(Prop() as prop, negated):
                 ranks = self.column(type_id, prop.column).ranks

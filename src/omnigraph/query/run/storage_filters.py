@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from omnigraph.query.language.bind import ValueResolver
 from omnigraph.query.language.checked import AnyOf, CheckedCompare, CheckedNullTest, Const, Now, Param, Prop, Value
-from omnigraph.query.plan.nodes import Condition
+from omnigraph.query.plan.nodes import PlanCondition
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.catalog import PropType, Scalar, TypeDef
 from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, canonical_text, derive_id
@@ -24,14 +24,14 @@ from omnigraph.schema.values import FLOATS, INTEGER_BOUNDS, canonical_text, deri
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def to_filter(conditions: Iterable[Condition], resolve_value: ValueResolver) -> pc.Expression | None:
+def to_filter(conditions: Iterable[PlanCondition], resolve_value: ValueResolver) -> pc.Expression | None:
     """Returns the conjunction of all conditions that can be pushed; None if there are none."""
     filters = [_filter_of(condition, resolve_value) for condition in conditions]
     pushed = [filter_ for filter_ in filters if filter_ is not None]
     return reduce(and_, pushed) if pushed else None
 
 
-def is_exact(condition: Condition, resolve_value: ValueResolver) -> bool:
+def is_exact(condition: PlanCondition, resolve_value: ValueResolver) -> bool:
     """Whether the filter passes exactly the rows for which the condition is true."""
     if isinstance(condition, CheckedNullTest):
         return isinstance(condition.operand, Prop)
@@ -41,7 +41,7 @@ def is_exact(condition: Condition, resolve_value: ValueResolver) -> bool:
     return _filter_of(condition, resolve_value) is not None
 
 
-def _filter_of(condition: Condition, resolve_value: ValueResolver) -> pc.Expression | None:
+def _filter_of(condition: PlanCondition, resolve_value: ValueResolver) -> pc.Expression | None:
     match condition:
         case CheckedNullTest(Prop() as prop, negated):
             field = pc.field(prop.column)
@@ -106,7 +106,7 @@ def fits_type(prop_type: PropType, value: Any) -> bool:
 # ---- the only ids that can match -------------------------------------------------------------------------------------
 
 
-def exact_ids(type_def: TypeDef, conditions: Iterable[Condition], resolve_value: ValueResolver) -> list[str] | None:
+def exact_ids(type_def: TypeDef, conditions: Iterable[PlanCondition], resolve_value: ValueResolver) -> list[str] | None:
     """Returns the only ids that can match, if the conditions fix `id` or the whole key; otherwise None."""
     key_values: dict[str, Any] = {}
     for condition in conditions:

@@ -8,7 +8,6 @@ from omnigraph.query.plan.expressions import variables_of
 from omnigraph.query.plan.facts import Facts
 from omnigraph.query.plan.nodes import (
     AntiJoin,
-    Condition,
     Degrees,
     DistinctVariables,
     Edges,
@@ -16,6 +15,7 @@ from omnigraph.query.plan.nodes import (
     NaturalJoin,
     Pairs,
     Plan,
+    PlanCondition,
     Reach,
     Scan,
     Selection,
@@ -28,7 +28,7 @@ def push_filters(plan: Plan, _facts: Facts) -> Plan:
     return _push(plan, ())
 
 
-def _push(plan: Plan, where: tuple[Condition, ...]) -> Plan:
+def _push(plan: Plan, where: tuple[PlanCondition, ...]) -> Plan:
     """Returns the rows of `plan` that satisfy `where`."""
     match plan:
         case Scan() | Edges():
@@ -48,7 +48,7 @@ def _push(plan: Plan, where: tuple[Condition, ...]) -> Plan:
     return _select(with_children(plan, tuple(_push(child, ()) for child in children(plan))), where)
 
 
-def _push_into_join(plan: NaturalJoin, where: tuple[Condition, ...]) -> Plan:
+def _push_into_join(plan: NaturalJoin, where: tuple[PlanCondition, ...]) -> Plan:
     inputs: list[Plan] = []
     remaining = where
     for child in plan.inputs:
@@ -61,11 +61,11 @@ def _push_into_join(plan: NaturalJoin, where: tuple[Condition, ...]) -> Plan:
     return _select(NaturalJoin(tuple(inputs)), remaining)
 
 
-def _without(where: tuple[Condition, ...], removed: tuple[Condition, ...]) -> tuple[Condition, ...]:
+def _without(where: tuple[PlanCondition, ...], removed: tuple[PlanCondition, ...]) -> tuple[PlanCondition, ...]:
     return tuple(condition for condition in where if condition not in removed)
 
 
-def _select(plan: Plan, where: tuple[Condition, ...]) -> Plan:
+def _select(plan: Plan, where: tuple[PlanCondition, ...]) -> Plan:
     return Selection(plan, where) if where else plan
 
 
