@@ -157,7 +157,7 @@ class PreconditionFailed(OmnigraphError, code="precondition_failed"):
 
 
 class WriterFenced(OmnigraphError, code="writer_fenced"):
-    """Another process claimed exclusive writing on this branch."""
+    """Another writer holds this branch exclusively, or has taken it over."""
 
 
 class Unknown(OmnigraphError, code="unknown_outcome"):

@@ -220,7 +220,7 @@ class Graph(BulkVerbs, UpkeepVerbs):
         return self._with_branch(self._runtime.branch(name))
 
     def close(self) -> None:
-        """Give up an exclusive claim, if this handle has one."""
+        """Release the branch, if this handle holds it exclusively."""
         if self._holder is not None:
             self._runtime.release(self._branch, self._holder, WriteOptions())
             self._holder = None

@@ -63,7 +63,7 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     config: Config | None = None,
 ) -> Graph:
-    """A handle on one branch of a graph. `exclusive` claims the branch for this handle alone until it is closed.
+    """A handle on one branch of a graph. `exclusive` holds the branch for this handle alone until it is closed.
 
     Opening for writing also ends the bulk operations that dead processes left, unless `recover` is off.
     """
@@ -81,7 +81,7 @@ def open_branch(
     exclusive: bool = False,
     recover: bool = True,
 ) -> Graph:
-    """A handle on a branch of an opened graph; recovers bulk operations and claims the branch as `open` does."""
+    """A handle on a branch of an opened graph; recovers bulk operations and holds the branch as `open` does."""
     if runtime.read_only or not recover:
         opened, recovered = runtime.branch(branch), []
     else:
@@ -92,12 +92,12 @@ def open_branch(
     holder = runtime.claim(opened, WriteOptions()) if exclusive else None
     graph = Graph(runtime, opened, freshness=freshness, holder=holder)
     if holder is not None and any(result.verdict == "waiting" for result in recovered):
-        _recover_claimed(graph)
+        _recover_as_holder(graph)
     return graph
 
 
-def _recover_claimed(graph: Graph) -> None:
-    """End the bulk operations that waited for the claim of a dead writer, which `graph` has taken over."""
+def _recover_as_holder(graph: Graph) -> None:
+    """End the bulk operations that waited because a dead writer held the branch; `graph` has taken it over."""
     try:
         graph.recover()
     except BaseException:
@@ -147,6 +147,7 @@ def _get_shared_runtime(
 
 
 def catalog_of(schema: str | os.PathLike[str] | Catalog, backend: Backend) -> Catalog:
+    """The catalog of a graph to be created. Its identities are made by the backend, since they will be stored."""
     if isinstance(schema, Catalog):
         return schema
     text, file = read_schema(schema)
@@ -169,6 +170,7 @@ def lint(source: str, schema: HasSource | Catalog | str | os.PathLike[str]) -> L
 
 
 def _compile_catalog(schema: HasSource | Catalog | str | os.PathLike[str]) -> Catalog:
+    """The catalog to check queries against: also that of `g.schema`. It needs no backend, since nothing is stored."""
     if isinstance(schema, Schema):
         return schema.catalog
     if isinstance(schema, Catalog):

@@ -1,6 +1,6 @@
 """`GraphRuntime`: one graph inside one process, with its open branches, their publishers and writers.
 
-Creates and deletes branches, and claims and releases them for exclusive writing.
+Creates and deletes branches, and holds and releases them for exclusive writing.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class GraphRuntime:
         return holder
 
     def release(self, branch: Branch, holder: str, options: WriteOptions) -> None:
-        """End a claim. Does nothing if another writer took over or if the branch is gone."""
+        """Stop being the holder. Does nothing if another writer took over or if the branch is gone."""
         with suppress(WriterFenced, BranchClosed):
             branch.writer.run(_EpochOperation(self.backend, None), options, holder=holder)
 

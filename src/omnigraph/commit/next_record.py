@@ -117,7 +117,7 @@ def first_record(stream: str, rid: str, op_id: str, schema: str, created_at: dat
 def fork_record(source: CommitRecord, header: Header) -> CommitRecord:
     """Record 0 of a branch: the state of the source commit, as the first record of a new stream.
 
-    Overlay entries keep the rid of the record that placed them. No writer has a claim on the new stream.
+    Overlay entries keep the rid of the record that placed them. No writer holds the new stream.
     `changed_seq` starts anew, since seqs of different streams must never be compared.
     """
     pins = {table: replace(pin, changed_seq=0) for table, pin in source.pins.items()}

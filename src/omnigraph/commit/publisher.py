@@ -321,7 +321,7 @@ class Publisher:
 def find_fence(plan: PublishPlan, record: StreamEntry) -> OmnigraphError | None:
     """The error if `record` forbids the writer of `plan` to publish: the branch was closed, or another writer holds it.
 
-    A claim of the branch takes over from any holder; a release must still hold the branch.
+    A writer that becomes the holder takes over from any other; a release must still hold the branch.
     """
     if record.header.kind == "close":
         return branch_closed(record.stream)

@@ -97,7 +97,7 @@ class RecoveryResult:
 
 
 class Recovery:
-    """Ends the intents of a graph whose drivers are gone. `holders` are the caller's claims on branches, by stream.
+    """Ends the intents of a graph whose drivers are gone. `holders` are the caller's holder tokens by stream.
 
     `restore_conflict_check` makes the conflict check of a saved plan again, if its operation had one. Without it the
     footprint decides, which refuses more plans.
@@ -307,7 +307,7 @@ class Recovery:
 
 
 class _OpenStream:
-    """One open stream with its publisher and writer. `holder` is the caller's claim on the branch."""
+    """One open stream with its publisher and writer. `holder` is the caller's holder token, if it holds the branch."""
 
     def __init__(self, runtime: GraphRuntime, publisher: Publisher, holder: str | None) -> None:
         self._runtime = runtime

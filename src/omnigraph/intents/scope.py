@@ -222,6 +222,7 @@ class _Heart:
     def stop(self) -> None:
         """Once this has returned, no further heartbeat is written."""
         self._stopped.set()
+        # A thread whose start was interrupted cannot be joined.
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 

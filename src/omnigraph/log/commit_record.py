@@ -62,7 +62,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Who may write to the stream: while `holder` is set, only that writer. `n` counts claims and releases."""
+    """Who may write to the stream: while `holder` is set, only that writer. `n` counts every change of `holder`."""
 
     n: int = 0
     holder: str | None = None

@@ -241,7 +241,7 @@ class Opening(Generic[T]):
 
     async def _open(self) -> T:
         try:
-            # A handle whose caller was cancelled may hold a claim on the branch, so it is closed.
+            # A handle whose caller was cancelled may hold the branch exclusively, so it is closed.
             target = await self._threads.run(self._open_target, on_abandoned=_close)
         except BaseException:
             self._threads.shut_down()

@@ -47,7 +47,7 @@ class ClosableTwin(Twin):
         if self._owned_threads is None:
             await self._threads.run(self._close_target)
         elif not self._owned_threads.is_shut_down:
-            # The claim on the branch is released after the writes that need it.
+            # An exclusive branch is released after the writes that need it.
             await self._owned_threads.wait_until_idle()
             await self._threads.run(self._close_target)
             self._owned_threads.shut_down()

@@ -60,7 +60,7 @@ TrashLists = list[tuple[TrashList, ObjectInfo]]
 
 
 class Cleanup:
-    """One run of cleanup. `holders` are the caller's writer claims by stream: it may fence streams that it holds."""
+    """One run of cleanup. `holders` are the caller's holder tokens by stream: it may fence streams that it holds."""
 
     def __init__(self, runtime: GraphRuntime, policy: Policy, holders: Mapping[str, str] | None = None) -> None:
         self._runtime = runtime
@@ -107,7 +107,7 @@ class Cleanup:
         unnamed = [info for info in candidates if info.key not in marks_after_expiry and info.modified_at < cutoff]
         present = {info.key: info for info in (*candidates, *survey.ended_leases, *survey.ended_intents)}
         due = [info for info in self._find_due(lists, store_now, marks_after_expiry) if present.get(info.key) == info]
-        # Marking opens everything that must stay, before anything is changed: an unreadable root refuses here.
+        # Marking opens everything that must stay: if anything that protects files cannot be read, cleanup stops here.
         self._mark(survey, {}, archived=survey.archived.values())
         report = CleanupReport(
             confirmed=False,
