@@ -63,8 +63,11 @@ class Branches:
     ) -> MergeReport:
         """Merge the newest commit of `source` into `into` (by default this handle's branch), in one commit.
 
-        Raises MergeConflict with all conflicts and writes nothing if there are any that no resolution settles. With
-        few changed rows it runs in this process, else on Spark, which `spark`, `master` and `spark_conf` choose;
+        A row that both changed is a conflict. `cell_level` joins the changes if they are in different properties,
+        `per_entity` and `resolve` choose a side; see `MergeOptions`. If conflicts remain, it raises MergeConflict with
+        all of them and writes nothing.
+
+        With few changed rows it runs in this process, else on Spark, which `spark`, `master` and `spark_conf` choose;
         `engine` decides it. On Spark a dry run stages files, which no commit refers to.
         """
         runtime = self._graph._runtime

@@ -48,8 +48,8 @@ class Handle:
         """The graph at a commit of any branch."""
         stream, seq = parse_commit_id(commit_id)
         # Names as this handle knows them: an old commit must be readable even if the newest record is not.
-        names = self._runtime.catalogs.get(self._branch.publisher.head.schema)
-        return self._view_of(self._runtime.records(stream).record(seq), names)
+        current_catalog = self._runtime.catalogs.get(self._branch.publisher.head.schema)
+        return self._view_of(self._runtime.records(stream).record(seq), current_catalog)
 
     def _view_named(self, branch: str | None) -> GraphView:
         if branch is None or branch == self.branch_name:
@@ -94,9 +94,9 @@ class Handle:
         self._refreshed_at = started_at
         return newest
 
-    def _view_of(self, record: CommitRecord, names: Catalog | None = None) -> GraphView:
+    def _view_of(self, record: CommitRecord, current_catalog: Catalog | None = None) -> GraphView:
         catalog = self._runtime.catalogs.get(record.schema)
-        return GraphView(self._runtime, Snapshot(self._runtime.backend, record, catalog), names)
+        return GraphView(self._runtime, Snapshot(self._runtime.backend, record, catalog), current_catalog)
 
     def _require_writable(self) -> None:
         if self._runtime.read_only:

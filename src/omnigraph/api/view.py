@@ -63,10 +63,10 @@ class CommitInfo:
 class GraphView:
     """A graph pinned to one commit: it can be read, not written."""
 
-    def __init__(self, runtime: GraphRuntime, snapshot: Snapshot, names: Catalog | None = None) -> None:
+    def __init__(self, runtime: GraphRuntime, snapshot: Snapshot, current_catalog: Catalog | None = None) -> None:
         self._runtime = runtime
         self._snapshot = snapshot
-        self._names = names or snapshot.catalog
+        self._current_catalog = current_catalog or snapshot.catalog
 
     @property
     def commit_id(self) -> str:
@@ -74,7 +74,7 @@ class GraphView:
 
     @property
     def state(self) -> Snapshot:
-        """The snapshot that engines read."""
+        """The `Snapshot` itself, which engines read; `snapshot()` describes it."""
         return self._snapshot
 
     @property
@@ -84,13 +84,13 @@ class GraphView:
 
     def table(self, name: str) -> Table:
         """A type by its name at this commit, or by the name it has now: identity survives renames."""
-        current = self._names.node(name) or self._names.edge(name)
+        current = self._current_catalog.node(name) or self._current_catalog.edge(name)
         type_def = self._snapshot.catalog.node(name) or self._snapshot.catalog.edge(name)
         if type_def is None and current is not None:
             type_def = self._snapshot.catalog.by_id.get(current.id)
         if type_def is None:
             raise no_such_type(name, self._snapshot.catalog)
-        return Table(self._snapshot, type_def, self._names.by_id.get(type_def.id))
+        return Table(self._snapshot, type_def, self._current_catalog.by_id.get(type_def.id))
 
     def spark(
         self,
@@ -171,7 +171,7 @@ class GraphView:
         return start_query(source, params, name, self.catalog, lambda _: self._snapshot, now, limits)
 
     def snapshot(self, *, indexes: bool = False) -> dict[str, Any]:
-        """Commit, storage format, and per type the pin, counts and overlay.
+        """Describes `state`: commit, storage format, and per type the pin, counts and overlay.
 
         `indexes` adds how much of its table each index covers, which costs the tables' own lists of indexes.
         """

@@ -113,7 +113,7 @@ class RemoteSchema:
     @over_http(Schema.plan)
     def plan(self, schema: str | os.PathLike[str]) -> RemotePlan:
         body = {"schema": read_schema(schema)[0], "branch": self._graph.branch_name}
-        document = self._graph._endpoint.ask("schema/plan", body).json()
+        document = self._graph._endpoint.post_read("schema/plan", body).json()
         return RemotePlan({name: value for name, value in document.items() if name != "branch"})
 
     @over_http(Schema.apply)

@@ -42,7 +42,7 @@ class Transport:
             response = self._http.get(path, params=_without_none(query), headers=headers)
         return _raise_for_status(response)
 
-    def ask(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> httpx.Response:
+    def post_read(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> httpx.Response:
         """A POST that changes nothing."""
         with _translate_read_errors(self.base):
             response = self._http.post(path, json=_without_none(body), headers=headers)

@@ -45,8 +45,11 @@ class GraphEndpoint:
     def read(self, route: str, **query: Any) -> Any:
         return self.get(route, {**self.position, **query})
 
-    def ask(self, route: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> httpx.Response:
-        return self.transport.ask(self.path(route), body, headers)
+    def post_read(
+        self, route: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        """A POST that changes nothing."""
+        return self.transport.post_read(self.path(route), body, headers)
 
     def write(
         self,
@@ -64,13 +67,14 @@ class GraphEndpoint:
         if limits is not None:
             raise not_over_http("query(limits=…)", "The server sets the limits of queries")
         body = {"source": source, "params": encode_params(params or {}), "name": name, **self.position}
-        return decode_arrow(self.ask("query", body, {"Accept": ARROW_TYPE}).content)
+        return decode_arrow(self.post_read("query", body, {"Accept": ARROW_TYPE}).content)
 
     def commits(self, limit: int | None, actor: str | None, kind: str | None, branch: str | None) -> list[CommitInfo]:
         values = {"actor": actor, "kind": kind, "branch": branch}
         filters = [f"{name}={value}" for name, value in values.items() if value is not None]
         if limit == 0:
             return []
+        # The server reads 0 as "all".
         return [decode_commit(commit) for commit in self.read("commits", limit=limit or 0, filter=filters)["commits"]]
 
     def export(
