@@ -222,6 +222,24 @@ def test_an_interrupted_operation_aborts_before_it_is_confirmed(
     assert not _hearts()
 
 
+def test_interrupt_while_the_heartbeat_starts_is_raised_as_it_is(
+    graph_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def interrupt_heartbeat(thread: threading.Thread) -> None:
+        if thread.name == "omnigraph-heartbeat":
+            raise KeyboardInterrupt
+        start(thread)
+
+    with acting(graph_address) as actor:
+        monkeypatch.setattr(threading.Thread, "start", interrupt_heartbeat)
+        with pytest.raises(KeyboardInterrupt):
+            actor.bulk()
+        monkeypatch.undo()
+        assert len(names(actor.graph)) == 2
+
+
 def test_an_interrupted_operation_is_left_to_recovery_once_it_is_confirmed(graph_address: str) -> None:
     """Whether its record is on its way is not known here; what was promised by confirming is kept."""
     with acting(graph_address) as actor:

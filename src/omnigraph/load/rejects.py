@@ -1,4 +1,7 @@
-"""Writes rejected records as NDJSON, in a directory or below an object-store address."""
+"""Writes rejected records as NDJSON, in a directory or below an object-store address.
+
+Records are written in the order given; the engines sort.
+"""
 
 from __future__ import annotations
 

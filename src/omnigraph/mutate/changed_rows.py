@@ -61,6 +61,10 @@ def is_same_row(before: Row | None, after: Row | None, columns: ComparedColumns 
 
 
 def is_same_value(before: Any, after: Any) -> bool:
+    """Compare by type and value: 1 is not 1.0, and null equals only null.
+
+    NaN equals NaN, and -0.0 equals 0.0. Lists have the same length and the same items in the same order.
+    """
     if isinstance(before, float) and isinstance(after, float) and math.isnan(before) and math.isnan(after):
         return True
     if isinstance(before, list) and isinstance(after, list):

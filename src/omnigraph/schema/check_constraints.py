@@ -189,7 +189,7 @@ def explain_bad_regex(pattern: str) -> str | None:
     return None
 
 
-# --- names ---------------------------------------------------------------------------------------------------------
+# --- members and properties ------------------------------------------------------------------------------------------
 
 
 def _is_comparable(kind: PropType) -> bool:
@@ -199,7 +199,10 @@ def _is_comparable(kind: PropType) -> bool:
 def _find_members(
     draft: TypeDraft, constraint: ConstraintDraft, words: tuple[WrittenName, ...], problems: Problems
 ) -> list[tuple[WrittenName, PropertyDraft | None]]:
-    """The members that exist, each once; the ends of an edge, which only @unique may name, have no property."""
+    """(name, property) of every existing member, without repetitions.
+
+    The property is None for `src` and `dst`, which only @unique may name.
+    """
     members: dict[str, tuple[WrittenName, PropertyDraft | None]] = {}
     name = "key" if isinstance(constraint, KeyDraft) else "unique"
     for word in words:

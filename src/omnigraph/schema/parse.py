@@ -32,7 +32,7 @@ _HEADER = re.compile(rf"(interface|node|edge){_GAP}++([A-Za-z_][A-Za-z0-9_]*)", 
 
 @dataclass(frozen=True, slots=True)
 class DeclarationText:
-    """The part of the text that holds one declaration; `is_intact` if every comment and text in it is closed."""
+    """The part of the text that holds one declaration; `is_intact` if its comments and string literals are closed."""
 
     start: int
     end: int

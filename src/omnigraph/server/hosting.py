@@ -110,7 +110,7 @@ class HostedGraph:
             self._handles.pop(branch, None)
 
     def graph_key(self, actor: str | None, key: str) -> str:
-        """A caller's idempotency key as this graph stores it; raises for one that is malformed or too old."""
+        """The client key, scoped to its actor, as this graph stores it; raises for one that is malformed or too old."""
         check_client_key(key, self._clock.now(), self._config.idempotency_days)
         return scope_client_key(actor, key)
 

@@ -1,4 +1,7 @@
-"""Storage keys: which are valid, and which part of the on-disk layout each belongs to."""
+"""Storage keys: which are valid, and which part of the on-disk layout each belongs to.
+
+It builds no keys: each room builds its own.
+"""
 
 from __future__ import annotations
 

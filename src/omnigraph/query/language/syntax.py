@@ -106,7 +106,10 @@ class ArgumentSyntax(Immutable):
 
 
 class CallSyntax(Immutable):
-    """Any other function: text search, rank, or one that does not exist."""
+    """A call that is no aggregate, no date literal and not `now()`.
+
+    That is text search, rank, or a call with an unknown name or wrong arguments, which the check refuses.
+    """
 
     function: NameSyntax
     arguments: tuple[ArgumentSyntax, ...]

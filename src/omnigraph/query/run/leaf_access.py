@@ -198,7 +198,10 @@ class CodeAccess(LeafAccess):
         return LeafRows(self.count_bytes(table), access)
 
     def _whole_table(self, leaf: Scan) -> pa.Table:
-        """Returns the cached table under positional names: always the same object, so that DuckDB registers it once."""
+        """Returns the cached table with columns named by position.
+
+        It is always the same object, so that DuckDB registers it once.
+        """
         type_def, view, key = self._coded_tables.table(leaf.type.type_id)
 
         def make() -> pa.Table:
