@@ -223,7 +223,7 @@ class _Heart:
         """Once this has returned, no further heartbeat is written."""
         self._stopped.set()
         # A thread whose start was interrupted cannot be joined.
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:
