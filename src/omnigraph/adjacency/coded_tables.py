@@ -196,7 +196,7 @@ class CodedTables:
         return graph.with_pairs(left, right, self.sizes(edge, direction)[1 if backwards else 0])
 
     def has_ends(self, edge: str) -> bool:
-        """Whether the ends are cached, or those of the versions alone, from which they are computed quickly."""
+        """Whether the ends of the edges are cached, or those without overlays, from which they are computed quickly."""
         type_def, _, key = self.table(edge)
         ends = self.table(type_def.source or "")[2], self.table(type_def.target or "")[2]
         cache_keys = ((key, ("ends", ends)), (key.base, ("ends", (ends[0].base, ends[1].base))))

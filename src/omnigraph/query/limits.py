@@ -91,7 +91,8 @@ class Deadline:
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
         """Calls `interrupt` if the time ends or the query is cancelled inside the block."""
         self.check()
-        # The timer's thread may outlive the block, even the interpreter's last steps: it must not hold an engine then.
+        # The timer's thread may outlive the block, even run while the interpreter exits. The list is emptied at the end
+        # of the block, so that the thread keeps no engine alive.
         interrupts = [interrupt]
         timer = threading.Timer(self.remaining_s, lambda: [call() for call in interrupts])
         timer.daemon = True

@@ -93,7 +93,7 @@ def _check_inline(ctx: CheckContext, scope: Scope, clause: BindingSyntax) -> Ite
 def _check_hop(ctx: CheckContext, scope: Scope, clause: TraversalSyntax) -> Iterator[Hop]:
     edge = ctx.catalog.edge(clause.edge.text)
     if edge is None:
-        return  # the scopes reported it
+        return  # building the scopes has reported it
     # Every end is a variable of the scope, unless it is a parameter or broken.
     left_end = _end(ctx, scope, clause.left)
     right_end = _end(ctx, scope, clause.right)

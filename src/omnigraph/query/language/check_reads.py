@@ -174,7 +174,7 @@ def _column_position(columns: tuple[ReturnColumn, ...], value: Expr) -> int | No
 
 
 def _is_descending(ctx: CheckContext, key: OrderSyntax, value: Expr) -> bool | None:
-    """Whether the order descends; None with a finding for a value without an order or a rank ordered worst first."""
+    """Whether the order descends. A value without an order, or a rank ordered worst first, is reported: then None."""
     if isinstance(value, (Bm25, Nearest, Rrf)):
         best: Sorted = "asc" if isinstance(value, Nearest) else "desc"
         if key.direction not in {None, best}:

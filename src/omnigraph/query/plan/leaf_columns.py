@@ -50,7 +50,7 @@ def search_column(position: int) -> str:
 
 
 def result_columns(position: int, parts: int) -> tuple[str, ...]:
-    """Columns of the result column at this position; a whole entity has one part per column of its type."""
+    """SQL columns that make up the result column at this position: one, or one per part of a whole entity."""
     return (f"r{position}",) if parts == 1 else tuple(f"r{position}_{part}" for part in range(parts))
 
 

@@ -146,7 +146,7 @@ class IdAccess(LeafAccess):
         return LeafRows(_add_ids(pairs, leaf), f"breadth first from {origin}")
 
     def degrees(self, leaf: Degrees, known_keys: KnownKeys) -> LeafRows:
-        """Counts pairs; the counted end gets a name that no variable can have."""
+        """Counts the pairs of each node. The other end is named `#`, which is the name of no variable."""
         ends = (leaf.var, "#") if leaf.end == "left" else ("#", leaf.var)
         pairs = self.edges(Pairs(*ends, leaf.edge, leaf.direction), known_keys)
         column = LEFT_END.key if leaf.end == "left" else RIGHT_END.key

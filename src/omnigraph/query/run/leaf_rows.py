@@ -47,7 +47,10 @@ KnownKeys = dict[str, pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class LeafRows:
-    """The rows of one leaf and how they were found. A whole table says nothing about the keys of its variables."""
+    """The rows of one leaf and how they were found.
+
+    A whole table does not narrow the keys that its variables can have, so nothing is learned from it.
+    """
 
     table: pa.Table
     access: str

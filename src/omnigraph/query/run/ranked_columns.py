@@ -173,5 +173,5 @@ def _is_one_of(column: RankedColumn, items: Sequence[Any], prop_type: PropType) 
 
 
 def _by_rank(column: RankedColumn, values: BoolArray) -> BoolArray:
-    """Returns for every row the flag of its rank in `values`; False for a row without a value."""
+    """Turns flags by rank (`values`) into flags by row; False for a row whose value is null."""
     return np.append(values, np.False_)[column.ranks]

@@ -114,7 +114,7 @@ class _OutputColumn:
         ]
         if not self.is_entity:
             return columns[0]
-        # `id` comes first: an entity without one is missing.
+        # The first column is `id`. Where it is null, there is no entity (an optional match), so the struct is null.
         arrays = [column.combine_chunks() for column in columns]
         fields = [pa.field(prop.name, arrow_type(prop.type)) for prop in self.properties]
         return pa.chunked_array([pa.StructArray.from_arrays(arrays, fields=fields, mask=arrays[0].is_null())])

@@ -46,7 +46,10 @@ def _size(plan: Plan, facts: Facts) -> float:
 
 
 def _growth(plan: Plan, provided: set[str], facts: Facts) -> tuple[bool, float]:
-    """Returns whether the input shares no variable with those before it, and its estimated factor of the row count."""
+    """Returns whether `plan` shares no variable with the inputs before it, and how it is estimated to grow the result.
+
+    The second value is the number of result rows after the join for each row before it.
+    """
     shared = provided & set(provides(plan))
     if not shared:
         return True, _size(plan, facts)
