@@ -189,7 +189,7 @@ class RelationCompiler:
             return [(*values, least, greatest) for values, least, greatest in groups.values()]
 
         def evaluate(context: EvaluationContext) -> list[RowTuple]:
-            # A unique constraint contains its groups twice, and its lookups read them as well.
+            # Computed once: a unique constraint reads the same groups twice, and so do its lookups.
             if id(relation) not in context.groups:
                 context.groups[id(relation)] = group_rows(context)
             return context.groups[id(relation)]
@@ -293,7 +293,7 @@ def _column_index(relation: relations.Relation, column: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LookupKeys:
-    """Only rows that have a value of the column `key` of `keys` in their `column` matter."""
+    """Which rows must be looked up: those whose `column` has a value that occurs in the column `key` of `keys`."""
 
     column: str
     keys: relations.Relation

@@ -38,7 +38,7 @@ _OPTIONS = ("graph", "type", "branch", "at", "columns", "filter", "part_bytes")
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of one load, in plain values."""
+    """The options of one `spark.read.format("omnigraph")…load()`, in plain values."""
 
     graph: str
     type: str

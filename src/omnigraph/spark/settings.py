@@ -48,7 +48,7 @@ class SparkSettings:
 
     @property
     def place(self) -> str:
-        """The master that is really used."""
+        """The Spark master that is used: an entry in `conf` wins over `master`."""
         return self.conf.get("spark.master") or self.master or LOCAL_MASTER
 
     @property

@@ -51,7 +51,7 @@ WorkOnBucket = Callable[[int, RowsBySide], pa.Table]
 
 
 class ShuffleRead(Protocol):
-    """What one task reads of one table: rows, each of them on a side."""
+    """What one task reads of one table: rows, with the number of their side (see `RowsBySide`)."""
 
     @property
     def table_number(self) -> int: ...

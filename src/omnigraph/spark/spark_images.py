@@ -83,7 +83,7 @@ class SparkImages:
     def drop(self) -> None:
         """Forget the views and what was cached for them."""
         if self._screened is not None:
-            self._screened.unpersist()  # before the views: Spark Connect looks them up once more for it
+            self._screened.unpersist()  # before the views are dropped: Spark Connect looks them up to unpersist
         for name in self._views:
             self._session.catalog.dropTempView(name)
 

@@ -205,6 +205,6 @@ def _literal(value: Any) -> exp.Expr:
     if isinstance(value, int | float) and value == value and abs(value) != float("inf"):
         number = exp.Literal.number(repr(abs(value)))
         return exp.Neg(this=number) if value < 0 else number
-    # Dates, moments and the numbers that are not finite are written as the language writes them.
+    # Texts, dates and datetimes, and NaN and infinities by the names that the query language has for them.
     text = value.isoformat() if hasattr(value, "isoformat") else str(value)
     return exp.Literal.string({"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text))

@@ -50,7 +50,7 @@ def _parse_unquoted_rows(text: str, first_line: int) -> Iterator[CsvRow]:
 
 
 def _parse_row(text: str, at: int) -> tuple[Fields, int, int | None]:
-    """Returns the fields of the row at `at`, where the next row begins, and where the row is malformed, if it is."""
+    """Parses the row at offset `at`. Returns its fields, the offset of the next row, and that of an error or None."""
     fields: list[str | None] = []
     while True:
         match = _FIELD.match(text, at)

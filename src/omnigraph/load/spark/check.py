@@ -112,7 +112,7 @@ class CheckTask:
     remover: RejectRemover
 
     def find_problems(self) -> Iterator[dict[str, Any]]:
-        """All violations as rows of `PROBLEMS`; or only that there are too many."""
+        """One result: all violations, as rows of `PROBLEMS`, or that there are too many to list."""
         catalog = self.selection.catalog
         with self._runner() as runner:
             problems = collect_violations(runner, lambda query, rows: describe_problems(catalog, query, rows))
@@ -176,7 +176,11 @@ class LoadChecker:
         self._rounds = 0
 
     def run(self) -> CheckedLoad:
-        """The tables as they are to be published. Raises LoadRejected if no skipped record could mend a violation."""
+        """The tables as they are to be published.
+
+        Raises LoadRejected if only rows that are not of the input violate a constraint: rejecting records of the input
+        cannot mend that.
+        """
         if self._staging.rows or self._options.mode == "overwrite":
             self._settle_repeated_ids()
             may_replace = any(table.may_replace_existing_ids for table in self._tables.values())

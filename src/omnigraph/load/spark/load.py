@@ -142,7 +142,7 @@ class SparkLoad:
         self.attempts_staged += 1
         job = self._input.split(snapshot)
         if self.attempts_staged > 1 and job.rejects_path is not None:
-            # The rejects of an earlier attempt may not be those of this one.
+            # Another folder: an earlier attempt may have left files of rejects that this one does not have.
             job = replace(job, rejects_path=f"{job.rejects_path}-{self.attempts_staged}")
         return job
 
