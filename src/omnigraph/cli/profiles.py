@@ -68,7 +68,7 @@ def apply_profile(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def choose_profile(arguments: Sequence[str], environment: Mapping[str, str]) -> Profile:
-    """The profile that the words of the command line, the environment or the file itself name."""
+    """The profile that the command line names, else the environment, else the file itself."""
     requested_name = _profile_option(arguments) or environment.get(PROFILE_VARIABLE)
     path = config_file(environment)
     document = _read(path, must_exist=bool(environment.get(FILE_VARIABLE)))

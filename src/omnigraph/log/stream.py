@@ -81,7 +81,7 @@ class RecordStream:
         return entry
 
     def newest(self) -> CommitRecord | None:
-        """The head, by one listing and one probe above it; None if the stream does not exist.
+        """The newest record, by one listing and a look for the seq after it; None if the stream does not exist.
 
         Raises BranchClosed if the stream has ended and cleanup has collected its last record.
         """

@@ -27,7 +27,7 @@ _Body = tuple[tuple[AnnotationNode, ...], tuple[PropertyNode, ...]]
 
 
 class UnreadableLiteral(Exception):
-    """A text or number that the grammar accepts but that has no value."""
+    """A string or number that the grammar accepts but that cannot be read: an unknown escape, a number too large."""
 
     def __init__(self, message: str, at: SchemaSpan, advice: str) -> None:
         super().__init__(message)

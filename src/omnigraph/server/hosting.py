@@ -63,7 +63,7 @@ class HostedGraph:
 
     @property
     def handles(self) -> list[Graph]:
-        """The handles that are warm now."""
+        """The handles that are open now, one per branch in use."""
         with self._lock:
             return list(self._handles.values())
 
@@ -192,7 +192,7 @@ class Host:
 
 
 def scope_client_key(actor: str | None, key: str) -> str:
-    """The idempotency key as the graph stores it: one caller's key never answers another caller's request.
+    """The client key as the graph stores it: one caller's key never answers another caller's request.
 
     Without tokens there is no actor, and the key stays as it is.
     """

@@ -152,7 +152,7 @@ def _remote_options(scheme: str, options: Mapping[str, str], environ: Mapping[st
         endpoint = next((environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None)
         if endpoint:
             named_options["aws_endpoint"] = endpoint
-    # An endpoint with http:// is meant; without this option both clients refuse it without saying why.
+    # Whoever writes http:// wants no TLS; without this option obstore and Lance refuse it without saying why.
     if named_options.get("aws_endpoint", "").startswith("http://"):
         named_options.setdefault("allow_http", "true")
     return named_options

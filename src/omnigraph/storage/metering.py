@@ -53,7 +53,7 @@ class Measurement:
         self.lance_hops = 0
 
     def add_lance(self, read_iops: int, write_iops: int, hops: int = 0) -> None:
-        """Add requests that Lance made past the seam; Lance does not count hops, so the caller may pass them."""
+        """Add requests that Lance made itself, not through `Store`. Lance counts no hops: the caller may pass them."""
         with self._lock:
             self.lance_reads += read_iops
             self.lance_writes += write_iops
@@ -61,7 +61,7 @@ class Measurement:
 
     @property
     def log(self) -> list[Request]:
-        """Every request through the seam, in order of completion."""
+        """Every request through `Store`, in order of completion; requests of Lance are only counted."""
         with self._lock:
             return list(self._requests)
 

@@ -1,6 +1,6 @@
 """A graph in an object store: S3, Google Cloud Storage, Azure Blob Storage, through obstore.
 
-Every error of obstore becomes one of the typed errors of the seam. `AlreadyExistsError` becomes `EXISTS`, although it
+Every error of obstore becomes one of the typed errors of `Store`. `AlreadyExistsError` becomes `EXISTS`, although it
 may mean four things (H25): another writer created the key, this request did and its first response was lost, an
 earlier attempt did, or nobody did (S3's 409). Only reading the key tells.
 """

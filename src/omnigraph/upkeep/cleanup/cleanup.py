@@ -401,7 +401,7 @@ class Cleanup:
             return  # the next cleanup takes over a stale lock
 
     def _is_other_cleanup_running(self) -> bool:
-        """Whether another cleanup has the lock, or had it a moment ago. A stale lock proves nothing."""
+        """Whether another cleanup has the lock. A stale lock counts only if it was taken from this cleanup."""
         store = self._backend.store
         try:
             if store.get(LOCK) == self._id.encode():

@@ -12,7 +12,7 @@ from omnigraph.log.commit_record import NON_LOGICAL
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")
 _UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-#: Kinds of commit records on a stream that nobody has written to.
+#: A stream with commit records of these kinds only was never written to by a user.
 UNUSED_KINDS = frozenset({"fork", "gc", "close"})
 
 
