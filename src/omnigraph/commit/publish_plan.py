@@ -169,12 +169,12 @@ class PublishPlan:
     actions: tuple[TableAction, ...] = ()
     pin_replacements: tuple[PinReplacement, ...] = ()  # by folds and optimize
     options: WriteOptions = WriteOptions()
-    holder: str | None = None  # the name under which this writer has claimed the stream; None without a claim
+    holder: str | None = None  # the token with which this writer holds the stream; None if it does not
     catalog: Catalog | None = None  # the new schema, by a schema change
     reshapes: Mapping[str, Reshape] = field(default_factory=dict)  # by a schema change: overlay entries in a new shape
     dropped: frozenset[str] = frozenset()  # by a schema change: tables that the record names no more
     merged_header: Header | None = None  # by a merge: header of the source commit, which becomes the second parent
-    epoch: EpochChange | None = None  # a claim of the stream by one writer, or its release
+    epoch: EpochChange | None = None  # one writer becomes the holder of the stream, or releases it
     gc: Mapping[str, Any] | None = None  # by cleanup: its id, and the bulk operations whose staged files it spares
     extra: Mapping[str, Any] | None = None  # facts for the record that belong to one kind, such as a recovery's audit
     conflict_check: ConflictCheck | None = None  # tested instead of the footprint; an intent cannot store it

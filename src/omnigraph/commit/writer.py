@@ -86,7 +86,7 @@ class PreparedOperation:
 class Writer:
     """Runs operations on one branch. All handles of a process share it; each handle passes its own `holder`.
 
-    `holder` is the token of a claim on the branch, or None for a handle that has no claim.
+    `holder` is the token of a handle that holds the branch exclusively; None for any other handle.
     """
 
     def __init__(self, backend: Backend, catalogs: Catalogs, publisher: Publisher, folder: Folder) -> None:
