@@ -392,3 +392,9 @@ def test_apply_wrong_statements_raises_the_first_error(
     with pytest.raises(OmnigraphError) as caught:
         ground.graph.apply(statements)
     assert caught.value.code == code
+
+
+def test_apply_of_something_that_is_no_statement_is_refused(ground: MutationGround) -> None:
+    with pytest.raises(InvalidInput, match="'insert' is not a statement"):
+        ground.graph.apply(["insert"])  # type: ignore[list-item]
+    assert ground.commits() == []

@@ -64,7 +64,8 @@ def over_http(
                 write = {name: values.pop(name) for name in _WRITE_OPTIONS & values.keys()}
                 values["write"] = RemoteWriteOptions(**write)
             if not takes_all:
-                refuse_options(verb, {name: values.pop(name) for name in values.keys() - sent.parameters.keys()})
+                unsent = [name for name in values if name not in sent.parameters]
+                refuse_options(verb, {name: values.pop(name) for name in unsent})
             return send(self, **values)
 
         call.__name__, call.__qualname__, call.__doc__ = send.__name__, send.__qualname__, send.__doc__ or verb.__doc__

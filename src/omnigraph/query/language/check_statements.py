@@ -49,6 +49,8 @@ _END_COLUMNS = {"from": "src", "to": "dst"}
 
 def check_statement(statement: Statement, catalog: Catalog) -> BoundStatement:
     """The checked form of one statement. Raises `NotFound` for a type and `InvalidInput` for a property or a value."""
+    if not isinstance(statement, Statement):
+        raise InvalidInput(f"{statement!r} is not a statement", advice="Give statements of `omnigraph.statements`")
     is_strict = isinstance(statement, InsertNode | InsertEdge) and statement.strict
     return BoundStatement(_check(statement, _find_type(statement, catalog)), CONSTANTS_ONLY, is_strict)
 
