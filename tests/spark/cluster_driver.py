@@ -35,6 +35,7 @@ _SPECULATION = {
     "spark.speculation.quantile": "0.3",
     "spark.speculation.efficiency.enabled": "false",
 }
+_STATUS_POLLS, _STATUS_POLL_S = 120, 0.5
 _SLOW_S = 120.0
 
 
@@ -93,7 +94,12 @@ def _read_status(session: Any, first: dict[str, int]) -> dict[str, Any]:
     spark = session.sparkContext._jsc.sc()
     spark.listenerBus().waitUntilEmpty()  # what happened is told to the book-keeping a little later
     store = spark.statusStore()
-    tries = [one for one in _to_list(store.taskList(first["stage"], 0, 1_000)) if one.index() == first["index"]]
+    tries: list[Any] = []
+    for _ in range(_STATUS_POLLS):  # an attempt that was told to end is running until its worker has ended
+        tries = [one for one in _to_list(store.taskList(first["stage"], 0, 1_000)) if one.index() == first["index"]]
+        if not any(one.status() == "RUNNING" for one in tries):
+            break
+        time.sleep(_STATUS_POLL_S)
     return {
         "lost": [one.id() for one in _to_list(store.executorList(False)) if not one.isActive()],
         "tries": [
