@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from omnigraph.cli.options import (
     open_graph,
     open_view,
     pairs_of,
+    takes_options_of,
 )
 from omnigraph.cli.output import RowFormat, choose_format, emit, emit_facts, emit_rows, emit_table, note
 
@@ -65,9 +66,9 @@ _FEED_FIELDS = ("commit_id", "parents", "kind", "actor", "created_at", "message"
 _FEED_COLUMNS = ("commit_id", "actor", "op", "table_key", "id", "what")
 
 
-def diff(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="A branch or a commit.", show_default=False)],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="A branch or a commit.", show_default=False)],
+def _show_page(
+    read_page: Callable[..., Any],
+    *,
     address: Address = None,
     graph: GraphOption = None,
     kinds: KindOption = None,
@@ -79,36 +80,34 @@ def diff(
     row_format: FormatOption = None,
     as_json: JsonOption = False,
     storage_option: StorageOptions = None,
+) -> None:
+    """Read one page of changes and print it; both commands that show such a page take these options."""
+    chosen = choose_format(as_json, row_format)
+    opened = open_graph(address_of(address, graph), storage_option)
+    page: DiffPage = read_page(opened, _page_options(kinds, types, ops, None if stat else limit, cursor))
+    _emit_page(page, chosen, stat=stat)
+
+
+@takes_options_of(_show_page)
+def diff(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A branch or a commit.", show_default=False)],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="A branch or a commit.", show_default=False)],
+    **options: Any,
 ) -> None:
     """Show what changed from one commit or branch to another.
 
     Folds, compaction and indexes are no changes.
     """
-    chosen = choose_format(as_json, row_format)
-    opened = open_graph(address_of(address, graph), storage_option)
-    page = opened.diff_page(old, new, **_page_options(kinds, types, ops, None if stat else limit, cursor))
-    _emit_page(page, chosen, stat=stat)
+    _show_page(lambda opened, page: opened.diff_page(old, new, **page), **options)
 
 
+@takes_options_of(_show_page)
 def commit_changes(
     commit_id: Annotated[str, typer.Argument(metavar="COMMIT", help="Id of the commit, as `commit list` shows it.")],
-    address: Address = None,
-    graph: GraphOption = None,
-    kinds: KindOption = None,
-    types: TypeOption = None,
-    ops: OpOption = None,
-    stat: StatOption = False,
-    limit: LimitOption = 1000,
-    cursor: CursorOption = None,
-    row_format: FormatOption = None,
-    as_json: JsonOption = False,
-    storage_option: StorageOptions = None,
+    **options: Any,
 ) -> None:
     """Show what one commit changed, against its first parent."""
-    chosen = choose_format(as_json, row_format)
-    opened = open_graph(address_of(address, graph), storage_option)
-    page = opened.commit_changes(commit_id, **_page_options(kinds, types, ops, None if stat else limit, cursor))
-    _emit_page(page, chosen, stat=stat)
+    _show_page(lambda opened, page: opened.commit_changes(commit_id, **page), **options)
 
 
 def changes(

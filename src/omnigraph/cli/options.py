@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -84,6 +85,28 @@ SparkConfOption = Annotated[
 ConfirmOption = Annotated[bool, typer.Option("--confirm", help="Do it. Without this only a preview is shown.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Needed as well when the graph is not on this machine.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def takes_options_of(source: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace the `**options` of a command by the keyword parameters of `source`, so that they are written once.
+
+    typer builds a command from its signature. It does not evaluate the annotations of a signature that was set, so
+    they are evaluated here.
+    """
+    source_parameters = inspect.signature(source, eval_str=True).parameters.values()
+    options = [parameter for parameter in source_parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+
+    def add_options(command: Any) -> Any:
+        signature = inspect.signature(command, eval_str=True)
+        arguments = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        command.__signature__ = signature.replace(parameters=[*arguments, *options])
+        return command
+
+    return add_options
 
 
 def use_spark(master: str | None, spark_conf: Sequence[str] | None) -> None:
